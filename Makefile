@@ -1,0 +1,56 @@
+# `make help` lists what there is. Every target sets itself up.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+# Workers for the tests: one per core, never fewer than two (races need company).
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n )))
+PYTEST ?= $(BIN)/python -m pytest -n $(JOBS) -q
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml
+	@echo "setting up $(VENV) (once; about half a minute)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+.PHONY: setup
+setup: $(STAMP) ## Make .venv with everything the project needs
+
+.PHONY: test
+test: check ## Run every check and every test (what CI runs)
+	$(PYTEST) tests
+
+.PHONY: check
+check: $(STAMP) ## ruff, mypy --strict, import layering, README and docs examples
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/house
+
+.PHONY: spec
+spec: $(STAMP) ## Which of the 273 requirements a passing test proves
+	$(BIN)/python tools/spec.py
+
+.PHONY: demo
+demo: $(STAMP) ## Many senders, one killed with kill -9: one effect (GATE=off shows the duplicates)
+	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)
+
+.PHONY: bench
+bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)
+	$(BIN)/python -m bench $(BENCH)
+
+.PHONY: build
+build: $(STAMP) ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build
+	$(BIN)/python -m build --outdir dist .
+
+.PHONY: clean
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .spec

@@ -1,0 +1,271 @@
+"""
+What can go wrong, whose fault it is, and what a caller may safely do next.
+
+    OncewardError
+    +-- ConfigurationError    declared wrongly                         never: fix the declaration
+    |   +-- ScopeMissing      nobody said who is calling               never: pass scope=
+    +-- KeyInvalid            the key cannot be a key                  never: fix the key
+    +-- RequestInvalid        the request has no canonical form        never: fix the request
+    +-- ResultInvalid         a stored result cannot be read back      never: look at the record
+    +-- KeyReused             same key, other request                  new key
+    +-- InFlight              another holder has it                    same key, after a pause
+    +-- InDoubt               it may have happened                     never: reconcile first
+    +-- Expired               it happened; the answer is gone          never: it ran
+    +-- NotReplayable         it happened; the answer was not kept     never: it ran
+    +-- NothingHappened       raised by your code: no effect took place  same key
+    +-- OutcomeUnknown        this attempt cannot say what happened    same key: the record decides
+    +-- OwnershipLost         overtaken while running                  same key: to learn the answer
+    +-- AlreadySettled        settled before, with another result      never: a bug
+    +-- IllegalMove           the record does not allow that           never: look at the record
+    +-- RecordedFailure       the remembered failure of the first run  never, or a new key
+    +-- OutOfOrder            a sequence expected another number       same key, after the others
+    +-- SequenceForgotten     an old number nobody remembers           never
+    +-- RetryTransaction      your transaction must start over         same key, at once
+    +-- StoreUnavailable      the store did not answer                 same key, after a pause
+    |   +-- StoreContended    the record kept moving                   same key, after a pause
+    |   +-- StoreFull         no room left to write                    same key, once there is room
+    |   +-- StoreCorrupt      the store's file is damaged              never: restore it
+    |   +-- Unrecorded        it ran, and could not be recorded        never: the value is on the error
+    +-- SchemaMismatch        written by another version               never: upgrade or migrate
+
+Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
+same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds`.
+A test holds this drawing to the classes below.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+
+class Fault(StrEnum):
+    """Whose fault an error is."""
+
+    CALLER = "caller"
+    HOLDER = "holder"
+    STORE = "store"
+    OUTSIDE = "outside"
+
+
+class RetryAdvice(StrEnum):
+    """What a caller may do about an error: the words are those of the HTTP answers."""
+
+    SAME_KEY = "same-key"
+    NEW_KEY = "new-key"
+    NEVER = "never"
+
+
+class OncewardError(Exception):
+    """Something about a gated operation went wrong."""
+
+    code: str = "error"
+    fault: Fault = Fault.CALLER
+    retry: RetryAdvice = RetryAdvice.NEVER
+
+    def __init__(self, message: str | None = None, *, retry_after_seconds: float | None = None) -> None:
+        # The default message is the class's docstring, so that text and documentation cannot part.
+        super().__init__(message if message is not None else " ".join((self.__doc__ or "").split()))
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ConfigurationError(OncewardError):
+    """The gate, the operation or the store was declared in a way that cannot work."""
+
+    code = "configuration"
+
+
+class ScopeMissing(ConfigurationError):
+    """A gate needs a scope: say who is calling, for example scope="live:acme" (environment and tenant)."""
+
+    code = "scope_missing"
+
+
+class KeyInvalid(OncewardError):
+    """A key is 1 to 255 visible ASCII characters, chosen by the caller and the same on every attempt."""
+
+    code = "key_invalid"
+
+
+class RequestInvalid(OncewardError):
+    """The request has no canonical form, so a retry could not be told from another request."""
+
+    code = "request_invalid"
+
+
+class ResultInvalid(OncewardError):
+    """A stored result cannot be turned back into the type that the function declares."""
+
+    code = "result_invalid"
+
+
+class KeyReused(OncewardError):
+    """This key was used for a different request. A different request needs a key of its own."""
+
+    code = "key_reused"
+    retry = RetryAdvice.NEW_KEY
+
+
+class InFlight(OncewardError):
+    """Another caller is running this operation right now. Ask again with the same key."""
+
+    code = "in_flight"
+    fault = Fault.HOLDER
+    retry = RetryAdvice.SAME_KEY
+
+
+class InDoubt(OncewardError):
+    """This operation may have happened, and nobody knows. It will not run again until someone decides."""
+
+    code = "in_doubt"
+    fault = Fault.OUTSIDE
+
+
+class Expired(OncewardError):
+    """This operation did happen, and its stored answer is past its retention. It will not run again."""
+
+    code = "expired"
+
+
+class NotReplayable(OncewardError):
+    """This operation did happen, and its answer could not be kept. It will not run again."""
+
+    code = "not_replayable"
+    fault = Fault.OUTSIDE
+
+
+class NothingHappened(OncewardError):
+    """Raise this from your function when you know that its effect did not take place: the key is released."""
+
+    code = "nothing_happened"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY
+
+
+class OutcomeUnknown(OncewardError):
+    """This attempt cannot say whether the effect took place. The record decides what may happen next."""
+
+    code = "outcome_unknown"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY
+
+
+class OwnershipLost(OncewardError):
+    """
+    This holder was overtaken: its lease ran out, another caller took the key, and nothing of this run was stored.
+
+    `outcome` is the winner's outcome if there is one yet; otherwise ask again with the same key.
+    """
+
+    code = "ownership_lost"
+    fault = Fault.HOLDER
+    retry = RetryAdvice.SAME_KEY
+
+    def __init__(self, message: str | None = None, *, outcome: Any = None) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
+class AlreadySettled(OncewardError):
+    """This operation was settled before, with a different result. The first result stands."""
+
+    code = "already_settled"
+
+
+class IllegalMove(OncewardError):
+    """The record's state does not allow this move. Nothing was changed."""
+
+    code = "illegal_move"
+
+
+class RecordedFailure(OncewardError):
+    """
+    The first run of this operation failed, and its failure was remembered.
+
+    The failure is data (`type`, `message`, `failure_code`), never a re-created exception class.
+    """
+
+    code = "recorded_failure"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.NEW_KEY
+
+    def __init__(self, type: str, message: str, failure_code: str | None = None) -> None:  # noqa: A002
+        super().__init__(f"the first run failed and its failure was remembered: {type}: {message}")
+        self.type = type
+        self.message = message
+        self.failure_code = failure_code
+
+
+class OutOfOrder(OncewardError):
+    """A sequence takes its numbers in order."""
+
+    code = "out_of_order"
+    retry = RetryAdvice.SAME_KEY
+
+    def __init__(self, expected: int, got: int) -> None:
+        super().__init__(f"expected number {expected}, got {got}: send {expected} first")
+        self.expected = expected
+        self.got = got
+
+
+class SequenceForgotten(OncewardError):
+    """This number lies behind the sequence's mark, and its result is not (or no longer) stored."""
+
+    code = "sequence_forgotten"
+
+
+class RetryTransaction(OncewardError):
+    """Your transaction lost a race it cannot win by waiting. Roll it back and run it again with the same key."""
+
+    code = "retry_transaction"
+    fault = Fault.STORE
+    retry = RetryAdvice.SAME_KEY
+
+
+class StoreUnavailable(OncewardError):
+    """The store did not answer, so nothing was started. Try again with the same key."""
+
+    code = "store_unavailable"
+    fault = Fault.STORE
+    retry = RetryAdvice.SAME_KEY
+
+
+class StoreContended(StoreUnavailable):
+    """The record kept moving while this caller tried to claim it. Try again with the same key."""
+
+    code = "store_contended"
+
+
+class StoreFull(StoreUnavailable):
+    """The store has no room left to write. Nothing was started; free some space, then use the same key."""
+
+    code = "store_full"
+
+
+class StoreCorrupt(StoreUnavailable):
+    """The store's file is damaged or is not a store. Nothing is read from it: restore a backup."""
+
+    code = "store_corrupt"
+    retry = RetryAdvice.NEVER
+
+
+class Unrecorded(StoreUnavailable):
+    """
+    The operation ran, and its result could not be recorded before the lease ran out.
+
+    `value` is what it returned. Do not run it again: the record is claimed and will be in doubt.
+    """
+
+    code = "unrecorded"
+    retry = RetryAdvice.NEVER
+
+    def __init__(self, message: str | None = None, *, value: Any = None) -> None:
+        super().__init__(message)
+        self.value = value
+
+
+class SchemaMismatch(OncewardError):
+    """The store or the record was written by a version of Onceward that this one does not understand."""
+
+    code = "schema_mismatch"
+    fault = Fault.STORE

@@ -1,0 +1,1 @@
+"""For our users' tests as much as for ours."""

@@ -1,0 +1,1 @@
+"""The pytest plug-in that comes with the package."""
