@@ -1,0 +1,459 @@
+"""
+The life of a key. Every rule about it is in this file, and nothing elsewhere compares states.
+
+             claim                    settle
+  absent ------------->  claimed  ------------->  settled ----> expired (a tombstone) ----> absent
+                         ^  |  |
+             claim again |  |  |  lease lapses, or the error cannot say what happened
+                         |  v  v
+             released <--+  in doubt ----reconcile----> settled | released
+       (proved: no effect; the row stays, so that its fence never repeats)
+
+Laws of this file:
+
+1. It does no I/O, reads no clock and rolls no dice. Time arrives as *durations left*, measured on the
+   store's own clock; chance arrives as bytes.
+2. Every write names the version it replaces and carries a new one. Settle, release and renew also need the
+   token that was captured at the claim: a holder that was overtaken can change nothing.
+3. The fingerprint is stored at the claim and is carried through every later write.
+4. Doubt is sticky: only a settle or a reconcile clears it. A rejection speaks for its own attempt only.
+5. The fence only rises, across release, expiry and purge.
+6. Illegal moves raise and change nothing.
+
+`Record` is what a store reads, `Write` is what it is given; both are plain tuples, because one of each is made
+for every call. A store moves them by compare-and-swap and judges nothing.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from onceward._core.errors import IllegalMove, SchemaMismatch
+
+NOW = 0
+"""In a `Write`, an instant of 0 means: the store's clock at the moment of writing."""
+
+
+class State(StrEnum):
+    """What is stored of a key's life. That a claim has lapsed is never stored: it is derived from the lease."""
+
+    CLAIMED = "claimed"
+    SETTLED = "settled"
+    RELEASED = "released"
+    IN_DOUBT = "in_doubt"
+
+
+class Guarantee(StrEnum):
+    """What kind of effect an operation has: what is known about it after a crash or an unknown error."""
+
+    ATOMIC = "atomic"
+    """Writes to the same database in the same transaction as the record: nothing happened."""
+    REPEATABLE = "repeatable"
+    """Harmless to run again: run it again."""
+    KEYED = "keyed"
+    """Calls something that honours a key we pass on, for a stated time: send the same key again."""
+    PROBED = "probed"
+    """Can be looked up: ask, then settle or run."""
+    BLIND = "blind"
+    """None of these: in doubt until someone decides. The default."""
+
+
+class Record(NamedTuple):
+    """One row, as read. Durations are microseconds on the store's clock at the moment of reading."""
+
+    id: bytes
+    kind: str
+    scope: str
+    key: str
+    operation: str
+    family: bytes | None
+    """The id shared by records that live and expire together (the steps of one plan)."""
+    state: str
+    guarantee: str
+    doubt: int
+    fingerprint: bytes
+    version: bytes
+    token: bytes
+    fence: int
+    attempt: int
+    first_at: int
+    """Microseconds since 1970 on the store's clock: for showing, never for deciding."""
+    settled_at: int | None
+    age: int
+    """Microseconds since `first_at`."""
+    lease_left: int | None
+    replay_left: int | None
+    """None: replays for ever (or nothing to replay yet)."""
+    forget_left: int | None
+    """None: kept until something else happens to it."""
+    codec: str | None
+    result: bytes | None
+    error: bytes | None
+
+
+class Write(NamedTuple):
+    """One row, to be written. Durations are microseconds from the store's clock at the moment of writing."""
+
+    id: bytes
+    kind: str
+    scope: str
+    key: str
+    operation: str
+    family: bytes | None
+    state: str
+    guarantee: str
+    doubt: int
+    fingerprint: bytes
+    version: bytes
+    token: bytes
+    fence: int
+    """With `rise`: the least that the new fence may be. Without: the fence, unchanged."""
+    attempt: int
+    first_at: int
+    """`NOW`, or the instant that was read."""
+    settled_at: int | None
+    """`NOW`, the instant that was read, or None."""
+    lease: int | None
+    replay: int | None
+    forget: int | None
+    codec: str | None
+    result: bytes | None
+    error: bytes | None
+    rise: bool
+    """The fence becomes the greatest of `fence`, the store's clock in microseconds and any purged fence plus one."""
+    relaxed: bool = False
+    """This write may skip the disk sync if the store offers that (a relaxed settle)."""
+
+
+class Standing(NamedTuple):
+    """A store's answer to a put: did it land, and what stands there now."""
+
+    landed: bool
+    record: Record | None
+
+
+class Claimant(NamedTuple):
+    """What a caller brings to a key: identity, fingerprint and the kind of effect it has."""
+
+    id: bytes
+    kind: str
+    scope: str
+    key: str
+    operation: str
+    family: bytes | None
+    guarantee: str
+    fingerprint: bytes
+    lease: int
+    keyed_for: int
+    """How long the downstream honours a key, in microseconds (for `keyed`)."""
+    can_probe: bool
+
+
+# What a caller hears. Outcomes are values, matched and not caught: losing a race is not exceptional.
+
+
+class Start(NamedTuple):
+    """Run it: put this claim where `over` stands (None: where nothing stands)."""
+
+    over: Record | None
+    doubt: bool = False
+    probe: bool = False
+    """Ask the outside world first: an earlier attempt may have done it."""
+
+
+class Replay(NamedTuple):
+    """Here is the first answer."""
+
+    record: Record
+
+
+class Wait(NamedTuple):
+    """Another holder has it, for this long at most (microseconds) unless it renews."""
+
+    record: Record
+    lease_left: int
+
+
+class Refusal(StrEnum):
+    """Why a caller is refused."""
+
+    REUSED = "reused"
+    IN_DOUBT = "in_doubt"
+    EXPIRED = "expired"
+    NOT_REPLAYABLE = "not_replayable"
+
+
+class Refuse(NamedTuple):
+    """No, and why."""
+
+    why: Refusal
+    record: Record
+
+
+Decision = Start | Replay | Wait | Refuse
+
+FRESH = Start(None)
+
+_STATES = frozenset(state.value for state in State)
+_SCHEMES = frozenset((1, 2, 3))
+"""Fingerprint schemes: canonical, raw, keyed hash (the first byte of a fingerprint)."""
+_HARMLESS = frozenset((Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value))
+
+
+def decide(found: Record | None, claimant: Claimant) -> Decision:
+    """What happens when this pair of scope and key shows up again."""
+    if found is None:
+        return FRESH
+    _check_known(found)
+    if found.forget_left is not None and found.forget_left <= 0:
+        return Start(found)  # As good as absent; the row is only there because nobody has purged it yet.
+    if found.fingerprint != claimant.fingerprint:
+        return Refuse(Refusal.REUSED, found)
+    if found.state == State.SETTLED:
+        return _decide_settled(found)
+    if found.state == State.RELEASED:
+        return Start(found)
+    if found.state == State.CLAIMED and found.lease_left is not None and found.lease_left > 0:
+        return Wait(found, found.lease_left)
+    return _decide_unknown(found, claimant)
+
+
+def _decide_settled(found: Record) -> Decision:
+    if found.replay_left is not None and found.replay_left <= 0:
+        return Refuse(Refusal.EXPIRED, found)
+    if found.codec is None and found.error is None:
+        return Refuse(Refusal.NOT_REPLAYABLE, found)
+    return Replay(found)
+
+
+def _decide_unknown(found: Record, claimant: Claimant) -> Decision:
+    """A lapsed claim, or one that ended without saying what happened. The *stored* guarantee decides."""
+    if found.state == State.CLAIMED and found.guarantee in _HARMLESS and not found.doubt:
+        return Start(found)
+    if claimant.can_probe:
+        return Start(found, doubt=True, probe=True)
+    both_keyed = found.guarantee == Guarantee.KEYED and claimant.guarantee == Guarantee.KEYED
+    if both_keyed and found.age < claimant.keyed_for:
+        return Start(found, doubt=True)
+    return Refuse(Refusal.IN_DOUBT, found)
+
+
+def is_in_doubt(record: Record) -> bool:
+    """Whether nobody knows if this record's effect took place: stored as such, or a claim that lapsed."""
+    if record.state == State.IN_DOUBT:
+        return True
+    lapsed = record.state == State.CLAIMED and (record.lease_left is None or record.lease_left <= 0)
+    return lapsed and (record.guarantee not in _HARMLESS or bool(record.doubt))
+
+
+def shown_state(record: Record) -> str:
+    """The state in the words of the glossary, with what is derived: `in_doubt`, `lapsed`, `expired`, `absent`."""
+    if record.forget_left is not None and record.forget_left <= 0:
+        return "absent"
+    if is_in_doubt(record):
+        return State.IN_DOUBT.value
+    if record.state == State.CLAIMED and (record.lease_left is None or record.lease_left <= 0):
+        return "lapsed"
+    if record.state == State.SETTLED and record.replay_left is not None and record.replay_left <= 0:
+        return "expired"
+    return record.state
+
+
+def _check_known(record: Record) -> None:
+    """Refuse what a later version wrote: a row half understood is worse than an error."""
+    if record.state not in _STATES:
+        raise SchemaMismatch(
+            f"a record has the unknown state {record.state!r}: it was written by a newer version of Onceward; upgrade"
+        )
+    if not record.fingerprint or record.fingerprint[0] not in _SCHEMES:
+        raise SchemaMismatch(
+            "a record has an unknown fingerprint scheme: it was written by a newer version of Onceward; upgrade"
+        )
+
+
+# The moves. Each returns the row to put in the place of the one given, and raises if the record does not allow it.
+
+
+def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> Write:
+    """Absent, released, forgotten or lapsed -> claimed."""
+    over = start.over
+    again = over is not None and not (over.forget_left is not None and over.forget_left <= 0)
+    return Write(
+        claimant.id,
+        claimant.kind,
+        claimant.scope,
+        claimant.key,
+        claimant.operation,
+        claimant.family,
+        State.CLAIMED.value,
+        claimant.guarantee,
+        1 if start.doubt else 0,
+        claimant.fingerprint,
+        version,
+        token,
+        1 if over is None else over.fence + 1,
+        over.attempt + 1 if over is not None and again else 1,
+        # A keyed downstream counts its time from the first send that may have arrived.
+        over.first_at if over is not None and start.doubt else NOW,
+        None,
+        claimant.lease,
+        None,
+        None,
+        None,
+        None,
+        None,
+        rise=True,
+    )
+
+
+def settle(
+    held: Record,
+    *,
+    version: bytes,
+    replay: int | None,
+    forget: int | None,
+    codec: str | None = None,
+    result: bytes | None = None,
+    error: bytes | None = None,
+    relaxed: bool = False,
+) -> Write:
+    """Claimed -> settled. No codec and no error: executed, not replayable."""
+    _must_hold(held, "settle")
+    return _ended(
+        held, State.SETTLED, version, held.token, 0, replay, forget, codec=codec, result=result, error=error
+    )._replace(relaxed=relaxed)
+
+
+def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:
+    """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
+    _must_hold(held, "release")
+    if held.doubt:
+        return _ended(held, State.IN_DOUBT, version, held.token, 1, None, None, error=error)
+    return _ended(held, State.RELEASED, version, held.token, 0, None, forget, error=error)
+
+
+def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) -> Write:
+    """Claimed -> in doubt: this attempt cannot say what happened."""
+    _must_hold(held, "leave in doubt")
+    return _ended(held, State.IN_DOUBT, version, held.token, 1, None, None, error=error)
+
+
+def renew(held: Record, *, version: bytes, lease: int) -> Write:
+    """Claimed -> claimed, for longer."""
+    _must_hold(held, "renew")
+    return _ended(held, State.CLAIMED, version, held.token, held.doubt, None, None)._replace(lease=lease)
+
+
+def reconcile(
+    found: Record,
+    *,
+    happened: bool,
+    token: bytes,
+    version: bytes,
+    replay: int | None = None,
+    forget: int | None = None,
+    codec: str | None = None,
+    result: bytes | None = None,
+) -> Write:
+    """In doubt (or lapsed) -> settled if it happened, released if not. A new token: a late holder is overtaken."""
+    if found.state == State.CLAIMED and found.lease_left is not None and found.lease_left > 0:
+        raise IllegalMove(
+            f"a holder still has this operation for {found.lease_left / 1e6:.1f} s unless it renews; "
+            "reconcile when its lease has run out",
+            retry_after_seconds=found.lease_left / 1e6,
+        )
+    if found.state not in (State.CLAIMED, State.IN_DOUBT):
+        raise IllegalMove(f"this operation is {shown_state(found)}, not in doubt: there is nothing to reconcile")
+    state = State.SETTLED if happened else State.RELEASED
+    return _ended(found, state, version, token, 0, replay, forget, codec=codec, result=result)
+
+
+def _must_hold(held: Record, move: str) -> None:
+    if held.state != State.CLAIMED:
+        raise IllegalMove(f"cannot {move} an operation that is {shown_state(held)}; only a claimed one")
+
+
+def _ended(
+    found: Record,
+    state: State,
+    version: bytes,
+    token: bytes,
+    doubt: int,
+    replay: int | None,
+    forget: int | None,
+    *,
+    codec: str | None = None,
+    result: bytes | None = None,
+    error: bytes | None = None,
+) -> Write:
+    """The row that follows `found`: identity, fingerprint, fence and attempt are carried over, always."""
+    return Write(
+        found.id,
+        found.kind,
+        found.scope,
+        found.key,
+        found.operation,
+        found.family,
+        state.value,
+        found.guarantee,
+        doubt,
+        found.fingerprint,
+        version,
+        token,
+        found.fence,
+        found.attempt,
+        found.first_at,
+        NOW if state is State.SETTLED else found.settled_at,
+        None,
+        replay,
+        forget,
+        codec,
+        result,
+        error,
+        rise=False,
+    )
+
+
+def outranks(found: Record | None, token: bytes) -> bool:
+    """Whether what stands there belongs to somebody other than the holder of `token`."""
+    return found is None or found.token != token
+
+
+def same_ending(found: Record, write: Write) -> bool:
+    """Whether `found` was settled with the very result that `write` carries: settling again is then a no-op."""
+    return found.state == State.SETTLED and (found.codec, found.result, found.error) == (
+        write.codec,
+        write.result,
+        write.error,
+    )
+
+
+def as_landed(write: Write, *, now: int, fence: int) -> Record:
+    """What a store reads back right after `write` landed at its time `now` (microseconds) with that fence."""
+    first_at = write.first_at or now
+    return Record(
+        write.id,
+        write.kind,
+        write.scope,
+        write.key,
+        write.operation,
+        write.family,
+        write.state,
+        write.guarantee,
+        write.doubt,
+        write.fingerprint,
+        write.version,
+        write.token,
+        fence,
+        write.attempt,
+        first_at,
+        now if write.settled_at == NOW else write.settled_at,
+        now - first_at,
+        write.lease,
+        write.replay,
+        write.forget,
+        write.codec,
+        write.result,
+        write.error,
+    )

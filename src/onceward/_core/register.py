@@ -1,0 +1,93 @@
+"""
+The seam between the rules and the stores: one record per id, changed by compare-and-swap.
+
+A store knows nothing of leases, retries or replay. Those rules live once, in `record.py`, so that a new store
+cannot get them wrong. What a store owes is in the docstrings below; `onceward.testing.conformance` judges it.
+
+Two colours, the same names: `Store` blocks, `AsyncStore` awaits. A store opened from a URL has both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
+
+from onceward._core.record import Record, Standing, Write
+
+
+class Purged(NamedTuple):
+    """What one bounded purge did."""
+
+    forgotten: int
+    """Rows deleted: settled or released, and past their time to be forgotten."""
+    shrunk: int
+    """Rows made tombstones: settled, past their retention; result, codec and error are dropped, the rest stays."""
+
+
+class Selection(NamedTuple):
+    """Which records a scan is to show."""
+
+    scope: str | None = None
+    kind: str | None = None
+    unsettled: bool = False
+    """Only claimed and in-doubt records (cheap: there is an index for it)."""
+
+
+class Store(Protocol):
+    """A register of records. Errors are `StoreUnavailable` and its children; never a driver's own."""
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """
+        Put `write` where a record of version `expect` stands (None: where none stands).
+
+        Atomic and, once it returns, durable. Answers whether it landed and what stands there now, in one round
+        trip. A put that is sent again after its answer was lost does not land twice: what stands there then has
+        the write's own version, and the caller recognises it. With `expect` given and no row there: not landed,
+        and `record` is None.
+        """
+
+    def load(self, id: bytes) -> Record | None:  # noqa: A002
+        """Read one record."""
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """
+        Give every settled record of a family that still replays this long to live (microseconds); says how many.
+
+        Lives are only ever lengthened, and what has already expired stays expired.
+        """
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """At most `limit` records with ids greater than `after`, in order of id."""
+
+    def purge(self, limit: int) -> Purged:
+        """
+        Delete at most `limit` forgotten records, and shrink at most `limit` expired ones to tombstones.
+
+        Claimed and in-doubt records are never touched. The greatest fence deleted is remembered, so that no
+        later claim of the same key can get it again, whatever the clock does.
+        """
+
+    def close(self) -> None:
+        """Let go of files and connections. Closing twice is fine."""
+
+
+class AsyncStore(Protocol):
+    """Same as `Store`, but awaits. A put must not be undone, or left half done, by cancelling its caller."""
+
+    def put(self, write: Write, expect: bytes | None) -> Awaitable[Standing]:
+        """Same as `Store.put`, but awaits."""
+
+    def load(self, id: bytes) -> Awaitable[Record | None]:  # noqa: A002
+        """Same as `Store.load`, but awaits."""
+
+    def extend(self, family: bytes, replay: int, forget: int) -> Awaitable[int]:
+        """Same as `Store.extend`, but awaits."""
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> Awaitable[list[Record]]:
+        """Same as `Store.scan`, but awaits."""
+
+    def purge(self, limit: int) -> Awaitable[Purged]:
+        """Same as `Store.purge`, but awaits."""
+
+    def close(self) -> Awaitable[None]:
+        """Same as `Store.close`, but awaits."""

@@ -1,0 +1,39 @@
+"""
+The only door through which time and chance enter.
+
+Everything else is handed one of these. A test replaces it and time stands still; a house test walks the source and
+refuses any other use of a clock, a sleep or a random number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+
+class Environment:
+    """Time and chance, the real ones."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back: for measuring how long this process has waited."""
+        return time.monotonic()
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""
+        return time.time_ns() // 1000
+
+    def random(self, size: int) -> bytes:
+        """Unpredictable bytes."""
+        return os.urandom(size)
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        time.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Same as `sleep`, but awaits."""
+        await asyncio.sleep(seconds)
+
+
+REAL = Environment()
