@@ -1,1 +1,107 @@
-"""Onceward."""
+"""
+Onceward: send it as many times as you like; it happens once, and everyone learns the same answer.
+
+At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations go through; see the README.
+"""
+
+from onceward._core.canonical import canonical
+from onceward._core.derive import derive, derive_colon, input_hash
+from onceward._core.errors import (
+    AlreadySettled,
+    ConfigurationError,
+    Expired,
+    Fault,
+    IllegalMove,
+    InDoubt,
+    InFlight,
+    KeyInvalid,
+    KeyReused,
+    NothingHappened,
+    NotReplayable,
+    OncewardError,
+    OutOfOrder,
+    OwnershipLost,
+    RecordedFailure,
+    RequestInvalid,
+    ResultInvalid,
+    RetryAdvice,
+    RetryTransaction,
+    SchemaMismatch,
+    ScopeMissing,
+    SequenceForgotten,
+    StoreContended,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+    Unrecorded,
+)
+from onceward._core.events import Event, Happening, Listener
+from onceward._core.flow import Raised, Returned
+from onceward._core.keys import mint_from
+from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
+from onceward._core.record import Guarantee
+from onceward.environment import REAL
+from onceward.gate import AsyncGate, Gate
+from onceward.gate.records import RecordView
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "NOT_FOUND",
+    "AlreadySettled",
+    "AsyncGate",
+    "ConfigurationError",
+    "Event",
+    "Expired",
+    "Fault",
+    "Found",
+    "Gate",
+    "Guarantee",
+    "Happening",
+    "IllegalMove",
+    "InDoubt",
+    "InFlight",
+    "KeyInvalid",
+    "KeyReused",
+    "Listener",
+    "NotFound",
+    "NotReplayable",
+    "NothingHappened",
+    "OncewardError",
+    "Operation",
+    "OutOfOrder",
+    "Outcome",
+    "OwnershipLost",
+    "Raised",
+    "RecordView",
+    "RecordedFailure",
+    "RequestInvalid",
+    "ResultInvalid",
+    "RetryAdvice",
+    "RetryTransaction",
+    "Returned",
+    "SchemaMismatch",
+    "ScopeMissing",
+    "SequenceForgotten",
+    "StoreContended",
+    "StoreCorrupt",
+    "StoreFull",
+    "StoreUnavailable",
+    "Unrecorded",
+    "canonical",
+    "derive",
+    "derive_colon",
+    "input_hash",
+    "mint",
+]
+
+
+def mint() -> str:
+    """A new key nobody else has (36 characters, a random UUID). Store it before the first send, or a crash loses it."""
+    return mint_from(REAL.random(16))
+
+
+for _name in __all__:
+    # People meet these names as `onceward.InDoubt`; tracebacks and reprs should say so too.
+    if isinstance(_public := globals()[_name], type) and _public.__module__.startswith("onceward."):
+        _public.__module__ = __name__

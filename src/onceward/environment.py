@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 
 
@@ -34,6 +35,18 @@ class Environment:
     async def asleep(self, seconds: float) -> None:
         """Same as `sleep`, but awaits."""
         await asyncio.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Block this thread until the event is set, or for so many seconds."""
+        event.wait(seconds)
+
+    async def await_event(self, event: asyncio.Event, seconds: float) -> None:
+        """Same as `wait`, but awaits."""
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return
 
 
 REAL = Environment()

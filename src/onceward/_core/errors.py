@@ -13,7 +13,6 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- Expired               it happened; the answer is gone          never: it ran
     +-- NotReplayable         it happened; the answer was not kept     never: it ran
     +-- NothingHappened       raised by your code: no effect took place  same key
-    +-- OutcomeUnknown        this attempt cannot say what happened    same key: the record decides
     +-- OwnershipLost         overtaken while running                  same key: to learn the answer
     +-- AlreadySettled        settled before, with another result      never: a bug
     +-- IllegalMove           the record does not allow that           never: look at the record
@@ -138,14 +137,6 @@ class NothingHappened(OncewardError):
     """Raise this from your function when you know that its effect did not take place: the key is released."""
 
     code = "nothing_happened"
-    fault = Fault.OUTSIDE
-    retry = RetryAdvice.SAME_KEY
-
-
-class OutcomeUnknown(OncewardError):
-    """This attempt cannot say whether the effect took place. The record decides what may happen next."""
-
-    code = "outcome_unknown"
     fault = Fault.OUTSIDE
     retry = RetryAdvice.SAME_KEY
 

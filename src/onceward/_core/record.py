@@ -457,3 +457,25 @@ def as_landed(write: Write, *, now: int, fence: int) -> Record:
         write.result,
         write.error,
     )
+
+
+def as_seen(claimant: Claimant, *, first_at: int, attempt: int, fence: int) -> Record:
+    """What a claimant knows of a record whose answer it was handed: enough to name it, nothing to write with."""
+    return Record(
+        claimant.id,
+        claimant.kind,
+        claimant.scope,
+        claimant.key,
+        claimant.operation,
+        claimant.family,
+        State.SETTLED.value,
+        claimant.guarantee,
+        0,
+        claimant.fingerprint,
+        b"",
+        b"",
+        fence,
+        attempt,
+        first_at,
+        *(None, 0, None, None, None, None, None, None),
+    )

@@ -1,0 +1,124 @@
+"""
+What refusals say: what happened, what to check, and the exact command and call that resolve it.
+
+Keys appear as short digests only; a command takes the digest, so that it can be pasted from a log.
+"""
+
+from __future__ import annotations
+
+from onceward._core.codec import decode_failure
+from onceward._core.durations import in_words
+from onceward._core.errors import Expired, InDoubt, KeyReused, NotReplayable, OncewardError, ResultInvalid
+from onceward._core.keys import digest_of
+from onceward._core.operation import instant
+from onceward._core.record import Guarantee, Record, Refusal, State
+
+
+def refusal(why: Refusal, found: Record) -> OncewardError:
+    """The error for a refusal."""
+    match why:
+        case Refusal.REUSED:
+            return KeyReused(
+                f"{_name(found)} was first used for a different request (at {_first(found)}). "
+                "A retry must send the same request; a different request needs a new key"
+            )
+        case Refusal.EXPIRED:
+            return Expired(
+                f"{_name(found)} ran at {_settled(found)}; its answer was kept for its retention and is gone. "
+                "It will not run again under this key; if it should, use a new key"
+            )
+        case Refusal.NOT_REPLAYABLE:
+            return NotReplayable(
+                f"{_name(found)} ran at {_settled(found)}, and its answer could not be kept (too large, or not "
+                "serialisable). It will not run again under this key; look up its effect where it took place"
+            )
+        case Refusal.IN_DOUBT:
+            return in_doubt(found)
+
+
+def in_doubt(found: Record, because: str = "") -> InDoubt:
+    """The error for a record that nobody may run until someone decides."""
+    return InDoubt(
+        f"{_name(found)} may have happened: attempt {found.attempt} began at {_first(found)} and "
+        f"{because or _what_happened(found)}.\n{_ways_out(found)}"
+    )
+
+
+def doubt_note(found: Record) -> str:
+    """The note on an exception that left a record in doubt."""
+    if found.guarantee == Guarantee.KEYED:
+        return (
+            f"onceward: {_name(found)} may have happened. Retry with the same key: it is sent again under the same "
+            "downstream key, and the other side recognises it"
+        )
+    if found.guarantee == Guarantee.PROBED:
+        return f"onceward: {_name(found)} may have happened. Retry with the same key: the probe is asked first"
+    return f"onceward: {_name(found)} is now in doubt: it may have happened.\n{_ways_out(found)}"
+
+
+def _ways_out(found: Record) -> str:
+    digest = digest_of(found.id)
+    return (
+        "  check, where the effect takes place, whether it did. Then\n"
+        f"  if it happened:     onceward records reconcile {digest} --happened 'RESULT AS JSON'\n"
+        f"                      or gate.reconcile(key, Found(result))\n"
+        f"  if it did not:      onceward records reconcile {digest} --did-not-happen\n"
+        f"                      or gate.reconcile(key, NOT_FOUND)"
+    )
+
+
+def _what_happened(found: Record) -> str:
+    if found.state == State.CLAIMED:
+        return "its holder's lease ran out (the process died, was stopped, or lost the store)"
+    if found.error is None:
+        return "could not say what happened"
+    try:
+        failure = decode_failure(found.error)
+    except ResultInvalid:
+        return "could not say what happened"
+    return f"raised {failure.type}: {failure.message}"
+
+
+def in_flight(found: Record) -> str:
+    """Another holder has it."""
+    left = in_words(max(found.lease_left or 0, 0) // 1_000_000 * 1_000_000)
+    return f"{_name(found)} is being run by another caller (its lease: {left}). Ask again with the same key"
+
+
+def overtaken(held: Record, winner: Record | None) -> str:
+    """The late finisher's news."""
+    answer = (
+        "the winner's answer is in .outcome"
+        if winner is not None and winner.state == State.SETTLED
+        else ("ask again with the same key to learn the answer")
+    )
+    return (
+        f"{_name(held)}: this holder's lease ran out and another caller took over, so nothing of this run was "
+        f"stored; {answer}"
+    )
+
+
+def already(found: Record) -> str:
+    """Settled before, otherwise."""
+    return f"{_name(found)} was settled at {_settled(found)} with a different result; the first result stands"
+
+
+def unrecorded(held: Record, error: OncewardError) -> str:
+    """It ran, and the store stayed away."""
+    return (
+        f"{_name(held)} ran, and its result could not be recorded within its lease ({error}). "
+        "The result is in .value; do not run it again. When the store is back, record it:\n"
+        f"  onceward records reconcile {digest_of(held.id)} --happened 'RESULT AS JSON'"
+    )
+
+
+def _name(found: Record) -> str:
+    return f"{found.operation or 'operation'} {digest_of(found.id)} in {found.scope}"
+
+
+def _first(found: Record) -> str:
+    return instant(found.first_at).isoformat(timespec="seconds")
+
+
+def _settled(found: Record) -> str:
+    return instant(found.settled_at or found.first_at).isoformat(timespec="seconds")

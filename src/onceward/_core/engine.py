@@ -1,0 +1,413 @@
+"""
+The flow of one operation: claim, run, settle. It reads as the promise does.
+
+    claim ----> replay, wait or refuse
+      |
+      v
+    run the function ----> returned: settle            (executed; kept if it can be)
+                     ----> raised, nothing happened: release
+                     ----> raised, nobody knows: leave in doubt (or free, where running again is harmless)
+
+Every decision is asked of `record.py`; every effect is yielded to a shell. Between any two effects the process may
+die: what then stands in the store is what the next caller's `decide` is given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from onceward._core import advice, record
+from onceward._core.codec import Encoded, NotEncodable, Restore, decode, decode_failure, encode, encode_failure
+from onceward._core.errors import (
+    AlreadySettled,
+    IllegalMove,
+    InFlight,
+    NothingHappened,
+    OncewardError,
+    OwnershipLost,
+    StoreContended,
+    StoreUnavailable,
+    Unrecorded,
+)
+from onceward._core.events import Event, Happening
+from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned
+from onceward._core.keys import digest_of
+from onceward._core.operation import Found, NotFound, Operation, Outcome
+from onceward._core.record import Claimant, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
+from onceward._core.terms import Terms
+
+CLAIM_SPINS_MAX = 20
+"""Lost races in a row before giving up: each loss means that somebody else moved the record, so one is plenty."""
+
+POLL_FIRST = 0.002
+POLL_MAX = 0.25
+"""Seconds between looks at another holder's record: quick at first, then four a second. A bell cuts it short."""
+
+STORE_RETRY_FIRST = 0.02
+STORE_RETRY_MAX = 1.0
+"""Seconds between tries to store a result; the lease is the bound."""
+
+
+class Ask(NamedTuple):
+    """One call: who asks for what, on which terms."""
+
+    claimant: Claimant
+    terms: Terms
+    restore: Restore | None = None
+    marked: bool = False
+    """Whether the function marks its effect."""
+    listening: bool = False
+
+
+class Claimed(NamedTuple):
+    """A claim that landed."""
+
+    held: Record
+    probe: bool
+    chance: bytes
+
+
+def operate(ask: Ask) -> Flow[Outcome[Any]]:
+    """Run an operation once, or learn what became of it."""
+    claimed = yield from claim(ask)
+    if isinstance(claimed, Outcome):
+        return claimed
+    held, ending_version = claimed.held, claimed.chance[32:]
+    operation = Operation(held)
+    if claimed.probe:
+        answer = yield from _ask_around(ask, operation, ending_version)
+        if isinstance(answer, Outcome):
+            return answer
+        held = answer
+    ended = yield from call(operation)
+    if type(ended) is Returned and _remembers(ask, ended):
+        return (yield from settle(ask, operation, held, ending_version, ended.value))
+    return (yield from _unsettled(ask, operation, held, ending_version, ended))
+
+
+# --- claim ---
+
+
+def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
+    """Take the right to run, or come back with the first answer."""
+    chance = yield CHANCE
+    start, deadline, poll, spins = record.FRESH, None, POLL_FIRST, 0
+    while spins < CLAIM_SPINS_MAX:
+        write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
+        standing = yield from _put_claim(ask, write, start, chance[32:])
+        if _landed(standing, write):
+            return (yield from _claimed(ask, standing, start.probe, chance))
+        decision = record.decide(standing.record, ask.claimant)
+        start = record.FRESH
+        match decision:
+            case Replay(found):
+                yield from _tell(ask, Happening.REPLAYED, found)
+                return outcome_of(found, ask.restore)
+            case Refuse(why, found):
+                yield from _tell(ask, Happening.REFUSED, found, why.value)
+                raise advice.refusal(why, found)
+            case Start():
+                start = decision
+                spins += 1
+            case Wait(found, lease_left):
+                if ask.terms.in_flight == "accept":
+                    return _pending(found, lease_left)
+                if deadline is None:
+                    deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
+                    yield from _tell(ask, Happening.WAITING, found)
+                yield from _wait(ask, found, lease_left, deadline, poll)
+                poll = min(poll * 1.6, POLL_MAX)
+    raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Standing]:
+    """Put the claim; if that is interrupted, do not leave a claim behind that nobody holds."""
+    try:
+        return (yield Put("claim", write, None if start.over is None else start.over.version))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        if not isinstance(error, OncewardError) or isinstance(error, StoreUnavailable):
+            yield from _take_back(ask, write, spare)
+        raise
+
+
+def _take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
+    """Whether the claim landed is unknown: release it if it did. Nothing has run yet."""
+    try:
+        found = yield Load("takeback.load", write.id)
+        if found is not None and found.version == write.version:
+            release = record.release(found, version=version, forget=ask.terms.tombstone)
+            yield Put("takeback", release, found.version)
+    except StoreUnavailable:
+        return  # The store is away. If the claim did land, its lease will lapse.
+
+
+def _claimed(ask: Ask, standing: Standing, probe: bool, chance: bytes) -> Flow[Claimed]:
+    held = standing.record
+    if held is None:
+        raise IllegalMove("a store said that a put landed, and that nothing stands there")
+    if held.lease_left is not None and held.lease_left * 2 < ask.claimant.lease:
+        # The claim waited in the store: its lease began when it was sent. Do not run on what is left of it.
+        held = yield from renew(ask, held)
+    yield from _tell(ask, Happening.CLAIMED, held)
+    return Claimed(held, probe, chance)
+
+
+def _wait(ask: Ask, found: Record, lease_left: int, deadline: float, poll: float) -> Flow[None]:
+    left = deadline - (yield MONOTONIC)
+    if ask.terms.in_flight == "refuse" or left <= 0:
+        yield from _tell(ask, Happening.REFUSED, found, "in_flight")
+        raise InFlight(advice.in_flight(found), retry_after_seconds=min(lease_left / 1e6, 1.0))
+    yield Pause(found.id, min(poll, left, lease_left / 1e6 + 0.001))
+
+
+def _pending(found: Record, lease_left: int) -> Outcome[Any]:
+    after = min(lease_left / 1e6, 1.0)
+    return Outcome(None, False, found.first_at, found.attempt, found.fence, True, True, after)
+
+
+def renew(ask: Ask, held: Record) -> Flow[Record]:
+    """Hold on for another lease; raises `OwnershipLost` if somebody else has taken over."""
+    chance = yield CHANCE
+    write = record.renew(held, version=chance[:16], lease=ask.claimant.lease)
+    standing = yield Put("renew", write, held.version)
+    if not _landed(standing, write) or standing.record is None:
+        yield from _tell(ask, Happening.OVERTAKEN, held)
+        raise OwnershipLost(outcome=_winner(standing.record, ask.restore))
+    yield from _tell(ask, Happening.RENEWED, held)
+    return standing.record
+
+
+# --- run ---
+
+
+def call(operation: Operation) -> Flow[Returned | Raised]:
+    """Run the user's function. An interrupt that strikes here is an answer, too."""
+    try:
+        return (yield Call("call", operation))
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        return Raised(error)
+
+
+def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record | Outcome[Any]]:
+    """An earlier attempt may have done it: ask the probe. What it finds is settled; what it does not, runs."""
+    held = operation.record
+    try:
+        answer = yield Probe("probe", operation)
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        answer = Raised(error)
+    match answer:
+        case Returned(Found(value)):
+            yield from _tell(ask, Happening.RECONCILED, held, "the probe found it")
+            outcome = yield from settle(ask, operation, held, version, value)
+            return outcome._replace(replayed=True)
+        case Returned(NotFound()):
+            return held._replace(doubt=0)  # Asked and answered: that is what clears doubt.
+    error = answer.error if isinstance(answer, Raised) else TypeError("a probe returns Found(value) or NOT_FOUND")
+    write = record.leave_in_doubt(held, version=version, error=encode_failure(error))
+    yield from _end(ask, held, write, None)
+    yield from _tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
+    if not isinstance(error, Exception):
+        raise error
+    raise advice.in_doubt(held, "the probe could not tell whether it happened") from error
+
+
+# --- end ---
+
+
+def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
+    """Store the answer and end the claim. What cannot be stored has happened all the same."""
+    kept, value = _keep(ask, value)
+    write = record.settle(
+        held,
+        version=version,
+        replay=ask.terms.retain,
+        forget=ask.terms.forget,
+        codec=kept.codec,
+        result=kept.data,
+        relaxed=ask.terms.relaxed_settle,
+    )
+    stands = yield from _end(ask, held, write, operation, value)
+    yield from _tell(ask, Happening.SETTLED if kept.codec else Happening.NOT_REPLAYABLE, stands)
+    return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, kept.codec is not None)
+
+
+def _keep(ask: Ask, value: Any) -> tuple[Encoded, Any]:
+    """What is stored of a value, and the value as every caller will see it: both through the codec."""
+    try:
+        kept = encode(value)
+    except NotEncodable:
+        return Encoded(None, None), value
+    shown = decode(kept, ask.restore)
+    if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max:
+        return Encoded(None, None), shown
+    return kept, shown
+
+
+def _unsettled(
+    ask: Ask, operation: Operation, held: Record, version: bytes, ended: Returned | Raised
+) -> Flow[Outcome[Any]]:
+    """The function raised, or returned something that is not to be remembered."""
+    if type(ended) is Returned:
+        write = record.release(held, version=version, forget=ask.terms.tombstone)
+        stands = yield from _end(ask, held, write, operation)
+        yield from _tell(ask, Happening.RELEASED, stands, "the answer is not one to remember")
+        kept, value = _keep(ask, ended.value)
+        return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, kept.codec is not None)
+    error = ended.error
+    write, happening = _after_failure(ask, operation, held, version, ended)
+    try:
+        stands = yield from _end(ask, held, write, operation)
+    except StoreUnavailable as unstored:
+        # The lease will lapse and say the same. What the function raised matters more.
+        _note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
+        raise error from None
+    except OwnershipLost as lost:
+        raise lost from error
+    if stands.state != write.state:
+        happening = Happening.IN_DOUBT
+    yield from _tell(ask, happening, stands, type(error).__name__)
+    if happening is Happening.IN_DOUBT:
+        _note(error, advice.doubt_note(stands))
+    raise error
+
+
+def _after_failure(
+    ask: Ask, operation: Operation, held: Record, version: bytes, ended: Raised
+) -> tuple[Write, Happening]:
+    """What a failure means for the record."""
+    terms, failure = ask.terms, encode_failure(ended.error)
+    harmless = (NothingHappened, *terms.before)
+    if operation.spared(ended.error, harmless, marked=ask.marked):
+        write = record.release(held, version=version, forget=terms.tombstone, error=failure)
+        return write, Happening.IN_DOUBT if held.doubt else Happening.RELEASED
+    if isinstance(ended.error, Exception) and _remembers(ask, ended):
+        ends = {"replay": terms.retain, "forget": terms.forget}
+        return record.settle(held, version=version, error=failure, **ends), Happening.SETTLED
+    if held.guarantee == Guarantee.REPEATABLE:
+        write = record.release(held, version=version, forget=terms.tombstone, error=failure)
+        return write, Happening.IN_DOUBT if held.doubt else Happening.RELEASED
+    return record.leave_in_doubt(held, version=version, error=failure), Happening.IN_DOUBT
+
+
+def _remembers(ask: Ask, ended: Returned | Raised) -> bool:
+    remember = ask.terms.remember
+    if callable(remember):
+        return bool(remember(ended))
+    return remember == "all" or type(ended) is Returned
+
+
+def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, value: Any = None) -> Flow[Record]:
+    """
+    Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
+    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told.
+    """
+    expect, pause = held.version, STORE_RETRY_FIRST
+    for _ in range(CLAIM_SPINS_MAX):
+        try:
+            standing = yield Put(_AT[write.state], write, expect)
+        except StoreUnavailable as error:
+            yield from _hold_out(ask, held, operation, error, pause, value)
+            pause = min(pause * 2, STORE_RETRY_MAX)
+            continue
+        found = standing.record
+        if found is not None and _landed(standing, write):
+            return found
+        if found is None or record.outranks(found, held.token):
+            yield from _tell(ask, Happening.OVERTAKEN, held)
+            raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
+        if record.same_ending(found, write):
+            return found
+        if found.state != record.State.CLAIMED:
+            raise AlreadySettled(advice.already(found))
+        expect = found.version  # Our own renewal moved it.
+    raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+_AT = {
+    record.State.SETTLED.value: "settle",
+    record.State.RELEASED.value: "release",
+    record.State.IN_DOUBT.value: "doubt",
+}
+
+
+def _hold_out(
+    ask: Ask, held: Record, operation: Operation | None, error: StoreUnavailable, pause: float, value: Any
+) -> Flow[None]:
+    """The store is away: pause if the lease allows it, else give the caller the value with the error."""
+    left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
+    if left <= 0:
+        raise Unrecorded(advice.unrecorded(held, error), value=value) from error
+    yield from _tell(ask, Happening.STORE_RETRIED, held, type(error).__name__)
+    yield Pause(b"", min(pause, left))
+
+
+def _landed(standing: Standing, write: Write) -> bool:
+    """Whether our write stands there: it landed now, or it did before and the answer was lost."""
+    return standing.landed or (standing.record is not None and standing.record.version == write.version)
+
+
+def outcome_of(found: Record, restore: Restore | None) -> Outcome[Any]:
+    """The stored answer of a settled record; a remembered failure is raised, as data."""
+    if found.error is not None:
+        raise decode_failure(found.error)
+    value = decode(Encoded(found.codec, found.result), restore)
+    return Outcome(value, True, found.first_at, found.attempt, found.fence)
+
+
+def _winner(found: Record | None, restore: Restore | None) -> Outcome[Any] | None:
+    if found is None or found.state != record.State.SETTLED or found.codec is None:
+        return None
+    return outcome_of(found, restore)
+
+
+def _note(error: BaseException, note: str) -> None:
+    try:
+        error.add_note(note)
+    except Exception:  # noqa: S110 - an exception that cannot take a note is raised without one
+        pass
+
+
+def _tell(ask: Ask, happening: Happening, about: Record, detail: str = "") -> Flow[None]:
+    if ask.listening:
+        digest = digest_of(about.id)
+        yield Emit(Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail))
+
+
+# --- reconcile ---
+
+
+def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
+    """Decide an in-doubt record: it happened, with this result; or it did not."""
+    chance = yield CHANCE
+    kept = encode(answer.value) if isinstance(answer, Found) else Encoded(None, None)
+    for _ in range(CLAIM_SPINS_MAX):
+        found = yield Load("reconcile.load", ask.claimant.id)
+        if found is None:
+            raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
+        if found.state == record.State.SETTLED and isinstance(answer, Found):
+            if (found.codec, found.result) == (kept.codec, kept.data):
+                return found
+            raise AlreadySettled(advice.already(found))
+        if found.state == record.State.RELEASED and not isinstance(answer, Found):
+            return found
+        write = record.reconcile(
+            found,
+            happened=isinstance(answer, Found),
+            token=chance[:16],
+            version=chance[16:32],
+            replay=ask.terms.retain if isinstance(answer, Found) else None,
+            forget=ask.terms.forget if isinstance(answer, Found) else ask.terms.tombstone,
+            codec=kept.codec,
+            result=kept.data,
+        )
+        standing = yield Put("reconcile", write, found.version)
+        if _landed(standing, write) and standing.record is not None:
+            yield from _tell(ask, Happening.RECONCILED, standing.record, standing.record.state)
+            return standing.record
+    raise StoreContended(retry_after_seconds=POLL_MAX)

@@ -1,0 +1,65 @@
+"""
+What a request is known by: 33 bytes that say whether a retry asks for the same thing.
+
+    byte 0       bytes 1..32
+    1 canonical  SHA-256 of the canonical form               two spellings of one request are one request
+    2 raw        SHA-256 of the bytes as they came           for bodies that are not JSON
+    3 keyed      HMAC-SHA-256 of the canonical form          for requests so small that a hash could be guessed
+
+The first byte travels with the hash, so that a later release can add a scheme and still read the old
+ones. Each scheme hashes behind a prefix of its own: no hash of one can pass for a hash of another.
+The engine stores a fingerprint at claim and compares it on every later call.
+"""
+
+from __future__ import annotations
+
+import hmac
+from hashlib import sha256
+
+from onceward._core.canonical import canonical
+from onceward._core.errors import ConfigurationError
+
+FINGERPRINT_BYTES = 33
+# HMAC is as strong as its secret is hard to guess: 128 bits, the least that NIST SP 800-107 calls strong.
+SECRET_BYTES_MIN = 16
+
+_CANONICAL, _RAW, _KEYED = b"\x01", b"\x02", b"\x03"
+_SCHEMES = frozenset(_CANONICAL + _RAW + _KEYED)
+_CANONICAL_PREFIX = b"onceward/fingerprint/1\0"
+_RAW_PREFIX = b"onceward/fingerprint/2\0"
+_KEYED_PREFIX = b"onceward/fingerprint/3\0"
+
+
+def fingerprint_canonical(request: object) -> bytes:
+    """Fingerprint of a value, the same for every spelling of it. Raises `RequestInvalid` if it has no form."""
+    return _CANONICAL + sha256(_CANONICAL_PREFIX + canonical(request)).digest()
+
+
+fingerprint = fingerprint_canonical
+
+
+def fingerprint_raw(body: bytes) -> bytes:
+    """Fingerprint of bytes as they came: any other byte makes another request."""
+    hasher = sha256(_RAW_PREFIX)
+    hasher.update(body)  # Not joined to the prefix: a body may be large.
+    return _RAW + hasher.digest()
+
+
+def fingerprint_keyed(request: object, secret: bytes) -> bytes:
+    """
+    Fingerprint of a value that only the holder of `secret` can compute.
+
+    For requests with few possible values (a PIN, a yes or no): whoever reads the store cannot find the
+    request by trying them all. Another secret makes every stored fingerprint differ, so keep it.
+    """
+    if len(secret) < SECRET_BYTES_MIN:
+        raise ConfigurationError(
+            f"the fingerprint secret has {len(secret)} bytes and needs {SECRET_BYTES_MIN} or more; "
+            "make one with secrets.token_bytes(32) and keep it with your other secrets"
+        )
+    return _KEYED + hmac.digest(secret, _KEYED_PREFIX + canonical(request), "sha256")
+
+
+def known_scheme(stored: bytes) -> bool:
+    """Whether this version understands a stored fingerprint (if not, it was written by a later one)."""
+    return len(stored) == FINGERPRINT_BYTES and stored[0] in _SCHEMES

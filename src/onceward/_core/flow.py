@@ -1,0 +1,142 @@
+"""
+One piece of logic, both colours of Python.
+
+A *flow* is a generator that yields what it needs done (an effect) and is sent the answer. It performs no I/O, reads
+no clock and never sleeps, so it cannot tell whether the loop that drives it blocks or awaits. Neither can a test: a
+crash is not resuming a flow, a race is choosing whose flow to resume. `onceward.drive` has the two loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+from onceward._core.events import Event
+from onceward._core.record import Write
+
+T = TypeVar("T")
+
+
+class Put(NamedTuple):
+    """Store, answer `Standing`: put this record where a record of that version (or none) stands."""
+
+    at: str
+    """Where in the operation's life this is: names the failpoints on both sides."""
+    write: Write
+    expect: bytes | None
+
+
+class Load(NamedTuple):
+    """Store, answer `Record | None`."""
+
+    at: str
+    id: bytes
+
+
+class Extend(NamedTuple):
+    """Store, answer how many: lengthen the life of a family of settled records."""
+
+    at: str
+    family: bytes
+    replay: int
+    forget: int
+
+
+class Chance(NamedTuple):
+    """Answer: 48 unpredictable bytes (a token, and versions for the writes to come)."""
+
+
+class Monotonic(NamedTuple):
+    """Answer: seconds on a clock that never goes back."""
+
+
+class Pause(NamedTuple):
+    """Wait this long at most; earlier if the record of that id is known to have moved."""
+
+    id: bytes
+    seconds: float
+
+
+class Call(NamedTuple):
+    """Run the user's function with this operation; answer `Returned | Raised`."""
+
+    at: str
+    operation: Any
+
+
+class Probe(NamedTuple):
+    """Ask the user's probe about this operation; answer `Returned | Raised`."""
+
+    at: str
+    operation: Any
+
+
+class Emit(NamedTuple):
+    """Tell whoever listens."""
+
+    event: Event
+
+
+class Begin(NamedTuple):
+    """Atomic mode: open (or join) the caller's transaction."""
+
+    at: str
+
+
+class Commit(NamedTuple):
+    """Atomic mode: end what `Begin` opened, keeping it."""
+
+    at: str
+
+
+class Rollback(NamedTuple):
+    """Atomic mode: end what `Begin` opened, undoing it."""
+
+    at: str
+
+
+class Returned(NamedTuple):
+    """The user's function returned. A value, so that its StopIteration cannot pose as ours."""
+
+    value: Any
+
+
+class Raised(NamedTuple):
+    """The user's function raised."""
+
+    error: BaseException
+
+
+Effect: TypeAlias = Put | Load | Extend | Chance | Monotonic | Pause | Call | Probe | Emit | Begin | Commit | Rollback
+Flow: TypeAlias = Generator[Effect, Any, T]
+
+CHANCE = Chance()
+MONOTONIC = Monotonic()
+
+INSTANT = frozenset((Chance, Monotonic, Emit))
+"""Answered on the spot, in either colour."""
+
+INTERRUPTIBLE = frozenset((Pause, Call, Probe))
+"""Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
+
+BOUNDARIES = {
+    "claim": "the claim is put",
+    "takeback.load": "an interrupted claim is looked up",
+    "takeback": "an interrupted claim is released",
+    "renew": "the lease is renewed",
+    "probe": "the user's probe is asked",
+    "call": "the user's function runs",
+    "settle": "the answer is put",
+    "release": "the release is put",
+    "doubt": "the doubt is put",
+    "reconcile.load": "an in-doubt record is looked up",
+    "reconcile": "the reconciled record is put",
+    "begin": "the caller's transaction is opened or joined",
+    "commit": "the caller's transaction is committed, or its savepoint released",
+    "rollback": "the caller's transaction is undone",
+    "touch": "the life of a plan's steps is lengthened",
+    "mark.load": "a sequence's mark is looked up",
+    "mark": "a sequence's mark is moved",
+    "entry.load": "a sequence's entry is looked up",
+}
+"""Every place where a flow lets go: each has a failpoint before it and one after it."""

@@ -1,0 +1,214 @@
+"""
+What the user's function is handed (`Operation`), and what the caller gets back (`Outcome`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+
+from onceward._core.downstream import downstream_key
+from onceward._core.errors import ConfigurationError
+from onceward._core.keys import digest_of
+from onceward._core.record import Record
+
+T = TypeVar("T")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def instant(micros: int) -> datetime:
+    """An instant of a store's clock, as a datetime in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What a gated call came to."""
+
+    value: T
+    replayed: bool
+    """True: this is the stored answer of an earlier run; the effect did not run now."""
+    first_at_us: int
+    attempt: int
+    """Which attempt at this operation gave the answer."""
+    fence: int
+    """Rises with every claim of this key: hand it to a resource that can refuse the lower one."""
+    replayable: bool = True
+    """False: it ran, and its answer could not be kept; a retry is refused as `NotReplayable`."""
+    pending: bool = False
+    """True (only with in_flight="accept"): another holder is running it; ask again after `retry_after_seconds`."""
+    retry_after_seconds: float | None = None
+
+    @property
+    def first_at(self) -> datetime:
+        """When this operation was first claimed, on the store's clock, in UTC."""
+        return instant(self.first_at_us)
+
+
+class Found(NamedTuple):
+    """A probe's or a person's answer: it did happen, and this is its result."""
+
+    value: Any
+
+
+class _NotFound:
+    """A probe's or a person's answer: it did not happen."""
+
+    def __repr__(self) -> str:
+        return "NOT_FOUND"
+
+
+NOT_FOUND: Final = _NotFound()
+NotFound = _NotFound
+"""The type of `NOT_FOUND`, for annotations."""
+
+
+class Operation:
+    """
+    One run of one operation, as its function sees it.
+
+    Take it by naming a parameter `operation`. Mark the effect with `with operation.effect():`, pass
+    `operation.downstream_key("stripe")` on, hand `operation.fence` to a resource that can refuse a lower one.
+    """
+
+    __slots__ = ("_began", "_broke", "_done", "held_until", "lost", "record", "started")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        """The claim, as it landed."""
+        self._began = False
+        self._done = False
+        self._broke: BaseException | None = None
+        self.started = False
+        """Whether the function was entered."""
+        self.held_until = 0.0
+        """Until when (on this process's monotonic clock) the claim holds, as far as this process knows."""
+        self.lost = False
+        """Whether a renewal found that another caller has taken over: stop if you can."""
+
+    @property
+    def key(self) -> str:
+        """The key, as the caller gave it."""
+        return self.record.key
+
+    @property
+    def scope(self) -> str:
+        """Who the key belongs to."""
+        return self.record.scope
+
+    @property
+    def id(self) -> bytes:
+        """The record's id: a digest of kind, scope and key."""
+        return self.record.id
+
+    @property
+    def digest(self) -> str:
+        """The short digest that logs and errors show in place of the key."""
+        return digest_of(self.record.id)
+
+    @property
+    def fence(self) -> int:
+        """Rises with every claim of this key."""
+        return self.record.fence
+
+    @property
+    def attempt(self) -> int:
+        """1 on the first run."""
+        return self.record.attempt
+
+    @property
+    def first_at(self) -> datetime:
+        """When this operation was first claimed (kept while an earlier attempt may have had its effect)."""
+        return instant(self.record.first_at)
+
+    def downstream_key(self, profile: str = "stripe") -> str:
+        """The key to send on: the same on every attempt, and within the provider's limits."""
+        return downstream_key(self.record.id, profile)
+
+    def effect(self) -> _EffectMark:
+        """Mark the effect: what raises before this block releases the key, what raises after it never does."""
+        return _EffectMark(self)
+
+    def spared(self, error: BaseException, harmless: tuple[type[BaseException], ...], *, marked: bool) -> bool:
+        """
+        Whether it is proved that nothing happened, although the function raised `error`.
+
+        `harmless` are the types that say so; `marked` is whether the function marks its effect at all.
+        """
+        if not self.started:
+            return True
+        if self._done:
+            return False
+        if not self._began:
+            return marked or isinstance(error, harmless)
+        return self._broke is error and isinstance(error, harmless)
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.digest} attempt {self.attempt} fence {self.fence}>"
+
+
+class _EffectMark:
+    """The block in which the effect takes place."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        self._operation._began = True
+        self._operation._broke = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if error is None:
+            self._operation._done = True
+        else:
+            self._operation._broke = error
+        return False
+
+
+class Settling(Operation):
+    """
+    The operation of a `with gate.atomic(...)` block, which says itself what is stored.
+
+    `replayed` tells whether the block is only shown an earlier answer (`value`); if not, it must call `settle`.
+    """
+
+    __slots__ = ("_settled", "_value", "replayed")
+
+    def __init__(self, record: Record) -> None:
+        super().__init__(record)
+        self.replayed = False
+        self._settled = False
+        self._value: Any = None
+
+    @property
+    def value(self) -> Any:
+        """The stored answer of a replay, or what was settled."""
+        if not (self.replayed or self._settled):
+            raise ConfigurationError("nothing is settled yet: call operation.settle(value) first")
+        return self._value
+
+    @property
+    def settled(self) -> bool:
+        """Whether `settle` was called."""
+        return self._settled
+
+    def settle(self, value: Any) -> None:
+        """Say what is stored for this operation, to be committed with the caller's rows."""
+        if self.replayed:
+            raise ConfigurationError(
+                "this operation is a replay and is settled already: check operation.replayed before doing the work"
+            )
+        if self._settled and self._value != value:
+            raise ConfigurationError("this block has settled already, with another value")
+        self._settled = True
+        self._value = value
+
+    def show(self, value: Any) -> None:
+        """Show an earlier answer (called by the gate)."""
+        self.replayed = True
+        self._value = value

@@ -1,0 +1,83 @@
+"""
+JSON that can only mean one thing.
+
+JSON text leaves room for two readers to disagree: which of two equal names counts, what NaN is, what
+half a character is. A request that is compared with its retry must not have that room, so `parse_json`
+refuses it. The HTTP adapters read bodies with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import accumulate
+from math import isfinite
+
+from onceward._core.errors import RequestInvalid
+from onceward._core.plain import Refused
+from onceward._core.spelling import DEPTH_MAX, FLATTEN, NAME_CHARACTERS_SHOWN, canonical_pure
+
+
+def parse_json(raw: bytes | str) -> object:
+    """
+    Read JSON text strictly.
+
+    Raises `RequestInvalid` for a member that occurs twice, NaN or an infinity (also as a number too large,
+    such as 1e999), a lone surrogate, bytes that are not UTF-8, or nesting deeper than `DEPTH_MAX`.
+    """
+    text = _decoded(raw)
+    if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
+        raise RequestInvalid(f"the JSON text is nested more than {DEPTH_MAX} levels deep; {FLATTEN}")
+    try:
+        value: object = _read(text)
+    except Refused as refusal:
+        raise RequestInvalid(f"the JSON text {refusal.reason}") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise RequestInvalid(f"the text is not JSON ({error.msg}: {where}); send valid JSON") from None
+    except ValueError:
+        raise RequestInvalid("the JSON text has an integer too long to read; send it as a string") from None
+    # The text is whole Unicode, so only an escape can bring half a character in: \\ud800 to \\udfff.
+    if "\\ud" in text or "\\uD" in text:
+        canonical_pure(value)
+    return value
+
+
+def _decoded(raw: bytes | str) -> str:
+    try:
+        if isinstance(raw, str):
+            raw.encode("utf-8")
+            return raw
+        return bytes(raw).decode("utf-8")
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
+        raise RequestInvalid(f"the JSON text is not UTF-8 ({error.reason}); send it as UTF-8") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Refused(f"has the member {twice[:NAME_CHARACTERS_SHOWN]!a} twice in one object; send it once")
+    return members
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise Refused("has a number beyond what a double can hold; send it as a string")
+    return value
+
+
+def _no_constant(text: str) -> object:
+    raise Refused(f"has {text}, which is not JSON; leave the member out or send null")
+
+
+_read = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite_float, parse_constant=_no_constant).decode
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets outside strings go. Text that is not JSON gives some number, which is enough."""
+    pieces = text.replace("\\\\", "").replace('\\"', "").split('"')
+    brackets = re.sub(r"[^][{}]+", "", "".join(pieces[::2]))
+    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)

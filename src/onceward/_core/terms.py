@@ -1,0 +1,138 @@
+"""
+The terms of an operation: every choice, its default, and why it is that.
+
+A gate has terms; an operation may override them one by one. `onceward contract` prints them. Terms are made when an
+operation is declared, so that a bad choice is refused there and not at three in the morning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+
+from onceward._core.durations import SECOND, microseconds
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import Raised, Returned
+from onceward._core.record import Guarantee
+
+Seconds: TypeAlias = float | timedelta
+InFlightPolicy: TypeAlias = Literal["wait", "refuse", "accept"]
+AfterExpiry: TypeAlias = Literal["refuse", "run"]
+Remember: TypeAlias = Literal["success", "all"] | Callable[[Returned | Raised], bool]
+
+LEASE_FLOOR = 1_000
+"""A millisecond: shorter leases lapse before the store has answered."""
+
+LEASE_CEILING = 24 * 3_600 * SECOND
+"""A day: a holder that needs longer wants a workflow, not a lease."""
+
+WAITERS_MAX = 1_000
+"""Waiters per process: past that a waiter is refused, because a thousand waiting callers is already an outage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Choices with their defaults. Durations are microseconds."""
+
+    guarantee: str = Guarantee.BLIND.value
+    """What the effect promises; blind, because the library cannot make a blind effect safe by itself."""
+    lease: int = 60 * SECOND
+    """How long a claim holds without renewal: covers a slow API, and a dead holder is noticed within a minute."""
+    lease_max: int = 3_600 * SECOND
+    """How long a claim holds in all, renewals included; longer must be said."""
+    in_flight: str = "wait"
+    """While another holder runs it: wait for its answer, refuse at once, or accept (answer `pending`)."""
+    wait: int = 30 * SECOND
+    """How long to wait for another holder before `InFlight`."""
+    keyed_for: int = 24 * 3_600 * SECOND
+    """For `keyed`: how long the downstream honours a key (Stripe's window); past it, in doubt."""
+    retain: int = 24 * 3_600 * SECOND
+    """How long a settled record replays, from its settling. Part of the contract: publish it."""
+    tombstone: int = 30 * 24 * 3_600 * SECOND
+    """How long after that a late retry is refused as expired instead of run again: a month of zombies."""
+    after_expiry: str = "refuse"
+    """What a retry past retention gets: `refuse` (it ran), or `run` (no tombstone: it runs again)."""
+    remember: Remember = "success"
+    """Which endings are stored: successes; all; or what a predicate over Returned/Raised says."""
+    result_bytes_max: int = 1_048_576
+    """A larger result is not stored: the record then says executed, not replayable. It never runs again for it."""
+    before: tuple[type[BaseException], ...] = ()
+    """Exception types that prove that the effect did not take place."""
+    relaxed_settle: bool = False
+    """Let a settle skip the disk sync: lost to a power cut, it is in doubt (blind) or sent again (keyed)."""
+
+    @property
+    def forget(self) -> int:
+        """How long a settled record is kept at all."""
+        return self.retain if self.after_expiry == "run" else self.retain + self.tombstone
+
+
+DEFAULT_TERMS = Terms()
+
+_DURATIONS = {
+    "lease": False,
+    "lease_max": False,
+    "wait": True,
+    "keyed_for": False,
+    "retain": False,
+    "tombstone": False,
+}
+"""Which terms are durations, and whether zero is a sensible one."""
+
+_CHOICES = {
+    "guarantee": tuple(guarantee.value for guarantee in Guarantee),
+    "in_flight": ("wait", "refuse", "accept"),
+    "after_expiry": ("refuse", "run"),
+}
+
+_NAMES = frozenset(field.name for field in fields(Terms))
+
+
+def agree(base: Terms, changes: dict[str, Any]) -> Terms:
+    """The terms that follow from some with changes, in the user's units; refused if they cannot work."""
+    checked: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in _NAMES:
+            raise ConfigurationError(f"there is no option {name!r}; the options are {', '.join(sorted(_NAMES))}")
+        checked[name] = _check(name, value)
+    terms = replace(base, **checked)
+    if not LEASE_FLOOR <= terms.lease <= LEASE_CEILING:
+        raise ConfigurationError("a lease is between a millisecond and a day; a longer job renews its lease")
+    if terms.lease_max > LEASE_CEILING:
+        raise ConfigurationError("lease_max is at most a day: a claim that nobody can ever end is not a claim")
+    if terms.lease_max < terms.lease:
+        raise ConfigurationError("lease_max is how long a claim may hold in all, so it cannot be less than lease")
+    return terms
+
+
+def _check(name: str, value: Any) -> Any:
+    if name in _DURATIONS:
+        return microseconds(value, name, zero=_DURATIONS[name])
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise ConfigurationError(f"{name} is one of {', '.join(_CHOICES[name])}, not {str(value)[:40]!r}")
+        return str(value)
+    if name == "remember" and not (value in ("success", "all") or callable(value)):
+        raise ConfigurationError("remember is 'success', 'all' or a function of Returned or Raised")
+    if name == "result_bytes_max" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ConfigurationError("result_bytes_max is a number of bytes, zero or more")
+    if name == "before":
+        return _check_before(value)
+    if name == "relaxed_settle" and not isinstance(value, bool):
+        raise ConfigurationError("relaxed_settle is True or False")
+    return value
+
+
+def _check_before(value: Any) -> tuple[type[BaseException], ...]:
+    types = value if isinstance(value, tuple) else (value,)
+    for one in types:
+        if not (isinstance(one, type) and issubclass(one, BaseException)):
+            raise ConfigurationError("before takes exception types that prove that the effect did not take place")
+        if one in (BaseException, Exception):
+            raise ConfigurationError(
+                f"before={one.__name__} would call every failure harmless; name the types that your code raises "
+                "before its effect, or mark the effect with `with operation.effect():`"
+            )
+    return types

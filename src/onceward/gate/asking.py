@@ -1,0 +1,242 @@
+"""
+From a call to an `Ask`: what both colours of gate share. No I/O: shells act, this prepares.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from onceward._core.codec import Restore
+from onceward._core.engine import Ask
+from onceward._core.errors import ConfigurationError
+from onceward._core.events import Event, Listener
+from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
+from onceward._core.operation import Operation
+from onceward._core.record import Claimant, Guarantee
+from onceward._core.terms import DEFAULT_TERMS, Terms, agree
+from onceward.environment import REAL, Environment
+from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
+
+KEY = "key"
+STEP = "step"
+WINDOW = "window"
+"""Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
+
+Invoke: TypeAlias = Callable[[Operation], Any]
+
+_log = logging.getLogger("onceward")
+
+
+class Asking:
+    """A scope, its terms and its listeners."""
+
+    def __init__(
+        self,
+        scope: str | None,
+        *,
+        environment: Environment | None,
+        listeners: Iterable[Listener],
+        options: dict[str, Any],
+    ) -> None:
+        self.scope = check_scope(scope)
+        self.terms = agree(DEFAULT_TERMS, options)
+        if self.terms.guarantee == Guarantee.ATOMIC:
+            raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
+        self.environment = environment or REAL
+        self._listeners: list[Listener] = list(listeners)
+        self._agreed: dict[tuple[tuple[str, Any], ...], Terms] = {}
+        label = self.scope.partition(":")[0]
+        # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
+        self._label = label if label in ENVIRONMENTS and ":" in self.scope else None
+
+    # --- events ---
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every event from now on; returns the function that stops it."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to every listener. A listener that raises is logged: it must not change what happens."""
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("onceward: a listener raised on %s; the operation is not affected", event.happening)
+
+    # --- asks ---
+
+    def agreed(self, options: dict[str, Any]) -> Terms:
+        """The gate's terms with an operation's own. Remembered: most calls repeat the same few."""
+        if not options:
+            return self.terms
+        try:
+            changes = tuple(sorted(options.items()))
+            terms = self._agreed.get(changes)
+        except TypeError:
+            return agree(self.terms, options)
+        if terms is None:
+            terms = agree(self.terms, options)
+            if len(self._agreed) < 1_000:
+                self._agreed[changes] = terms
+        return terms
+
+    def stored_key(self, key: str) -> str:
+        """The key as it is stored: checked, and carrying the scope's environment if it has one."""
+        return check_key(key) if self._label is None else environment_key(self._label, key)
+
+    def ask(
+        self,
+        parts: tuple[str, ...],
+        request: Any,
+        terms: Terms,
+        *,
+        kind: str = KEY,
+        operation: str = "",
+        restore: Restore | None = None,
+        marked: bool = False,
+        probes: bool = False,
+        family: bytes | None = None,
+    ) -> Ask:
+        """One call, ready for the engine. `parts` are the checked parts of the key."""
+        claimant = Claimant(
+            record_id(kind, self.scope, *parts),
+            kind,
+            self.scope,
+            parts[0] if len(parts) == 1 else " / ".join(parts),
+            operation,
+            family,
+            terms.guarantee,
+            fingerprint_canonical(request),
+            terms.lease,
+            terms.keyed_for,
+            probes,
+        )
+        return Ask(claimant, terms, restore, marked, bool(self._listeners))
+
+    def ask_about(self, key: str) -> Ask:
+        """An ask that only names a record (to reconcile it)."""
+        return self.ask((self.stored_key(key),), None, self.terms)
+
+    def declared_ask(
+        self,
+        taken: Declared,
+        terms: Terms,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        probe: Callable[..., Any] | None,
+    ) -> tuple[Ask, Invoke, dict[str, Any]]:
+        """One call of a declared function: its ask, how to run it, and its arguments by name."""
+        arguments = taken.arguments(args, kwargs)
+        ask = self.ask(
+            (self.stored_key(taken.key(arguments)),),
+            taken.request_of(arguments),
+            terms,
+            operation=taken.name,
+            restore=taken.restore,
+            marked=taken.marked,
+            probes=probe is not None,
+        )
+        if taken.takes_operation:
+            return ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), arguments
+        return ask, lambda _: taken.fn(*args, **kwargs), arguments
+
+    def declare(
+        self,
+        fn: Callable[..., Any],
+        key: str | Callable[..., str],
+        *,
+        terms: Terms,
+        awaits: bool,
+        name: str | None,
+        exclude: tuple[str, ...],
+        connection: str | None,
+        marked: bool | None,
+        probe: Callable[..., Any] | None,
+    ) -> Declared:
+        """Take a function apart for `once`, refusing here what could only fail later."""
+        if not awaits:
+            check_blocking(fn)
+        check_probe(terms, probe)
+        if (terms.guarantee == Guarantee.ATOMIC) != (connection is not None):
+            raise ConfigurationError(
+                "guarantee='atomic' and connection='name of the parameter that carries your connection' go together: "
+                "the record is written on that connection, in your transaction"
+            )
+        if terms.in_flight == "accept":
+            raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
+        return declared(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
+
+
+def checked_body(
+    fn: Callable[..., Any], terms: Terms, *, awaits: bool, probe: Callable[..., Any] | None = None
+) -> Body:
+    """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
+    if not awaits:
+        check_blocking(fn)
+    if terms.guarantee == Guarantee.ATOMIC:
+        raise ConfigurationError("an atomic effect shares your transaction: use gate.atomic(connection, key, function)")
+    check_probe(terms, probe)
+    return body_of(fn)
+
+
+def check_blocking(fn: Callable[..., Any]) -> None:
+    """An async function under a blocking gate would never run."""
+    if is_async(fn):
+        raise ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
+
+
+def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:
+    """A probe belongs to `probed`, and `probed` needs one."""
+    if (terms.guarantee == Guarantee.PROBED) != (probe is not None):
+        raise ConfigurationError(
+            "guarantee='probed' and probe=function go together: the probe is given the operation and returns "
+            "Found(result) or NOT_FOUND"
+        )
+
+
+def check_joined(terms: Terms) -> None:
+    """What atomic mode cannot do."""
+    if callable(terms.remember):
+        raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
+    if terms.in_flight == "accept":
+        raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
+
+
+SCAN_PAGE = 500
+"""Records per page of a scan."""
+
+
+class Housekeeping:
+    """Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing."""
+
+    PURGE_EVERY = 1_000
+    PURGE_LIMIT = 1_000
+    """Rows per purge: measured, a thousand hold other claims up for a few milliseconds."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+
+    def count(self) -> None:
+        """A function was run."""
+        self._runs += 1
+
+    def is_due(self) -> bool:
+        """Whether it is time for a purge."""
+        if self._runs < self.PURGE_EVERY:
+            return False
+        self._runs = 0
+        return True
+
+
+def invoker(fn: Callable[..., Any], body: Body) -> Invoke:
+    """The function as the gate calls it: with the operation, whether it takes it or not."""
+    return fn if body.takes_operation else lambda _: fn()

@@ -1,0 +1,150 @@
+"""
+`with gate.atomic(connection, key) as operation:` - the block form of atomic mode.
+
+The flow is driven up to the point where it wants the function called; the block is that function. Leaving the block
+answers the flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Literal
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
+from onceward._core.operation import Outcome, Settling
+from onceward._core.record import Claimant, as_seen
+
+
+class _Block:
+    """What both colours share: how a block begins, and what leaving it answers."""
+
+    def __init__(self, claimant: Claimant, flow: Flow[Outcome[Any]]) -> None:
+        self._claimant = claimant
+        self._flow = flow
+        self._operation: Settling | None = None
+
+    def _begun(self, call: Call) -> Settling:
+        operation: Settling = call.operation
+        operation.started = True
+        self._operation = operation
+        return operation
+
+    def _replaying(self, outcome: Outcome[Any]) -> Settling:
+        seen = {"first_at": outcome.first_at_us, "attempt": outcome.attempt, "fence": outcome.fence}
+        shown = Settling(as_seen(self._claimant, **seen))
+        shown.show(outcome.value)
+        return shown
+
+    def _left(self, operation: Settling, error: BaseException | None) -> Returned | Raised:
+        if error is not None:
+            return Raised(error)
+        if operation.settled:
+            return Returned(operation.value)
+        return Raised(
+            ConfigurationError(
+                "the block ended without operation.settle(value), so its transaction was undone; say what is "
+                "stored (None is a value), or raise"
+            )
+        )
+
+
+class AtomicBlock(_Block):
+    """A block inside the caller's transaction. It settles, or it is shown a replay."""
+
+    def __init__(self, claimant: Claimant, flow: Flow[Outcome[Any]], perform: Callable[[Effect], Any]) -> None:
+        super().__init__(claimant, flow)
+        self._perform = perform
+
+    def __enter__(self) -> Settling:
+        try:
+            effect = next(self._flow)
+            while not isinstance(effect, Call):
+                effect = self._answer(effect)
+        except StopIteration as stop:
+            return self._replaying(stop.value)
+        return self._begun(effect)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if self._operation is None:
+            return False
+        try:
+            effect = self._flow.send(self._left(self._operation, error))
+            while True:
+                effect = self._answer(effect)
+        except StopIteration:
+            return False
+        except BaseException as raised:
+            if raised is error:
+                return False  # Let Python raise it again, with its own traceback.
+            raise
+
+    def _answer(self, effect: Effect) -> Effect:
+        try:
+            answer = self._perform(effect)
+        except BaseException as error:
+            return self._flow.throw(error)
+        return self._flow.send(answer)
+
+
+class AsyncAtomicBlock(_Block):
+    """Same as `AtomicBlock`, but awaits."""
+
+    def __init__(
+        self,
+        claimant: Claimant,
+        flow: Flow[Outcome[Any]],
+        instant: Callable[[Effect], Any],
+        perform: Callable[[Effect], Awaitable[Any]],
+    ) -> None:
+        super().__init__(claimant, flow)
+        self._instant = instant
+        self._perform = perform
+
+    async def __aenter__(self) -> Settling:
+        try:
+            effect = next(self._flow)
+            while not isinstance(effect, Call):
+                effect = await self._answer(effect)
+        except _Ended as ended:
+            return self._replaying(ended.outcome)
+        return self._begun(effect)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if self._operation is None:
+            return False
+        try:
+            effect = self._flow.send(self._left(self._operation, error))
+            while True:
+                effect = await self._answer(effect)
+        except (StopIteration, _Ended):
+            return False
+        except BaseException as raised:
+            if raised is error:
+                return False
+            raise
+
+    async def _answer(self, effect: Effect) -> Effect:
+        try:
+            if type(effect) in INSTANT:
+                answer = self._instant(effect)
+            else:
+                answer = await self._perform(effect)
+        except BaseException as error:
+            return self._flow.throw(error)
+        try:
+            return self._flow.send(answer)
+        except StopIteration as stop:
+            raise _Ended(stop.value) from None  # A coroutine cannot raise StopIteration.
+
+
+class _Ended(Exception):
+    """The flow has ended, with this outcome."""
+
+    def __init__(self, outcome: Outcome[Any]) -> None:
+        self.outcome = outcome

@@ -1,0 +1,187 @@
+"""
+What is found out about a function when it is declared, so that nothing has to be found out when it is called.
+
+Does it take the operation? Does it mark its effect? Which argument is the connection, which arguments are the
+request, and how is its key made? Every mistake that can be seen here is refused here.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from onceward._core.codec import Restore
+from onceward._core.errors import ConfigurationError
+from onceward._core.recipes import Recipe, recipe
+from onceward._core.restore import restorer, return_annotation
+
+OPERATION = "operation"
+"""A function takes the operation by naming a parameter so."""
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling `fn` gives something to await, as far as can be seen without calling it."""
+    bare = inspect.unwrap(fn)
+    while hasattr(bare, "func"):
+        bare = bare.func
+    called = getattr(type(bare), "__call__", None)  # noqa: B004 - the method itself is looked at, not whether it is there
+    kinds = (inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(kind(bare) or kind(called) for kind in kinds)
+
+
+def name_of(fn: Callable[..., Any]) -> str:
+    """The name an operation goes by unless it is given one."""
+    return str(getattr(fn, "__qualname__", None) or type(fn).__qualname__).replace("<locals>.", "")
+
+
+class Body(NamedTuple):
+    """How to call a function given to `run`, `call`, `atomic` or `step`."""
+
+    takes_operation: bool
+    marked: bool
+
+
+def body_of(fn: Callable[..., Any]) -> Body:
+    """Inspect a function that takes nothing or the operation. Remembered per code object: lambdas come and go."""
+    if type(fn) is FunctionType:
+        return _body_of_code(fn.__code__, 0)
+    if type(fn) is MethodType and type(fn.__func__) is FunctionType:
+        return _body_of_code(fn.__func__.__code__, 1)
+    if not callable(fn):
+        raise ConfigurationError(f"a gate runs functions, and {type(fn).__name__} cannot be called")
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return Body(False, False)
+    wanted = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
+    if len(wanted) > 1:
+        raise ConfigurationError(_too_many(name_of(fn)))
+    return Body(len(wanted) == 1, False)
+
+
+@lru_cache(maxsize=4096)
+def _body_of_code(code: CodeType, bound: int) -> Body:
+    names = code.co_varnames[bound : code.co_argcount]
+    if OPERATION in names:
+        return Body(True, _marks(code, OPERATION))
+    # A parameter with a default is the function's own business; defaults are on the function, so only the common
+    # case of one plain parameter is taken for the operation here.
+    if len(names) > 1:
+        raise ConfigurationError(_too_many(code.co_qualname))
+    return Body(len(names) == 1, bool(names) and _marks(code, names[0]))
+
+
+def _too_many(name: str) -> str:
+    return (
+        f"{name} takes several arguments; a gate calls a function with nothing or with the operation. "
+        "Wrap it (lambda operation: ...), or declare it with @gate.once"
+    )
+
+
+def _marks(code: CodeType, parameter: str) -> bool:
+    """Whether the function's own code says `<operation>.effect`: then what raises before that block is harmless."""
+    previous: dis.Instruction | None = None
+    for instruction in dis.get_instructions(code):
+        asks = instruction.opname in ("LOAD_METHOD", "LOAD_ATTR") and instruction.argval == "effect"
+        if asks and previous is not None and _loads(previous, parameter):
+            return True
+        if instruction.opname not in ("CACHE", "EXTENDED_ARG"):
+            previous = instruction
+    return any(_marks(const, parameter) for const in code.co_consts if isinstance(const, CodeType))
+
+
+def _loads(instruction: dis.Instruction, parameter: str) -> bool:
+    if not instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
+        return False
+    loaded = instruction.argval
+    return (loaded[-1] if isinstance(loaded, tuple) else loaded) == parameter
+
+
+class Declared(NamedTuple):
+    """A function under `@gate.once`, taken apart."""
+
+    fn: Callable[..., Any]
+    name: str
+    recipe: Recipe
+    restore: Restore | None
+    signature: inspect.Signature
+    names: tuple[str, ...]
+    """The parameters a caller gives, in order."""
+    request: tuple[str, ...]
+    """Those of them that are the request: the fingerprint is over these."""
+    connection: str | None
+    takes_operation: bool
+    marked: bool
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The call's arguments by name, defaults filled in."""
+        if not kwargs and len(args) == len(self.names):
+            return dict(zip(self.names, args, strict=True))
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+    def key(self, arguments: Mapping[str, Any]) -> str:
+        """The operation's key."""
+        return self.recipe.key(arguments)
+
+    def request_of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the fingerprint is taken of."""
+        return {name: arguments[name] for name in self.request}
+
+
+def declared(
+    fn: Callable[..., Any],
+    key: str | Callable[..., str],
+    *,
+    name: str | None,
+    exclude: tuple[str, ...],
+    connection: str | None,
+    marked: bool | None,
+) -> Declared:
+    """Take a function apart, refusing what cannot work."""
+    signature = inspect.signature(fn)
+    parameters = signature.parameters
+    if any(p.kind in _VARIADIC for p in parameters.values()):
+        raise ConfigurationError(
+            f"{name_of(fn)} takes *args or **kwargs; name its arguments, so that a retry can be told from another call"
+        )
+    takes_operation = OPERATION in parameters
+    outer = signature.replace(parameters=[p for n, p in parameters.items() if n != OPERATION])
+    names = tuple(outer.parameters)
+    positional = tuple(n for n, p in outer.parameters.items() if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+    for wanted in (*exclude, *((connection,) if connection else ())):
+        if wanted not in names:
+            raise ConfigurationError(f"{name_of(fn)} has no parameter {wanted!r}; it has {', '.join(names) or 'none'}")
+    made = recipe(key)
+    missing = [field for field in made.fields if field not in names]
+    if missing:
+        raise ConfigurationError(
+            f"the key of {name_of(fn)} names {', '.join(missing)}, which is not among its parameters: "
+            f"{', '.join(names) or 'none'}"
+        )
+    left_out = {*exclude, connection, *(n for n in names[:1] if n in ("self", "cls"))}
+    return Declared(
+        fn=fn,
+        name=name or name_of(fn),
+        recipe=made,
+        restore=restorer(return_annotation(fn)),
+        signature=outer,
+        names=positional if len(positional) == len(names) else (),
+        request=tuple(n for n in names if n not in left_out),
+        connection=connection,
+        takes_operation=takes_operation,
+        marked=marked if marked is not None else (takes_operation and _marks_anywhere(fn)),
+    )
+
+
+def _marks_anywhere(fn: Callable[..., Any]) -> bool:
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    return isinstance(code, CodeType) and _marks(code, OPERATION)

@@ -1,0 +1,116 @@
+"""
+Atomic mode on the caller's own `sqlite3.Connection`.
+
+With no transaction open, one is opened (BEGIN IMMEDIATE: a racer then waits at the door, and replays the winner) and
+ended by us. Inside the caller's transaction a savepoint is used, and the caller commits. A connection in autocommit
+with no transaction open is refused: the record would commit alone.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onceward._core.errors import ConfigurationError, RetryTransaction
+from onceward._core.record import Standing, Write
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on, store_error
+
+_BUSY = 5
+_LOCKED = 6
+
+
+class JoinedSqlite3:
+    """The caller's sqlite3 connection."""
+
+    def __init__(self, connection: sqlite3.Connection, store: object) -> None:
+        if not isinstance(store, SqliteStore | AsyncSqliteStore):
+            raise ConfigurationError(
+                "this gate's store is not a SQLite file, so the record could not share your transaction; open the "
+                "gate on the same database: Gate('sqlite:///your.db', ...)"
+            )
+        _check_same_file(connection, Path(store.path))
+        self._connection = connection
+        self._environment = store.environment
+        self._savepoints: list[str | None] = []
+
+    def begin(self) -> bool:
+        """See `Joined.begin`."""
+        connection = self._connection
+        if connection.in_transaction:
+            name = f"onceward_{len(self._savepoints)}"
+            with _translated():
+                connection.execute(f"SAVEPOINT {name}")
+            self._savepoints.append(name)
+            return False
+        if connection.isolation_level is None or getattr(connection, "autocommit", -1) is True:
+            raise ConfigurationError(
+                "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
+                "the connection with its default isolation_level"
+            )
+        with _translated():
+            connection.execute("BEGIN IMMEDIATE")
+        self._savepoints.append(None)
+        return True
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `Joined.put`."""
+        with _translated():
+            return put_on(self._connection, write, expect, self._environment.wall_us())
+
+    def commit(self) -> None:
+        """See `Joined.commit`."""
+        name = self._savepoints[-1]
+        if not self._connection.in_transaction:
+            raise RetryTransaction(
+                "your function ended the transaction that it was given (commit, rollback, or an error that rolled it "
+                "back), so record and rows can no longer commit together; leave the ending to the gate"
+            )
+        with _translated():
+            self._connection.execute("COMMIT" if name is None else f"RELEASE {name}")
+        self._savepoints.pop()
+
+    def rollback(self) -> None:
+        """See `Joined.rollback`. SQLite may have rolled back by itself (disk full, for one): then there is nothing."""
+        if not self._savepoints:
+            return
+        name = self._savepoints.pop()
+        if not self._connection.in_transaction:
+            return
+        with _translated():
+            if name is None:
+                self._connection.execute("ROLLBACK")
+            else:
+                self._connection.execute(f"ROLLBACK TO {name}")
+                self._connection.execute(f"RELEASE {name}")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Turn what SQLite says about our own statements into our errors; the caller's statements are not run here."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in (_BUSY, _LOCKED):
+            raise RetryTransaction(
+                "the database is locked by another writer; roll back and run your transaction again. If it had read "
+                "before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
+            ) from error
+        raise store_error(error) from error
+
+
+def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    for _, name, file in cursor.execute("PRAGMA database_list"):
+        main = name.decode() if isinstance(name, bytes) else name
+        if main == "main":
+            theirs = file.decode() if isinstance(file, bytes) else file
+            if theirs and Path(theirs).exists() and Path(theirs).samefile(path):
+                return
+            raise ConfigurationError(
+                "atomic mode needs your rows and the gate's records in one database: your connection is open on "
+                f"{theirs or 'a temporary database'}, the gate's store is {path}"
+            )

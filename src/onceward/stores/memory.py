@@ -1,0 +1,184 @@
+"""
+The memory store: a dictionary with a lock, for tests and for trying things out.
+
+It forgets everything when the process ends, so it can prove nothing about crashes; it is the reference for what a
+store does. `memory://` opens a new one each time; `memory://name` is shared by everybody in the process who uses
+that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Self, TypeVar
+from urllib.parse import urlsplit
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.record import Record, Standing, State, Write, as_landed
+from onceward._core.register import Purged, Selection
+from onceward.environment import REAL, Environment
+
+T = TypeVar("T")
+
+_UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
+_shared: dict[str, _Rows] = {}
+
+
+class _Row:
+    """A record as written, with its durations turned into instants on the store's clock."""
+
+    __slots__ = ("fence", "forget_at", "lease_until", "now", "replay_until", "write")
+
+    def __init__(self, write: Write, now: int, fence: int) -> None:
+        self.write = write
+        self.now = now
+        self.fence = fence
+        self.lease_until = None if write.lease is None else now + write.lease
+        self.replay_until = None if write.replay is None else now + write.replay
+        self.forget_at = None if write.forget is None else now + write.forget
+
+    def read(self, now: int) -> Record:
+        landed = as_landed(self.write, now=self.now, fence=self.fence)
+        return landed._replace(
+            age=now - landed.first_at,
+            lease_left=None if self.lease_until is None else self.lease_until - now,
+            replay_left=None if self.replay_until is None else self.replay_until - now,
+            forget_left=None if self.forget_at is None else self.forget_at - now,
+        )
+
+
+class _Rows:
+    """What both colours share."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, _Row] = {}
+        self.fence_floor = 0
+        self.lock = threading.Lock()
+
+
+class MemoryStore:
+    """Records in this process's memory."""
+
+    def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
+        self._environment = environment
+        self._rows = rows if rows is not None else _Rows()
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Open `memory://` (a new store) or `memory://name` (shared within the process)."""
+        parts = urlsplit(url)
+        if parts.path.strip("/") or parts.query or parts.fragment:
+            raise ConfigurationError("a memory store has no path and no options: memory:// or memory://name")
+        return cls(environment=environment, rows=_shared.setdefault(parts.netloc, _Rows()) if parts.netloc else None)
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `onceward.stores.Store.put`."""
+        rows = self._rows
+        with rows.lock:
+            now = self._environment.wall_us()
+            old = rows.rows.get(write.id)
+            if (old.write.version if old is not None else None) != expect:
+                return Standing(False, old.read(now) if old is not None else None)
+            fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
+            new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
+            return Standing(True, new.read(now))
+
+    def load(self, id: bytes) -> Record | None:  # noqa: A002
+        """See `onceward.stores.Store.load`."""
+        with self._rows.lock:
+            row = self._rows.rows.get(id)
+            return row.read(self._environment.wall_us()) if row is not None else None
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `onceward.stores.Store.extend`."""
+        with self._rows.lock:
+            now = self._environment.wall_us()
+            extended = 0
+            for row in self._rows.rows.values():
+                alive = row.replay_until is not None and row.replay_until > now
+                if row.write.family == family and row.write.state == State.SETTLED and alive:
+                    row.replay_until = max(row.replay_until or 0, now + replay)
+                    row.forget_at = None if row.forget_at is None else max(row.forget_at, now + forget)
+                    extended += 1
+            return extended
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """See `onceward.stores.Store.scan`."""
+        with self._rows.lock:
+            now = self._environment.wall_us()
+            ids = sorted(id for id, row in self._rows.rows.items() if id > after and _selected(row.write, selection))
+            return [self._rows.rows[id].read(now) for id in ids[:limit]]
+
+    def purge(self, limit: int) -> Purged:
+        """See `onceward.stores.Store.purge`."""
+        rows = self._rows
+        with rows.lock:
+            now = self._environment.wall_us()
+            ended = [(id, row) for id, row in rows.rows.items() if row.write.state not in _UNSETTLED]
+            forgotten = [id for id, row in ended if row.forget_at is not None and row.forget_at <= now][:limit]
+            for id in forgotten:
+                rows.fence_floor = max(rows.fence_floor, rows.rows.pop(id).fence)
+            shrunk = [row for id, row in ended if id in rows.rows and _shrinkable(row, now)][:limit]
+            for row in shrunk:
+                version = self._environment.random(16)
+                row.write = row.write._replace(codec=None, result=None, error=None, version=version)
+            return Purged(len(forgotten), len(shrunk))
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class AsyncMemoryStore:
+    """Same as `MemoryStore`, but awaits (it is always ready)."""
+
+    def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
+        self._store = MemoryStore(environment=environment, rows=rows)
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Same as `MemoryStore.from_url`."""
+        return cls(environment=environment, rows=MemoryStore.from_url(url)._rows)
+
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+        """Same as `MemoryStore.put`, but awaits."""
+        return _ready(self._store.put(write, expect))
+
+    def load(self, id: bytes) -> asyncio.Future[Record | None]:  # noqa: A002
+        """Same as `MemoryStore.load`, but awaits."""
+        return _ready(self._store.load(id))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> asyncio.Future[int]:
+        """Same as `MemoryStore.extend`, but awaits."""
+        return _ready(self._store.extend(family, replay, forget))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> asyncio.Future[list[Record]]:
+        """Same as `MemoryStore.scan`, but awaits."""
+        return _ready(self._store.scan(after, limit, selection))
+
+    def purge(self, limit: int) -> asyncio.Future[Purged]:
+        """Same as `MemoryStore.purge`, but awaits."""
+        return _ready(self._store.purge(limit))
+
+    def close(self) -> asyncio.Future[None]:
+        """Nothing to let go of."""
+        return _ready(None)
+
+
+def _ready(value: T) -> asyncio.Future[T]:
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future.set_result(value)
+    return future
+
+
+def _selected(write: Write, selection: Selection) -> bool:
+    return (
+        (selection.scope is None or write.scope == selection.scope)
+        and (selection.kind is None or write.kind == selection.kind)
+        and (not selection.unsettled or write.state in _UNSETTLED)
+    )
+
+
+def _shrinkable(row: _Row, now: int) -> bool:
+    full = row.write.codec is not None or row.write.error is not None
+    expired = row.replay_until is not None and row.replay_until <= now
+    return row.write.state == State.SETTLED and expired and full

@@ -1,0 +1,417 @@
+"""
+What the documentation shows, works.
+
+Every fenced `python` block in the README and under docs/ is run as a script of its own, in an empty folder; in a
+traceback, line numbers are those of the page. Every line `$ onceward ...` in a fenced `console` block is run too, and
+the output shown below it, if any, must be what is printed (`...` stands for anything). The words after the language:
+
+    python continued     goes on from the block before it: same script, same folder
+    console continued    runs in the folder that the blocks before it left behind
+    python no-run        is not run; its first line says why, as `# not run: ...`
+
+A command that is meant to fail says how: `$ onceward key lint x  # exit 1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import doctest
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import onceward
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SECONDS_MAX = 60
+
+# Spellings under which an example would escape being run: write `python` or `console`.
+ESCAPES = frozenset({"py", "py3", "python3", "pycon", "bash", "sh", "shell", "shell-session", "zsh"})
+
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    """One fenced block: the words after its fence, the line its body begins on, and its body."""
+
+    words: tuple[str, ...]
+    line: int
+    body: str
+
+    @property
+    def language(self) -> str:
+        return self.words[0] if self.words else ""
+
+    @property
+    def continues(self) -> bool:
+        return "continued" in self.words
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in ("python", "console") and "no-run" not in self.words
+
+
+class Command(NamedTuple):
+    """One command of a console block: what to type, the exit code and the output to expect (none: any)."""
+
+    typed: str
+    exit_code: int
+    output: str | None
+
+
+def blocks(page: str) -> list[Block]:
+    """The fenced blocks of a page."""
+    return [
+        Block(
+            tuple(fence["info"].split()),
+            page.count("\n", 0, fence.start("body")) + 1,
+            re.sub(rf"^{fence['indent']}", "", fence["body"], flags=re.MULTILINE),
+        )
+        for fence in FENCE.finditer(page)
+    ]
+
+
+def loose_fences(page: str) -> list[str]:
+    """Fences that open and never close, and languages that would escape being run."""
+    found = blocks(page)
+    inside = {line for block in found for line in range(block.line - 1, block.line + block.body.count("\n") + 1)}
+    lines = enumerate(page.splitlines(), start=1)
+    loose = [f"line {number}: not closed" for number, line in lines if "```" in line[:12] and number not in inside]
+    return loose + [f"line {block.line - 1}: {block.language}" for block in found if block.language in ESCAPES]
+
+
+def chain(all_blocks: list[Block], block: Block) -> list[Block]:
+    """A block with those that it continues, first to last."""
+    run = [one for one in all_blocks if one.is_run]
+    end = run.index(block)
+    start = end
+    while run[start].continues:
+        if start == 0:
+            raise ValueError(f"line {run[start].line}: nothing to continue")
+        start -= 1
+    return run[start : end + 1]
+
+
+def scripts(linked: list[Block]) -> Iterator[tuple[str, str]]:
+    """What to run for a chain: neighbouring python blocks are one script, with the page's line numbers."""
+    script = ""
+    for block in linked:
+        if block.language == "python":
+            script += "\n" * (block.line - 1 - script.count("\n")) + block.body
+        else:
+            if script:
+                yield "python", script
+                script = ""
+            yield "console", block.body
+    if script:
+        yield "python", script
+
+
+def commands(body: str) -> list[Command]:
+    """The commands of ours in a console block; other commands are the reader's own and are not run."""
+    found = []
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
+        typed, _, output = part.partition("\n")
+        while typed.endswith("\\"):
+            more, _, output = output.partition("\n")
+            typed = typed.removesuffix("\\") + more.removeprefix("> ")
+        if typed.split()[:1] == ["onceward"]:
+            code = re.search(r"# exit (\d+)$", typed)
+            found.append(Command(typed, int(code[1]) if code else 0, output.rstrip() or None))
+    return found
+
+
+def looks_like(shown: str, printed: str) -> bool:
+    """Whether an output is the one shown, where `...` is anything."""
+
+    def tidy(text: str) -> str:
+        return "".join(f"{line.rstrip()}\n" for line in text.rstrip().splitlines())
+
+    return doctest.OutputChecker().check_output(tidy(shown), tidy(printed), doctest.ELLIPSIS)
+
+
+def environment() -> dict[str, str]:
+    """The caller's, with this project's command first, and nothing that would colour or widen what is printed."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ONCEWARD_"))}
+    return kept | {"PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
+
+
+def run_python(script: str, folder: Path, name: str) -> list[str]:
+    """What went wrong in a script, if anything; warnings are errors."""
+    file = folder / f"{name}.py"
+    file.write_text(script, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(file)],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    return [f"exit {done.returncode}\n{done.stdout}{done.stderr}"] if done.returncode else []
+
+
+def run_console(body: str, folder: Path) -> list[str]:
+    """What went wrong in a console block, command by command."""
+    wrong = []
+    for command in commands(body):
+        done = subprocess.run(
+            command.typed,
+            shell=True,
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        if done.returncode != command.exit_code:
+            wrong.append(f"$ {command.typed}\nexit {done.returncode}\n{done.stdout}")
+        elif command.output is not None and not looks_like(command.output, done.stdout):
+            wrong.append(f"$ {command.typed}\nprinted:\n{done.stdout}\nshown:\n{command.output}")
+    return wrong
+
+
+def run_block(all_blocks: list[Block], block: Block, folder: Path) -> list[str]:
+    """Run a block, and before it those that it continues, in one folder."""
+    wrong: list[str] = []
+    for number, (language, text) in enumerate(scripts(chain(all_blocks, block))):
+        wrong += run_python(text, folder, f"script_{number}") if language == "python" else run_console(text, folder)
+    return wrong
+
+
+def cli_commands(parser: argparse.ArgumentParser) -> list[str]:
+    """Every command that can be typed: the leaves of the tree of parsers."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        return [parser.prog]
+    # A command with two names is one parser, which knows its first name.
+    different = {id(child): child for action in below for child in action.choices.values()}
+    return [command for child in different.values() for command in cli_commands(child)]
+
+
+def unmentioned(names: list[str], text: str) -> list[str]:
+    """The names that a text does not contain as words of their own."""
+    return [name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+
+
+def all_text() -> str:
+    return "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+
+
+CASES = [
+    pytest.param(page, block, id=f"{page.relative_to(ROOT).as_posix()}:{block.line}")
+    for page in PAGES
+    for block in blocks(page.read_text(encoding="utf-8"))
+    if block.language in ("python", "console")
+]
+
+
+@pytest.mark.parametrize(("page", "block"), CASES)
+def test_what_is_shown_works(page: Path, block: Block, tmp_path: Path) -> None:
+    """
+    Examples run as they stand; the few that cannot say why.
+    """
+    if block.is_run:
+        wrong = run_block(blocks(page.read_text(encoding="utf-8")), block, tmp_path)
+    else:
+        wrong = [] if block.body.startswith("# not run: ") else ["say why in the first line: `# not run: ...`"]
+
+    assert [] == wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_no_example_escapes(page: Path) -> None:
+    """
+    Every fence is closed and speaks a language that this file knows to run, or plainly something else.
+    """
+    assert [] == loose_fences(page.read_text(encoding="utf-8"))
+
+
+def test_every_public_name_is_documented() -> None:
+    """
+    Whatever can be imported from the package is mentioned in the documentation.
+    """
+    assert [] == unmentioned([name for name in onceward.__all__ if not name.startswith("_")], all_text())
+
+
+def test_every_command_is_documented() -> None:
+    """
+    Whatever can be typed after `onceward` is mentioned in the documentation.
+    """
+    from onceward.cli import build_parser
+
+    assert [] == unmentioned(cli_commands(build_parser()), all_text())
+
+
+class TestTheChecksThemselves:
+    """A broken example is noticed, and a sound one is not."""
+
+    PAGE = """
+# Planted
+
+```python
+value = 1
+open("left-behind.txt", "w").close()
+```
+
+Prose, and in a list:
+
+- item
+
+  ```python continued
+  assert value == 1
+  ```
+
+```console continued
+$ ls left-behind.txt
+```
+
+```text
+not run
+```
+
+```python
+value
+```
+"""
+
+    def test_blocks_are_found_with_their_words_and_lines(self) -> None:
+        """
+        Also in a list, and with their indentation taken off.
+        """
+        found = blocks(self.PAGE)
+
+        assert [
+            (("python",), 5),
+            (("python", "continued"), 14),
+            (("console", "continued"), 18),
+            (("text",), 22),
+            (("python",), 26),
+        ] == [(block.words, block.line) for block in found]
+        assert "assert value == 1\n" == found[1].body
+
+    def test_an_escaping_example_is_noticed(self) -> None:
+        """
+        An unclosed fence, or a language by another name; a sound page has neither.
+        """
+        assert [] == loose_fences(self.PAGE)
+        assert ["line 2: not closed"] == loose_fences("prose\n```python\nvalue\n")
+        assert ["line 1: py", "line 4: bash"] == loose_fences("```py\n1\n```\n```bash\nls\n```\n")
+
+    def test_a_block_that_continues_brings_the_ones_before_it(self) -> None:
+        """
+        Neighbouring python blocks are one script with the page's own line numbers; a console block ends it.
+        """
+        first, second, third, _, last = blocks(self.PAGE)
+        all_blocks = blocks(self.PAGE)
+
+        assert [first, second, third] == chain(all_blocks, third)
+        assert [last] == chain(all_blocks, last)
+        (language, script), (other, _) = scripts([first, second, third])
+        assert ("python", "console") == (language, other)
+        assert ["value = 1", "assert value == 1"] == [script.splitlines()[4], script.splitlines()[13]]
+
+    def test_nothing_to_continue_is_an_error(self) -> None:
+        """
+        The first block of a page cannot continue.
+        """
+        alone = blocks("```python continued\n1\n```\n")
+
+        with pytest.raises(ValueError, match="line 2: nothing to continue"):
+            chain(alone, alone[0])
+
+    def test_a_broken_script_is_noticed_with_its_line_on_the_page(self, tmp_path: Path) -> None:
+        """
+        The last planted block uses a name that it does not define; the first two are sound together.
+        """
+        all_blocks = blocks(self.PAGE)
+
+        wrong = run_block(all_blocks, all_blocks[-1], tmp_path)
+
+        assert 1 == len(wrong)
+        assert "line 26" in wrong[0]
+        assert "NameError" in wrong[0]
+        assert [] == run_block(all_blocks, all_blocks[1], tmp_path)
+
+    def test_a_warning_is_noticed(self, tmp_path: Path) -> None:
+        """
+        What warns in an example would warn its reader.
+        """
+        all_blocks = blocks("```python\nimport warnings\nwarnings.warn('old')\n```\n")
+
+        assert 1 == len(run_block(all_blocks, all_blocks[0], tmp_path))
+
+    def test_commands_are_read_with_their_code_and_output(self) -> None:
+        """
+        Only ours are run; a long one may go over several lines; no output shown means that any will do.
+        """
+        body = "$ pip install x\nnoise\n$ onceward a  # exit 1\nfirst\n...\n\n$ onceward b \\\n>   --c\n$ oncewards d\n"
+
+        assert [
+            Command("onceward a  # exit 1", 1, "first\n..."),
+            Command("onceward b   --c", 0, None),
+        ] == commands(body)
+
+    def test_a_wrong_code_or_output_is_noticed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        With a stand-in for the command that prints its arguments and exits with the code it is told.
+        """
+        stand_in = tmp_path / "bin" / "onceward"
+        stand_in.parent.mkdir()
+        stand_in.write_text('#!/bin/sh\necho "said $1"\nexit $2\n')
+        stand_in.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(stand_in.parent / "python"))
+
+        assert [] == run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path)
+        assert 1 == len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path))
+        assert 1 == len(run_console("$ onceward hello 3\n", tmp_path))
+        assert 1 == len(run_console("$ onceward hello 0  # exit 3\n", tmp_path))
+
+    @pytest.mark.parametrize(
+        ("shown", "printed", "same"),
+        [
+            ("a\n...\nz", "a\nb\nc\nz\n", True),
+            ("took ... s", "took 3.5 s  \n", True),
+            ("...", "anything\nat all\n", True),
+            ("a", "b\n", False),
+            ("a\n...\nz", "a\nb\n", False),
+            ("a", "a\nmore\n", False),
+        ],
+    )
+    def test_dots_stand_for_anything_and_nothing_else_does(self, shown: str, printed: str, same: bool) -> None:
+        """
+        As in doctest.
+        """
+        assert same is looks_like(shown, printed)
+
+    def test_every_leaf_of_the_parsers_is_a_command(self) -> None:
+        """
+        Groups are not commands, and an alias is not another one.
+        """
+        parser = argparse.ArgumentParser(prog="onceward")
+        top = parser.add_subparsers()
+        top.add_parser("serve", aliases=["run"])
+        records = top.add_parser("records").add_subparsers()
+        records.add_parser("list").add_argument("--state")
+        records.add_parser("show")
+
+        assert ["onceward serve", "onceward records list", "onceward records show"] == cli_commands(parser)
+
+    def test_a_name_is_mentioned_only_as_a_word(self) -> None:
+        """
+        `Gate` is not mentioned by `AsyncGate`, nor `onceward key` by `onceward keys`.
+        """
+        assert ["Gate", "onceward key"] == unmentioned(
+            ["Gate", "AsyncGate", "onceward key"], "An `AsyncGate`; onceward keys; onceward key-lint"
+        )

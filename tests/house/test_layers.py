@@ -1,0 +1,456 @@
+"""
+Who may import whom, and who may touch the clock, chance and other dangerous things.
+
+The source is parsed, not run. Each check is a function from a module's text to the offences in it, so that it can be
+shown to catch a planted one.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+PACKAGE = "onceward"
+FILES = sorted(path.relative_to(SRC).as_posix() for path in (SRC / PACKAGE).rglob("*.py"))
+
+
+class Layer(NamedTuple):
+    """A layer and where it lives: a path ending in `/` is a folder, others are files or beginnings of file names."""
+
+    name: str
+    places: tuple[str, ...]
+
+
+# From the bottom up: a module may import from its own layer and from those above it in this table.
+# A new module belongs into exactly one line; put it as high in the table as what it imports allows.
+LAYERS = (
+    Layer("core", ("_core/",)),
+    Layer("environment", ("environment.py", "failpoints.py", "drive.py")),
+    Layer("stores", ("stores/",)),
+    Layer("gate", ("gate/",)),
+    Layer("root", ("__init__.py",)),
+    Layer("testing", ("testing/",)),
+    Layer("cli", ("cli/", "__main__.py")),
+)
+
+# What the core may use of the standard library: things that compute. Nothing here acts, waits, chooses or tells time.
+CORE_MAY_IMPORT = frozenset(
+    {
+        "__future__",
+        "abc",
+        "base64",
+        "binascii",
+        "bisect",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "datetime",
+        "decimal",
+        "difflib",
+        "enum",
+        "fractions",
+        "functools",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "inspect",
+        "itertools",
+        "json",
+        "keyword",
+        "math",
+        "numbers",
+        "operator",
+        "re",
+        "string",
+        "struct",
+        "textwrap",
+        "types",
+        "typing",
+        "unicodedata",
+        "urllib.parse",
+        "uuid.UUID",
+        "warnings",
+        "weakref",
+        "zlib",
+    }
+)
+
+# Speed-ups and users' libraries that the core may use if they are there: only inside `try ... except ImportError`.
+CORE_MAY_TRY = frozenset({"orjson"})
+
+# Single exceptions: a core file, what it may import besides, and why, in a comment.
+CORE_EXCEPTIONS: dict[str, frozenset[str]] = {}
+
+# The one door for time and chance, and what has to come through it. A trailing dot means everything below.
+THE_DOOR = "onceward/environment.py"
+TIME_AND_CHANCE = (
+    "time.",
+    "random.",
+    "secrets.",
+    "os.urandom",
+    "os.getrandom",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "uuid.uuid6",
+    "uuid.uuid7",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+    "asyncio.sleep",
+)
+
+# A stored result is data: nothing that can run code on reading is ever used.
+DANGEROUS_MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
+DANGEROUS_CALLS = frozenset({"eval", "exec"})
+
+
+class Import(NamedTuple):
+    """One imported thing: its full name, the name it got, what that stands for, and whether its absence is handled."""
+
+    target: str
+    alias: str
+    meaning: str
+    line: int
+    guarded: bool
+
+
+def module_name(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(source: str, file: str) -> Iterator[Import]:
+    """Everything a module imports, wherever in it and under whichever condition."""
+    tree = ast.parse(source)
+    guarded = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Try) and any("ImportError" in ast.unparse(h.type) for h in node.handlers if h.type)
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    package = module_name(file).split(".")
+    package = package if file.endswith("/__init__.py") else package[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                top = name.name.split(".")[0]  # `import a.b` binds `a`; everything else binds what it names.
+                alias, meaning = (name.asname, name.name) if name.asname else (top, top)
+                yield Import(name.name, alias, meaning, node.lineno, id(node) in guarded)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            for name in node.names:
+                target = f"{base}.{name.name}"
+                yield Import(target, name.asname or name.name, target, node.lineno, id(node) in guarded)
+
+
+def is_ours(target: str) -> bool:
+    return target == PACKAGE or target.startswith(f"{PACKAGE}.")
+
+
+def is_within(target: str, names: frozenset[str]) -> bool:
+    """Whether a dotted name is one of these or lies below one."""
+    parts = target.split(".")
+    return any(".".join(parts[:length]) in names for length in range(1, len(parts) + 1))
+
+
+def layer_of(file: str) -> int | None:
+    """The number of a file's layer."""
+    inside = file.removeprefix(f"{PACKAGE}/")
+    for number, layer in enumerate(LAYERS):
+        for place in layer.places:
+            if inside == place or (not place.endswith(".py") and inside.startswith(place)):
+                return number
+    return None
+
+
+def file_of(target: str, files: list[str]) -> str | None:
+    """The file of ours that an imported name comes from: the name's own module, or the one that holds it."""
+    parts = target.split(".")
+    for length in range(len(parts), 0, -1):
+        path = "/".join(parts[:length])
+        for file in (f"{path}.py", f"{path}/__init__.py"):
+            if file in files:
+                return file
+    return None
+
+
+def impure_imports(source: str, file: str) -> list[str]:
+    """What a core module imports although it must not."""
+    return [
+        f"{file}:{found.line}: {found.target}"
+        for found in imports(source, file)
+        if not (
+            is_within(found.target, CORE_MAY_IMPORT)
+            or is_within(found.target, frozenset({f"{PACKAGE}._core"}))
+            or (found.guarded and is_within(found.target, CORE_MAY_TRY))
+            or is_within(found.target, CORE_EXCEPTIONS.get(file, frozenset()))
+        )
+    ]
+
+
+def downward_imports(source: str, file: str, files: list[str]) -> list[str]:
+    """What a module imports of ours from a layer further down the table."""
+    offences = []
+    for found in imports(source, file):
+        if not is_ours(found.target):
+            continue
+        origin = file_of(found.target, files)
+        here, there = layer_of(file), layer_of(origin) if origin else None
+        if origin is None or here is None or there is None:
+            offences.append(f"{file}:{found.line}: {found.target} is in no layer")
+        elif there > here:
+            offences.append(f"{file}:{found.line}: {LAYERS[here].name} imports {found.target} of {LAYERS[there].name}")
+    return offences
+
+
+def dotted_uses(source: str, file: str) -> Iterator[tuple[int, str]]:
+    """Every import, and every use of an attribute of one, by its full dotted name, whatever it was imported as."""
+    tree = ast.parse(source)
+    known = {}
+    for found in imports(source, file):
+        known[found.alias] = found.meaning
+        yield found.line, found.target
+    for node in ast.walk(tree):
+        parts: list[str] = []
+        top: ast.AST = node
+        while isinstance(top, ast.Attribute):
+            parts.insert(0, top.attr)
+            top = top.value
+        if parts and isinstance(top, ast.Name) and top.id in known:
+            yield node.lineno, ".".join([known[top.id], *parts])  # type: ignore[attr-defined]
+
+
+def uses_of_time_and_chance(source: str, file: str) -> list[str]:
+    """Where a module reads a clock, sleeps or rolls dice by itself."""
+    return sorted(
+        {
+            f"{file}:{line}: {name}"
+            for line, name in dotted_uses(source, file)
+            if any(f"{name}.".startswith(one if one.endswith(".") else f"{one}.") for one in TIME_AND_CHANCE)
+        }
+    )
+
+
+def dangerous_things(source: str, file: str) -> list[str]:
+    """Where a module could run what it reads."""
+    offences = [
+        f"{file}:{found.line}: {found.target}"
+        for found in imports(source, file)
+        if is_within(found.target, DANGEROUS_MODULES)
+    ]
+    offences += [
+        f"{file}:{node.lineno}: {node.id}"
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name) and node.id in DANGEROUS_CALLS
+    ]
+    return offences
+
+
+def assertions(source: str, file: str) -> list[str]:
+    """Where a module relies on a check that `python -O` removes."""
+    return [f"{file}:{node.lineno}" for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert)]
+
+
+def text(file: str) -> str:
+    return (SRC / file).read_text(encoding="utf-8")
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    """
+    No module stands outside the order of layers. If this fails: add the file to LAYERS, at the top of this file.
+    """
+    assert [] == [file for file in FILES if layer_of(file) is None]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.startswith("onceward/_core/")])
+def test_the_core_imports_nothing_that_acts(file: str) -> None:
+    """
+    The core decides; only the shells act. So it imports nothing that blocks, waits, rolls dice or tells time.
+    """
+    assert [] == impure_imports(text(file), file)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_imports_point_one_way(file: str) -> None:
+    """
+    A module imports only from its own layer and from those it stands on.
+    """
+    assert [] == downward_imports(text(file), file, FILES)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file != THE_DOOR])
+def test_time_and_chance_have_one_door(file: str) -> None:
+    """
+    Clocks, sleeps and random numbers come from the environment object, so that a test can replace them all.
+    """
+    assert [] == uses_of_time_and_chance(text(file), file)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_nothing_runs_what_it_reads(file: str) -> None:
+    """
+    No pickle or its like, no eval, no exec: stored results are data.
+    """
+    assert [] == dangerous_things(text(file), file)
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("onceward/testing/")])
+def test_no_safety_rests_on_assert(file: str) -> None:
+    """
+    Checks raise; an `assert` vanishes under `python -O`.
+    """
+    assert [] == assertions(text(file), file)
+
+
+def test_importing_the_package_imports_no_backend() -> None:
+    """
+    `import onceward` needs no database driver, not even the standard library's: opening a store imports its own.
+    """
+    backends = ["sqlite3", "psycopg", "redis", "sqlalchemy", "django", "httpx", "pydantic", "msgspec"]
+    script = f"import sys, onceward; print([name for name in {backends} if name in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert ("[]\n", "") == (done.stdout, done.stderr)
+
+
+class TestTheChecksThemselves:
+    """Each check finds an offence planted for it, and nothing in innocent code."""
+
+    @pytest.mark.parametrize(
+        "offence",
+        [
+            "import asyncio",
+            "import time",
+            "from os import path",
+            "import uuid",
+            "from uuid import uuid4",
+            "import orjson",
+            "import logging",
+            "import urllib.request",
+            "from onceward import failpoints",
+            "from .. import failpoints",
+            "from ..stores import memory",
+            "def late():\n    import sqlite3",
+            "if True:\n    import threading",
+            "try:\n    import orjson\nexcept ValueError:\n    pass",
+        ],
+    )
+    def test_an_impure_import_is_found(self, offence: str) -> None:
+        """
+        An import that acts, that is not ours to use, or that hides in a function, is found.
+        """
+        assert 1 == len(impure_imports(offence, "onceward/_core/planted.py"))
+
+    @pytest.mark.parametrize(
+        "innocent",
+        [
+            "from __future__ import annotations",
+            "from uuid import UUID",
+            "from collections.abc import Callable",
+            "import collections.abc",
+            "from urllib.parse import urlsplit",
+            "from . import errors",
+            "from .errors import InDoubt",
+            "from onceward._core import errors",
+            "try:\n    import orjson\nexcept ImportError:\n    orjson = None",
+        ],
+    )
+    def test_a_pure_import_is_left_alone(self, innocent: str) -> None:
+        """
+        What computes, what is the core's own, and a guarded speed-up pass.
+        """
+        assert [] == impure_imports(innocent, "onceward/_core/planted.py")
+
+    def test_an_import_against_the_order_is_found(self) -> None:
+        """
+        A store that imports the gate is found, whichever way it spells it; the gate may import a store.
+        """
+        store, gate = "onceward/stores/planted.py", "onceward/gate.py"
+        files = [store, gate, "onceward/__init__.py", "onceward/stores/__init__.py", "onceward/environment.py"]
+        spellings = ["import onceward.gate", "from onceward.gate import Gate", "from ..gate import Gate"]
+        spellings += ["from onceward import gate", "from onceward import Gate", "from onceward.unheard import of"]
+
+        assert [1] * 6 == [len(downward_imports(spelling, store, files)) for spelling in spellings]
+        assert [] == downward_imports("from onceward.stores import planted", gate, files)
+        assert [] == downward_imports("from onceward import environment", store, files)
+
+    def test_a_module_in_no_layer_is_found(self) -> None:
+        """
+        A file that the table does not name has no layer; a folder's line covers what lies in it.
+        """
+        assert [None, None, 0, 2] == [
+            layer_of(f"onceward/{file}")
+            for file in ("utils.py", "environment.py.py", "_core/new.py", "stores/deep/new.py")
+        ]
+
+    @pytest.mark.parametrize(
+        "offence",
+        [
+            "import time\ntime.sleep(1)",
+            "import time as t\nt.monotonic()",
+            "from time import sleep",
+            "from time import time as now\nnow()",
+            "import random",
+            "from random import Random",
+            "import secrets",
+            "import os\nos.urandom(8)",
+            "from os import urandom",
+            "import uuid\nuuid.uuid4()",
+            "from uuid import uuid4 as fresh",
+            "import datetime\ndatetime.datetime.now()",
+            "import datetime as d\nd.date.today()",
+            "from datetime import datetime\nclass C:\n    at = datetime.now",
+            "from datetime import datetime as dt\ndt.utcnow()",
+            "import asyncio\nasync def f():\n    await asyncio.sleep(1)",
+            "def f():\n    from asyncio import sleep",
+        ],
+    )
+    def test_a_use_of_time_or_chance_is_found(self, offence: str) -> None:
+        """
+        Under any alias, anywhere in a module, called or handed on.
+        """
+        assert [] != uses_of_time_and_chance(offence, "onceward/planted.py")
+
+    @pytest.mark.parametrize(
+        "innocent",
+        [
+            "from datetime import time, datetime, UTC\ntime(12)\ndatetime.fromtimestamp(0, UTC)",
+            "import os\nos.getpid()",
+            "from uuid import UUID\nUUID(int=1)",
+            "import threading\nthreading.Event().wait(1)",
+            "import asyncio\nasyncio.get_running_loop()",
+            "def f(environment):\n    environment.sleep(1)\n    return environment.random(8)",
+        ],
+    )
+    def test_what_only_sounds_like_time_or_chance_is_left_alone(self, innocent: str) -> None:
+        """
+        Values, waits on events, and the environment's own methods pass.
+        """
+        assert [] == uses_of_time_and_chance(innocent, "onceward/planted.py")
+
+    @pytest.mark.parametrize(
+        "offence",
+        ["import pickle", "from marshal import loads", "import shelve as s", "eval('1')", "f = exec"],
+    )
+    def test_a_dangerous_thing_is_found(self, offence: str) -> None:
+        """
+        Importing or naming something that runs what it reads is enough.
+        """
+        assert 1 == len(dangerous_things(offence, "onceward/planted.py"))
+
+    def test_an_assertion_is_found(self) -> None:
+        """
+        Also inside a function; the word in a comment or a string is not one.
+        """
+        assert ["planted.py:2"] == assertions("def f(x):\n    assert x\n# assert\n'assert'", "planted.py")
