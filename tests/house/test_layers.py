@@ -87,7 +87,8 @@ CORE_MAY_IMPORT = frozenset(
 CORE_MAY_TRY = frozenset({"orjson"})
 
 # Single exceptions: a core file, what it may import besides, and why, in a comment.
-CORE_EXCEPTIONS: dict[str, frozenset[str]] = {}
+# restore.py: only when an annotation already is a msgspec.Struct, so msgspec is imported by the user.
+CORE_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/_core/restore.py": frozenset({"msgspec"})}
 
 # The one door for time and chance, and what has to come through it. A trailing dot means everything below.
 THE_DOOR = "onceward/environment.py"

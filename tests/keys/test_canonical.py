@@ -133,7 +133,21 @@ class TestRfc8785:
 class TestStringsThatLookLikeNumbers:
     @pytest.mark.parametrize(
         "text",
-        ["1.0,", "a:1.0]", "[-0.0}", ",1e16,", ",null,", '":1.0,', "\\", '\\"', '\\\\":1.0,"', '"', "1.0", "e-6", "1e+20,"],
+        [
+            "1.0,",
+            "a:1.0]",
+            "[-0.0}",
+            ",1e16,",
+            ",null,",
+            '":1.0,',
+            "\\",
+            '\\"',
+            '\\\\":1.0,"',
+            '"',
+            "1.0",
+            "e-6",
+            "1e+20,",
+        ],
     )
     def test_stay_as_they_are(self, form: Any, text: str) -> None:
         """
@@ -258,6 +272,10 @@ class Item(pydantic.BaseModel):
 class Basket(pydantic.BaseModel):
     items: list[Item]
     tags: set[str]
+
+
+class Tree(pydantic.BaseModel):
+    children: list[Tree]
 
 
 class Wire(msgspec.Struct, rename="camel"):
@@ -405,6 +423,17 @@ class TestDepth:
         with pytest.raises(RequestInvalid, match="256 levels deep"):
             form(wrap(value))
 
+    def test_very_deep_tuples_are_refused(self, form: Any) -> None:
+        """
+        Nested tuples are counted like lists: orjson alone would follow them until the process dies.
+        """
+        value: object = 1
+        for _ in range(100_000):
+            value = (value,)
+
+        with pytest.raises(RequestInvalid, match="256 levels deep"):
+            form({"a": value})
+
     def test_cycles_are_refused(self, form: Any) -> None:
         """
         A value that contains itself is refused, not followed for ever; the path shown stays short.
@@ -423,10 +452,10 @@ class TestDepth:
         """
         line = Line("s", Decimal(1))
         object.__setattr__(line, "price", [line])
-        basket = Basket(items=[], tags=set())
-        basket.items = [basket]  # type: ignore[list-item]
+        tree = Tree(children=[])
+        tree.children.append(tree)
 
-        for value in (line, basket):
+        for value in (line, tree):
             with pytest.raises(RequestInvalid):
                 form(value)
 
@@ -451,6 +480,14 @@ class TestTheFastWay:
         monkeypatch.setattr(module, "_dumps", None)
 
         assert b'{"a":1,"b":[1e+21]}' == canonical({"b": [1e21], "a": 1.0})
+
+    def test_bytes_that_orjson_would_copy_are_refused(self) -> None:
+        """
+        orjson's own Fragment goes into its output unread, so it has no canonical form.
+        """
+        for value in (orjson.Fragment(b"1"), [orjson.Fragment(b"1")], Line("s", orjson.Fragment(b"1"))):
+            with pytest.raises(RequestInvalid, match="Fragment"):
+                canonical(value)
 
     def test_orjson_nests_no_deeper_than_our_limit(self) -> None:
         """

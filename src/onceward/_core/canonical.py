@@ -27,17 +27,21 @@ strictly as that needs. Fingerprints, `derive` and the HTTP adapters use both.
     datetime without a zone, other types    refused
     deeper than 256 levels, cycles          refused
 
-There are two ways to the same bytes. The plain one walks the value in Python. The fast one (extra `fast`)
-lets orjson write it and then mends, with a few searches over the bytes, what orjson spells otherwise.
-Whenever the fast one is not sure, it hands over to the plain one, which also finds the path for the error.
+There are two ways to the same bytes. The plain one (`spelling.py`) walks the value in Python. The fast one (extra
+`fast`) looks through the value once, lets orjson write it, and mends what orjson spells otherwise with a few
+replacements over the bytes. Whenever it is not sure, it hands over to the plain one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from math import isfinite
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from math import copysign, isfinite
 from typing import Any
+from uuid import UUID
 
 from onceward._core.plain import plain
 from onceward._core.spelling import DEPTH_MAX, canonical_pure, ecmascript, form
@@ -48,6 +52,7 @@ try:
 except ImportError:
     _dumps: Callable[..., bytes] | None = None
     _OPTIONS = 0
+    _FOREIGN: tuple[type, ...] = ()
 else:
     _dumps = orjson.dumps
     # Subclasses, dataclasses and dates come back to us, because our rules for them differ. UUID and Enum
@@ -58,14 +63,17 @@ else:
         | orjson.OPT_PASSTHROUGH_DATACLASS
         | orjson.OPT_PASSTHROUGH_DATETIME
     )
-
-_SHAPES = bytes.maketrans(b"123456789[]{}:", b"000000000,,,,,")
-_NOISE = bytes({*range(ord("A"), ord("z") + 1)} - {*b"[]elnu"}) + b'+-"'
-# The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
-_EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
-_OPENERS = frozenset(b"[{")
+    # orjson's own: bytes that it copies unread. It has no canonical form.
+    _FOREIGN = (orjson.Fragment,)
 
 __all__ = ["DEPTH_MAX", "canonical", "canonical_pure", "parse_json"]
+
+# Types that are written without a float or another value in them.
+_LEAVES = frozenset({str, int, bool, type(None)})
+_WORDS = frozenset({Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray})
+# The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
+_EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
+_TO_COMMAS = bytes.maketrans(b"[:", b",,")
 
 
 def canonical(value: object) -> bytes:
@@ -77,25 +85,88 @@ def canonical(value: object) -> bytes:
     """
     if _dumps is None:
         return canonical_pure(value)
+    wholes = _survey(value if type(value) is dict else (value,))
+    if wholes is None:
+        return canonical_pure(value)
     try:
-        raw = _dumps(value, _sortable, _OPTIONS)
+        raw = _dumps(value, _converted, _OPTIONS)
     except TypeError:
         return canonical_pure(value)  # It copes, or says where and why not.
-    if raw[0] not in _OPENERS:
-        return canonical_pure(value)  # A bare value is quick either way, and has no commas around it.
-    # orjson departs from RFC 8785 in three things, and each leaves a mark on the bytes. Names are sorted by
-    # code point, which is another order only between characters from U+E000 on and those beyond U+FFFF.
     if not raw.isascii() and _order_may_differ(raw):
         return canonical_pure(value)
-    # NaN becomes null, and floats are spelled 1.0 or 1e16. To see that there is nothing of the kind takes
-    # one pass that makes every digit 0 and every bracket a comma, and three searches. A string may look
-    # alike: then the closer look below finds nothing to mend.
-    shape = raw.translate(_SHAPES, _NOISE)
-    if b",null," in shape and not _finite(value):
-        return canonical_pure(value)
-    if b"0.0" in shape or b",0e0" in shape:
-        return _mended(raw)
-    return raw
+    if wholes == 0:
+        return raw
+    # If the ends of 1.0 occur as often as there are such floats, then no string has one, and all are cut at once.
+    if wholes == raw.count(b".0,") + raw.count(b".0]") + raw.count(b".0}"):
+        return raw.replace(b".0,", b",").replace(b".0]", b"]").replace(b".0}", b"}")
+    return _mended(raw)
+
+
+def _survey(top: tuple[object] | dict[Any, object]) -> int | None:
+    """
+    How many floats orjson would write with .0 at the end, if that is all there is to mend.
+
+    -1: there may be other floats to mend. None: orjson must not write this at all, because it would write NaN
+    as null, or because it would never stop: it counts the levels of dicts and lists, but follows nested tuples
+    until the process dies (seen with 3.13).
+    """
+    wholes = 0
+    look_closer = False
+    level: list[Any] = [top]
+    for _ in range(DEPTH_MAX):
+        inner: list[Any] = []
+        for node in level:
+            for item in node.values() if type(node) is dict else node:
+                kind = type(item)
+                if kind in _LEAVES:
+                    continue
+                if kind is dict or kind is list or kind is tuple:
+                    inner.append(item)
+                elif kind is float:
+                    if not -1e16 < item < 1e16:
+                        if not isfinite(item):
+                            return None
+                        look_closer = True
+                    elif item.is_integer():
+                        wholes += 1
+                        look_closer = look_closer or (item == 0 and copysign(1, item) < 0)
+                    elif -1e-4 < item < 1e-4:
+                        look_closer = look_closer or abs(item) >= 1e-6  # Where ECMAScript has no exponent yet.
+                elif kind not in _WORDS:
+                    if kind in _FOREIGN:
+                        return None
+                    look_closer = True  # An object: `_converted` surveys it when orjson comes to it.
+                    if issubclass(kind, Enum):
+                        inner.append((item.value,))
+        if not inner:
+            return -1 if look_closer else wholes
+        level = inner
+    return None
+
+
+def _converted(value: object) -> object:
+    """What orjson calls for a type that it leaves to us. Raising makes it give up."""
+    if type(value) is set or type(value) is frozenset:
+        simpler: object = sorted(value, key=_element_form)
+    else:
+        simpler = plain(value)
+    if _survey((simpler,)) is None:
+        raise TypeError
+    return simpler
+
+
+def _element_form(element: object) -> str:
+    return form(element, DEPTH_MAX - 1)
+
+
+def _order_may_differ(raw: bytes) -> bool:
+    """
+    Whether orjson, which sorts by code point, may have departed from the order of UTF-16 code units.
+
+    Only between a character from U+E000 to U+FFFF and one beyond: both kinds show by their first bytes.
+    """
+    has_late = b"\xee" in raw or b"\xef" in raw
+    return has_late and any(lead in raw for lead in (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4"))
 
 
 def _mended(raw: bytes) -> bytes:
@@ -116,11 +187,11 @@ def _mended(raw: bytes) -> bytes:
 
 def _respelled(outside: bytes) -> bytes:
     """The same for text that has numbers, literals and punctuation, but no strings."""
-    outside = _without_exponents(outside)
+    outside = _without_exponents(outside) + b","  # So that a bare number, too, is followed by something.
     outside = outside.replace(b".0,", b",").replace(b".0]", b"]").replace(b".0}", b"}")
     if b"-0" in outside:
         outside = outside.replace(b"-0,", b"0,").replace(b"-0]", b"0]").replace(b"-0}", b"0}")
-    return outside
+    return outside[:-1]
 
 
 def _without_exponents(outside: bytes) -> bytes:
@@ -128,45 +199,9 @@ def _without_exponents(outside: bytes) -> bytes:
     done = 0
     commas = b""
     for exponent in _EXPONENT.finditer(outside):
-        commas = commas or outside.translate(_SHAPES)
+        commas = commas or outside.translate(_TO_COMMAS)
         start = commas.rfind(b",", 0, exponent.start()) + 1
         number = outside[start : exponent.end()].decode("ascii")
         parts += outside[done:start], ecmascript(number).encode("ascii")
         done = exponent.end()
     return b"".join(parts) + outside[done:] if parts else outside
-
-
-def _sortable(value: object) -> object:
-    """What orjson calls for a type that it leaves to us."""
-    if type(value) is set or type(value) is frozenset:
-        return sorted(value, key=_element_form)
-    return plain(value)
-
-
-def _element_form(element: object) -> str:
-    return form(element, DEPTH_MAX - 1)
-
-
-def _order_may_differ(raw: bytes) -> bool:
-    """Whether UTF-8 text has both a character from U+E000 to U+FFFF and one beyond (by their first bytes)."""
-    has_late = b"\xee" in raw or b"\xef" in raw
-    return has_late and any(lead in raw for lead in (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4"))
-
-
-def _finite(value: object) -> bool:
-    """Whether every null came from a None: true only of plain values whose floats are all finite."""
-    pending: list[Any] = [value]
-    for node in pending:  # Grows as it goes.
-        kind = type(node)
-        if kind in _LEAVES:
-            continue
-        if kind is dict:
-            pending += node.values()
-        elif kind is list or kind is tuple:
-            pending += node
-        elif kind is not float or not isfinite(node):
-            return False
-    return True
-
-
-_LEAVES = frozenset({str, int, bool, type(None)})

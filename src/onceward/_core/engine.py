@@ -14,6 +14,7 @@ die: what then stands in the store is what the next caller's `decide` is given.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward._core import advice, record
@@ -57,6 +58,8 @@ class Ask(NamedTuple):
     marked: bool = False
     """Whether the function marks its effect."""
     listening: bool = False
+    peeks: bool = False
+    """Whether to look before claiming: worth it where a look costs far less than a write. It guards nothing."""
 
 
 class Claimed(NamedTuple):
@@ -69,6 +72,10 @@ class Claimed(NamedTuple):
 
 def operate(ask: Ask) -> Flow[Outcome[Any]]:
     """Run an operation once, or learn what became of it."""
+    if ask.peeks and not ask.listening:
+        found: Record | None = yield Load("peek", ask.claimant.id)
+        if found is not None and type(record.decide(found, ask.claimant)) is Replay:
+            return outcome_of(found, ask.restore)
     claimed = yield from claim(ask)
     if isinstance(claimed, Outcome):
         return claimed
@@ -80,9 +87,11 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
             return answer
         held = answer
     ended = yield from call(operation)
-    if type(ended) is Returned and _remembers(ask, ended):
+    if isinstance(ended, Raised):
+        return (yield from _failed(ask, operation, held, ending_version, ended))
+    if _remembers(ask, ended):
         return (yield from settle(ask, operation, held, ending_version, ended.value))
-    return (yield from _unsettled(ask, operation, held, ending_version, ended))
+    return (yield from _unremembered(ask, operation, held, ending_version, ended.value))
 
 
 # --- claim ---
@@ -99,31 +108,27 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
             return (yield from _claimed(ask, standing, start.probe, chance))
         decision = record.decide(standing.record, ask.claimant)
         start = record.FRESH
-        match decision:
-            case Replay(found):
-                yield from _tell(ask, Happening.REPLAYED, found)
-                return outcome_of(found, ask.restore)
-            case Refuse(why, found):
-                yield from _tell(ask, Happening.REFUSED, found, why.value)
-                raise advice.refusal(why, found)
-            case Start():
-                start = decision
-                spins += 1
-            case Wait(found, lease_left):
-                if ask.terms.in_flight == "accept":
-                    return _pending(found, lease_left)
-                if deadline is None:
-                    deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
-                    yield from _tell(ask, Happening.WAITING, found)
-                yield from _wait(ask, found, lease_left, deadline, poll)
-                poll = min(poll * 1.6, POLL_MAX)
+        if isinstance(decision, Start):
+            start = decision
+            spins += 1
+        elif isinstance(decision, Wait):
+            if ask.terms.in_flight == "accept":
+                return _pending(decision)
+            if deadline is None:
+                deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
+                yield from _tell(ask, Happening.WAITING, decision.record)
+            yield from _wait(ask, decision, deadline, poll)
+            poll = min(poll * 1.6, POLL_MAX)
+        else:
+            return (yield from _answered(ask, decision))
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
 def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Standing]:
     """Put the claim; if that is interrupted, do not leave a claim behind that nobody holds."""
     try:
-        return (yield Put("claim", write, None if start.over is None else start.over.version))
+        standing: Standing = yield Put("claim", write, None if start.over is None else start.over.version)
+        return standing
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -154,24 +159,39 @@ def _claimed(ask: Ask, standing: Standing, probe: bool, chance: bytes) -> Flow[C
     return Claimed(held, probe, chance)
 
 
-def _wait(ask: Ask, found: Record, lease_left: int, deadline: float, poll: float) -> Flow[None]:
+def _answered(ask: Ask, decision: Replay | Refuse) -> Flow[Outcome[Any]]:
+    """Somebody was here before: the first answer, or no."""
+    found = decision.record
+    if isinstance(decision, Replay):
+        yield from _tell(ask, Happening.REPLAYED, found)
+        return outcome_of(found, ask.restore)
+    yield from _tell(ask, Happening.REFUSED, found, decision.why.value)
+    raise advice.refusal(decision.why, found)
+
+
+def _wait(ask: Ask, wait: Wait, deadline: float, poll: float) -> Flow[None]:
     left = deadline - (yield MONOTONIC)
     if ask.terms.in_flight == "refuse" or left <= 0:
-        yield from _tell(ask, Happening.REFUSED, found, "in_flight")
-        raise InFlight(advice.in_flight(found), retry_after_seconds=min(lease_left / 1e6, 1.0))
-    yield Pause(found.id, min(poll, left, lease_left / 1e6 + 0.001))
+        yield from _tell(ask, Happening.REFUSED, wait.record, "in_flight")
+        raise InFlight(advice.in_flight(wait.record), retry_after_seconds=_soon(wait))
+    yield Pause(wait.record.id, min(poll, left, wait.lease_left / 1e6 + 0.001))
 
 
-def _pending(found: Record, lease_left: int) -> Outcome[Any]:
-    after = min(lease_left / 1e6, 1.0)
-    return Outcome(None, False, found.first_at, found.attempt, found.fence, True, True, after)
+def _pending(wait: Wait) -> Outcome[Any]:
+    found = wait.record
+    return Outcome(None, False, found.first_at, found.attempt, found.fence, True, True, _soon(wait))
+
+
+def _soon(wait: Wait) -> float:
+    """Seconds after which asking again is sensible: the holder is probably quick, and at worst its lease ends."""
+    return min(wait.lease_left / 1e6, 1.0)
 
 
 def renew(ask: Ask, held: Record) -> Flow[Record]:
     """Hold on for another lease; raises `OwnershipLost` if somebody else has taken over."""
     chance = yield CHANCE
     write = record.renew(held, version=chance[:16], lease=ask.claimant.lease)
-    standing = yield Put("renew", write, held.version)
+    standing: Standing = yield Put("renew", write, held.version)
     if not _landed(standing, write) or standing.record is None:
         yield from _tell(ask, Happening.OVERTAKEN, held)
         raise OwnershipLost(outcome=_winner(standing.record, ask.restore))
@@ -185,7 +205,8 @@ def renew(ask: Ask, held: Record) -> Flow[Record]:
 def call(operation: Operation) -> Flow[Returned | Raised]:
     """Run the user's function. An interrupt that strikes here is an answer, too."""
     try:
-        return (yield Call("call", operation))
+        ended: Returned | Raised = yield Call("call", operation)
+        return ended
     except GeneratorExit:
         raise
     except BaseException as error:
@@ -195,12 +216,13 @@ def call(operation: Operation) -> Flow[Returned | Raised]:
 def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record | Outcome[Any]]:
     """An earlier attempt may have done it: ask the probe. What it finds is settled; what it does not, runs."""
     held = operation.record
+    answer: Returned | Raised
     try:
         answer = yield Probe("probe", operation)
     except GeneratorExit:
         raise
-    except BaseException as error:
-        answer = Raised(error)
+    except BaseException as interrupt:
+        answer = Raised(interrupt)
     match answer:
         case Returned(Found(value)):
             yield from _tell(ask, Happening.RECONCILED, held, "the probe found it")
@@ -208,7 +230,10 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
             return outcome._replace(replayed=True)
         case Returned(NotFound()):
             return held._replace(doubt=0)  # Asked and answered: that is what clears doubt.
-    error = answer.error if isinstance(answer, Raised) else TypeError("a probe returns Found(value) or NOT_FOUND")
+        case Returned(_):
+            error: BaseException = TypeError("a probe returns Found(value) or NOT_FOUND")
+        case Raised(raised):
+            error = raised
     write = record.leave_in_doubt(held, version=version, error=encode_failure(error))
     yield from _end(ask, held, write, None)
     yield from _tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
@@ -222,7 +247,7 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
 
 def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
     """Store the answer and end the claim. What cannot be stored has happened all the same."""
-    kept, value = _keep(ask, value)
+    kept = _keep(ask, value)
     write = record.settle(
         held,
         version=version,
@@ -233,66 +258,70 @@ def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: 
         relaxed=ask.terms.relaxed_settle,
     )
     stands = yield from _end(ask, held, write, operation, value)
-    yield from _tell(ask, Happening.SETTLED if kept.codec else Happening.NOT_REPLAYABLE, stands)
-    return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, kept.codec is not None)
+    if kept.codec is None:
+        yield from _tell(ask, Happening.NOT_REPLAYABLE, stands)
+        return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
+    yield from _tell(ask, Happening.SETTLED, stands)
+    # Through the codec, so that the first answer and every replay are equal by construction.
+    return Outcome(decode(kept, ask.restore), False, stands.first_at, stands.attempt, stands.fence)
 
 
-def _keep(ask: Ask, value: Any) -> tuple[Encoded, Any]:
-    """What is stored of a value, and the value as every caller will see it: both through the codec."""
+def _keep(ask: Ask, value: Any) -> Encoded:
+    """What is stored of a value: nothing if it has no stored form, or is larger than agreed."""
     try:
         kept = encode(value)
     except NotEncodable:
-        return Encoded(None, None), value
-    shown = decode(kept, ask.restore)
-    if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max:
-        return Encoded(None, None), shown
-    return kept, shown
+        return _NOTHING
+    return _NOTHING if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max else kept
 
 
-def _unsettled(
-    ask: Ask, operation: Operation, held: Record, version: bytes, ended: Returned | Raised
-) -> Flow[Outcome[Any]]:
-    """The function raised, or returned something that is not to be remembered."""
-    if type(ended) is Returned:
-        write = record.release(held, version=version, forget=ask.terms.tombstone)
-        stands = yield from _end(ask, held, write, operation)
-        yield from _tell(ask, Happening.RELEASED, stands, "the answer is not one to remember")
-        kept, value = _keep(ask, ended.value)
-        return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, kept.codec is not None)
+_NOTHING = Encoded(None, None)
+
+
+def _unremembered(ask: Ask, operation: Operation, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
+    """The function returned something that is not to be remembered: its answer says that nothing happened."""
+    write = record.release(held, version=version, forget=ask.terms.tombstone)
+    stands = yield from _end(ask, held, write, operation, value)
+    yield from _tell(ask, Happening.RELEASED, stands, "the answer is not one to remember")
+    return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
+
+
+def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended: Raised) -> Flow[Outcome[Any]]:
+    """The function raised. The record says what that means; the caller gets what was raised."""
     error = ended.error
-    write, happening = _after_failure(ask, operation, held, version, ended)
+    write = _after_failure(ask, operation, held, version, ended)
     try:
         stands = yield from _end(ask, held, write, operation)
+    except OwnershipLost as lost:
+        raise lost from error
     except StoreUnavailable as unstored:
         # The lease will lapse and say the same. What the function raised matters more.
         _note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
         raise error from None
-    except OwnershipLost as lost:
-        raise lost from error
-    if stands.state != write.state:
-        happening = Happening.IN_DOUBT
-    yield from _tell(ask, happening, stands, type(error).__name__)
-    if happening is Happening.IN_DOUBT:
+    yield from _tell(ask, _HAPPENING[stands.state], stands, type(error).__name__)
+    if stands.state == record.State.IN_DOUBT:
         _note(error, advice.doubt_note(stands))
     raise error
 
 
-def _after_failure(
-    ask: Ask, operation: Operation, held: Record, version: bytes, ended: Raised
-) -> tuple[Write, Happening]:
-    """What a failure means for the record."""
+def _after_failure(ask: Ask, operation: Operation, held: Record, version: bytes, ended: Raised) -> Write:
+    """What a failure means for the record: released (or back in doubt), remembered, or in doubt."""
     terms, failure = ask.terms, encode_failure(ended.error)
-    harmless = (NothingHappened, *terms.before)
+    harmless: tuple[type[BaseException], ...] = (NothingHappened, *terms.before)
     if operation.spared(ended.error, harmless, marked=ask.marked):
-        write = record.release(held, version=version, forget=terms.tombstone, error=failure)
-        return write, Happening.IN_DOUBT if held.doubt else Happening.RELEASED
+        return record.release(held, version=version, forget=terms.tombstone, error=failure)
     if isinstance(ended.error, Exception) and _remembers(ask, ended):
-        ends = {"replay": terms.retain, "forget": terms.forget}
-        return record.settle(held, version=version, error=failure, **ends), Happening.SETTLED
+        return record.settle(held, version=version, replay=terms.retain, forget=terms.forget, error=failure)
     if held.guarantee == Guarantee.REPEATABLE:
-        write = record.release(held, version=version, forget=terms.tombstone, error=failure)
-        return write, Happening.IN_DOUBT if held.doubt else Happening.RELEASED
-    return record.leave_in_doubt(held, version=version, error=failure), Happening.IN_DOUBT
+        return record.release(held, version=version, forget=terms.tombstone, error=failure)
+    return record.leave_in_doubt(held, version=version, error=failure)
+
+
+_HAPPENING = {
+    record.State.SETTLED.value: Happening.SETTLED,
+    record.State.RELEASED.value: Happening.RELEASED,
+    record.State.IN_DOUBT.value: Happening.IN_DOUBT,
+}
 
 
 def _remembers(ask: Ask, ended: Returned | Raised) -> bool:
@@ -310,7 +339,7 @@ def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, valu
     expect, pause = held.version, STORE_RETRY_FIRST
     for _ in range(CLAIM_SPINS_MAX):
         try:
-            standing = yield Put(_AT[write.state], write, expect)
+            standing: Standing = yield Put(_AT[write.state], write, expect)
         except StoreUnavailable as error:
             yield from _hold_out(ask, held, operation, error, pause, value)
             pause = min(pause * 2, STORE_RETRY_MAX)
@@ -367,10 +396,8 @@ def _winner(found: Record | None, restore: Restore | None) -> Outcome[Any] | Non
 
 
 def _note(error: BaseException, note: str) -> None:
-    try:
+    with suppress(Exception):  # An exception that cannot take a note is raised without one.
         error.add_note(note)
-    except Exception:  # noqa: S110 - an exception that cannot take a note is raised without one
-        pass
 
 
 def _tell(ask: Ask, happening: Happening, about: Record, detail: str = "") -> Flow[None]:
@@ -387,7 +414,7 @@ def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
     chance = yield CHANCE
     kept = encode(answer.value) if isinstance(answer, Found) else Encoded(None, None)
     for _ in range(CLAIM_SPINS_MAX):
-        found = yield Load("reconcile.load", ask.claimant.id)
+        found: Record | None = yield Load("reconcile.load", ask.claimant.id)
         if found is None:
             raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
         if found.state == record.State.SETTLED and isinstance(answer, Found):
@@ -406,7 +433,7 @@ def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
             codec=kept.codec,
             result=kept.data,
         )
-        standing = yield Put("reconcile", write, found.version)
+        standing: Standing = yield Put("reconcile", write, found.version)
         if _landed(standing, write) and standing.record is not None:
             yield from _tell(ask, Happening.RECONCILED, standing.record, standing.record.state)
             return standing.record

@@ -120,6 +120,7 @@ INTERRUPTIBLE = frozenset((Pause, Call, Probe))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
 BOUNDARIES = {
+    "peek": "the record is looked at",
     "claim": "the claim is put",
     "takeback.load": "an interrupted claim is looked up",
     "takeback": "an interrupted claim is released",

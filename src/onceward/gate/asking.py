@@ -50,6 +50,7 @@ class Asking:
         self._agreed: dict[tuple[tuple[str, Any], ...], Terms] = {}
         label = self.scope.partition(":")[0]
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
+        self._peeks = peeks
         self._label = label if label in ENVIRONMENTS and ":" in self.scope else None
 
     # --- events ---
@@ -120,7 +121,7 @@ class Asking:
             terms.keyed_for,
             probes,
         )
-        return Ask(claimant, terms, restore, marked, bool(self._listeners))
+        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
 
     def ask_about(self, key: str) -> Ask:
         """An ask that only names a record (to reconcile it)."""
@@ -180,18 +181,23 @@ def checked_body(
     fn: Callable[..., Any], terms: Terms, *, awaits: bool, probe: Callable[..., Any] | None = None
 ) -> Body:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
-    if not awaits:
-        check_blocking(fn)
+    body = body_of(fn)
+    if body.awaits and not awaits:
+        raise _blocks(fn)
     if terms.guarantee == Guarantee.ATOMIC:
         raise ConfigurationError("an atomic effect shares your transaction: use gate.atomic(connection, key, function)")
     check_probe(terms, probe)
-    return body_of(fn)
+    return body
 
 
 def check_blocking(fn: Callable[..., Any]) -> None:
     """An async function under a blocking gate would never run."""
     if is_async(fn):
-        raise ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
+        raise _blocks(fn)
+
+
+def _blocks(fn: Callable[..., Any]) -> ConfigurationError:
+    return ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
 
 
 def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:

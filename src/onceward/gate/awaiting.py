@@ -68,9 +68,15 @@ class AsyncGate:
         environment: Environment | None = None,
         **options: Any,
     ) -> None:
-        self._asking = Asking(scope, environment=environment, listeners=listeners, options=options)
-        self.environment = self._asking.environment
         self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else store
+        self._asking = Asking(
+            scope,
+            environment=environment,
+            listeners=listeners,
+            options=options,
+            peeks=bool(getattr(self.store, "peeks", False)),
+        )
+        self.environment = self._asking.environment
         self._bell = AsyncBell(self.environment)
         self._renewer = AsyncRenewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
@@ -290,6 +296,8 @@ class _Performer:
     def perform(self, effect: Effect) -> Awaitable[Any]:
         """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
         kind = type(effect)
+        if kind is Load:
+            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         if kind is Put:
             return self._put(effect)  # type: ignore[arg-type]
         if kind is Call:
@@ -329,8 +337,6 @@ class _Performer:
     def _seldom(self, effect: Effect) -> Awaitable[Any]:
         gate, joined = self._gate, self._joined
         match effect:
-            case Load():
-                return gate.store.load(effect.id)
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Extend():

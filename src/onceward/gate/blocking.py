@@ -77,9 +77,15 @@ class Gate:
         environment: Environment | None = None,
         **options: Any,
     ) -> None:
-        self._asking = Asking(scope, environment=environment, listeners=listeners, options=options)
-        self.environment = self._asking.environment
         self.store: Store = open_store(store) if isinstance(store, str) else store
+        self._asking = Asking(
+            scope,
+            environment=environment,
+            listeners=listeners,
+            options=options,
+            peeks=bool(getattr(self.store, "peeks", False)),
+        )
+        self.environment = self._asking.environment
         self._bell = Bell(self.environment)
         self._renewer = Renewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
@@ -295,6 +301,8 @@ class _Performer:
     def perform(self, effect: Effect) -> Any:
         """Do one thing."""
         kind = type(effect)
+        if kind is Load:
+            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         if kind is Put:
             return self._put(effect)  # type: ignore[arg-type]
         if kind is Chance:
@@ -329,8 +337,6 @@ class _Performer:
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
         match effect:
-            case Load():
-                return gate.store.load(effect.id)
             case Monotonic():
                 return gate.environment.monotonic()
             case Pause():

@@ -22,6 +22,7 @@ from onceward._core.restore import restorer, return_annotation
 OPERATION = "operation"
 """A function takes the operation by naming a parameter so."""
 
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -45,6 +46,7 @@ class Body(NamedTuple):
 
     takes_operation: bool
     marked: bool
+    awaits: bool
 
 
 def body_of(fn: Callable[..., Any]) -> Body:
@@ -59,23 +61,24 @@ def body_of(fn: Callable[..., Any]) -> Body:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return Body(False, False)
+        return Body(False, False, is_async(fn))
     wanted = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
     if len(wanted) > 1:
         raise ConfigurationError(_too_many(name_of(fn)))
-    return Body(len(wanted) == 1, False)
+    return Body(len(wanted) == 1, False, is_async(fn))
 
 
 @lru_cache(maxsize=4096)
 def _body_of_code(code: CodeType, bound: int) -> Body:
     names = code.co_varnames[bound : code.co_argcount]
+    awaits = bool(code.co_flags & _ASYNC)
     if OPERATION in names:
-        return Body(True, _marks(code, OPERATION))
+        return Body(True, _marks(code, OPERATION), awaits)
     # A parameter with a default is the function's own business; defaults are on the function, so only the common
     # case of one plain parameter is taken for the operation here.
     if len(names) > 1:
         raise ConfigurationError(_too_many(code.co_qualname))
-    return Body(len(names) == 1, bool(names) and _marks(code, names[0]))
+    return Body(len(names) == 1, bool(names) and _marks(code, names[0]), awaits)
 
 
 def _too_many(name: str) -> str:
@@ -101,7 +104,7 @@ def _loads(instruction: dis.Instruction, parameter: str) -> bool:
     if not instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")):
         return False
     loaded = instruction.argval
-    return (loaded[-1] if isinstance(loaded, tuple) else loaded) == parameter
+    return bool((loaded[-1] if isinstance(loaded, tuple) else loaded) == parameter)
 
 
 class Declared(NamedTuple):

@@ -1,0 +1,281 @@
+"""
+Group commit: many callers, one transaction, one sync of the disk.
+
+Whoever comes first leads: takes what is queued, performs it, answers everybody, and hands the lead to the next in
+the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
+callers have no thread to lend, so a worker leads for them.
+
+    caller A   |-- lead: A ------------------|
+    caller B     |-- wait --------------------|-- lead: B, C, D ----------|
+    caller C        |-- wait -------------------------------- answered --|
+    caller D            |-- wait ---------------------------- answered --|
+
+Rules of a batch, each with a test:
+
+- An id is in a batch once. A second write to it waits for the next batch, in order.
+- Ids are sorted: batches of several processes touch pages in the same order.
+- It has a greatest size.
+- Nobody is answered before the commit; if the commit fails, nobody is told that anything landed.
+- A caller who is interrupted takes nobody along: a waiter withdraws; a leader's unanswered companions go back to
+  the head of the queue and are done again. Doing a write again is safe, because each carries a version of its own.
+
+Who leads is a matter of identity (`_leader is entry`), never of a local variable: an interrupt can arrive between
+any two instructions, and what it finds must be enough to clean up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from onceward import failpoints
+from onceward._core.errors import StoreUnavailable
+from onceward._core.record import Write
+
+BATCH_MAX = 256
+"""Writes in one transaction: the sync is shared so widely by then that more only makes the first caller wait."""
+WORKER_IDLE_SECONDS = 10.0
+"""The worker's thread ends when nothing came for this long; the next awaiting caller starts another."""
+
+BEFORE_ANSWER = failpoints.declare("sqlite.batch.before_answer", "the batch is committed | its callers hear of it")
+
+
+class Entry:
+    """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
+
+    __slots__ = ("again", "answer", "error", "expect", "future", "job", "wake", "write")
+
+    def __init__(
+        self,
+        write: Write | None,
+        expect: bytes | None = None,
+        *,
+        job: Callable[..., Any] | None = None,
+        future: asyncio.Future[Any] | None = None,
+    ) -> None:
+        self.write = write
+        self.expect = expect
+        self.job = job
+        self.future = future
+        """Where an awaiting caller waits; None for a blocking one."""
+        self.wake: Any = None
+        """The lock a blocking caller waits on: held until there is an answer, or the lead."""
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.again = False
+        """Done once already by a leader that was interrupted: it may have landed."""
+
+    @property
+    def done(self) -> bool:
+        """Whether there is an answer of either kind."""
+        return self.answer is not None or self.error is not None
+
+    def result(self) -> Any:
+        """The answer, or the error raised."""
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+
+class GroupCommit:
+    """The queue, the lead and the worker."""
+
+    def __init__(self, perform: Callable[[list[Entry]], None]) -> None:
+        self._perform = perform
+        """Gives every entry of a batch its answer or its error; raises only what is not about the batch."""
+        self._mutex = threading.Lock()
+        self._queue: deque[Entry] = deque()
+        self._batch: list[Entry] = []
+        """What the leader has taken and not answered yet."""
+        self._leader: Entry | None = None
+        self._leading_thread = 0
+        self._worker: threading.Thread | None = None
+        self._worker_wake = threading.Semaphore(0)
+
+    # Blocking callers.
+
+    def run(self, entry: Entry) -> Any:
+        """Have an entry performed, by this thread or by whoever leads, and answer."""
+        self.lead_or_wait(entry)
+        return entry.result()
+
+    def lead_or_wait(self, entry: Entry) -> None:
+        """Return when `entry` is answered."""
+        try:
+            if self._enqueue(entry):
+                entry.wake.acquire()
+            if self._leader is entry:
+                self._lead(entry)
+        except BaseException:
+            self._withdraw(entry)
+            raise
+
+    def hold(self, entry: Entry) -> None:
+        """Wait for the lead and keep it, for what needs the connection at rest. `let_go` ends it."""
+        try:
+            if self._enqueue(entry):
+                entry.wake.acquire()
+            self._leading_thread = threading.get_ident()
+        except BaseException:
+            self._withdraw(entry)
+            raise
+
+    def let_go(self, entry: Entry) -> None:
+        """Give up a lead that was held."""
+        self._withdraw(entry)
+
+    def is_led_by_this_thread(self) -> bool:
+        """Whether waiting for the lead here would be waiting for oneself."""
+        return self._leader is not None and self._leading_thread == threading.get_ident()
+
+    def _enqueue(self, entry: Entry) -> bool:
+        """Join the queue; whether there is something to wait for."""
+        with self._mutex:
+            self._queue.append(entry)
+            if self._leader is None:
+                self._leader = entry
+                return False
+            entry.wake = threading.Lock()
+            entry.wake.acquire()
+            return True
+
+    def _lead(self, own: Entry) -> None:
+        """Perform one batch, answer it and hand the lead on."""
+        self._leading_thread = threading.get_ident()
+        with self._mutex:
+            batch = self._take()
+        self._perform(batch)
+        self._answer(batch)
+        with self._mutex:
+            self._hand_on()
+
+    def _withdraw(self, entry: Entry) -> None:
+        """Leave, interrupted: take nobody along and leave nobody waiting."""
+        with self._mutex:
+            if self._leader is entry:
+                self._give_back(entry)
+                self._hand_on()
+                return
+            if entry in self._queue:
+                self._queue.remove(entry)
+                return
+        if entry.wake is not None and not entry.done:
+            # Taken: whether it lands is being decided right now. Wait for that, however often we are interrupted.
+            while True:
+                with suppress(KeyboardInterrupt):
+                    entry.wake.acquire()
+                    return
+
+    # Awaiting callers.
+
+    def submit(self, entry: Entry) -> None:
+        """Queue an entry whose caller awaits its future."""
+        with self._mutex:
+            self._queue.append(entry)
+            if self._leader is None:
+                self._leader = entry
+                self._wake_worker()
+
+    def _wake_worker(self) -> None:
+        """Under the mutex."""
+        if self._worker is None:
+            self._worker = threading.Thread(target=self._work, name="onceward-sqlite", daemon=True)
+            self._worker.start()
+        self._worker_wake.release()
+
+    def _work(self) -> None:
+        """Lead for those who await, for as long as there are any."""
+        while True:
+            if not self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS):
+                with self._mutex:
+                    if not self._worker_wake.acquire(blocking=False):
+                        self._worker = None
+                        return
+            leader = self._leader
+            if leader is None:
+                return
+            try:
+                self._lead(leader)
+            except BaseException as error:  # A worker must outlive everything, or its callers wait for ever.
+                for entry in self._batch:
+                    if not entry.done:
+                        entry.error = StoreUnavailable(f"the batch failed: {error!r}")
+                self._answer(self._batch)
+                with self._mutex:
+                    self._hand_on()
+
+    # What every leader does. Under the mutex, all but `_answer`.
+
+    def _take(self) -> list[Entry]:
+        """The next batch: from the head of the queue, each id once, sorted; a job goes alone."""
+        queue = self._queue
+        if len(queue) == 1 or queue[0].write is None:
+            self._batch = [queue.popleft()]
+            return self._batch
+        taken: dict[bytes, Entry] = {}
+        later: list[Entry] = []
+        while queue and len(taken) < BATCH_MAX:
+            if (write := queue[0].write) is None:
+                break
+            entry = queue.popleft()
+            if write.id in taken:
+                later.append(entry)
+            else:
+                taken[write.id] = entry
+        queue.extendleft(reversed(later))
+        self._batch = [taken[id] for id in sorted(taken)]
+        return self._batch
+
+    def _answer(self, batch: list[Entry]) -> None:
+        """Tell everybody in the batch; each event loop is woken once."""
+        failpoints.hit(BEFORE_ANSWER)
+        loops: dict[asyncio.AbstractEventLoop, list[Entry]] = {}
+        for entry in batch:
+            if entry.future is not None:
+                loops.setdefault(entry.future.get_loop(), []).append(entry)
+            elif entry.wake is not None and entry.wake.locked():
+                entry.wake.release()
+        for loop, entries in loops.items():
+            with suppress(RuntimeError):  # The loop was closed: nobody is left to hear it.
+                loop.call_soon_threadsafe(_deliver, entries)
+
+    def _give_back(self, own: Entry) -> None:
+        """Put what has no answer back at the head of the queue, but not the leader's own."""
+        unanswered = [entry for entry in self._batch if entry is not own and not entry.done]
+        for entry in unanswered:
+            entry.again = True
+        answered = [entry for entry in self._batch if entry is not own and entry.done]
+        self._batch = []
+        if own in self._queue:
+            self._queue.remove(own)
+        self._queue.extendleft(reversed(unanswered))
+        if answered:
+            self._answer(answered)
+
+    def _hand_on(self) -> None:
+        """The next in the queue leads, if there is one."""
+        self._batch = []
+        if not self._queue:
+            self._leader = None
+            return
+        head = self._leader = self._queue[0]
+        if head.future is not None:
+            self._wake_worker()
+        else:
+            head.wake.release()
+
+
+def _deliver(entries: list[Entry]) -> None:
+    """On the event loop: hand out what the worker brought."""
+    for entry in entries:
+        future = entry.future
+        if future is None or future.done():
+            continue
+        if entry.error is not None:
+            future.set_exception(entry.error)
+        else:
+            future.set_result(entry.answer)

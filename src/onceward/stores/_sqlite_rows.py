@@ -1,0 +1,150 @@
+"""
+The statements of the SQLite store, and what becomes of their rows.
+
+`put_in` is the whole of a put, and the same function serves a lone caller (autocommit), a batch (one transaction
+of the store's) and the atomic mode (the caller's own transaction): one statement writes and compares, and only if
+it wrote nothing is a second one asked what stands there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from onceward._core.errors import StoreContended
+from onceward._core.record import NOW, Record, Standing, Write, as_landed
+from onceward._core.register import Selection
+
+_WRITTEN = (
+    "kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
+    "first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error"
+)
+_READ = (
+    "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
+    "first_at, settled_at, ? - first_at, lease_until - ?, replay_until - ?, forget_at - ?, codec, result, error"
+)
+_COLUMNS = len(_WRITTEN.split(", "))
+_FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
+
+FIND = f"SELECT {_READ} FROM onceward_records WHERE id = ?"
+FENCE_FLOOR = f"SELECT {_FLOOR}"
+# The fence is chosen before the statement runs; the statement itself refuses one that a purge has used up.
+INSERT = (
+    f"INSERT INTO onceward_records (id, {_WRITTEN}) SELECT ?{', ?' * _COLUMNS} WHERE ? > {_FLOOR} "
+    "ON CONFLICT (id) DO NOTHING"
+)
+UPDATE = f"UPDATE onceward_records SET ({_WRITTEN}) = (?{', ?' * (_COLUMNS - 1)}) WHERE id = ? AND version = ?"
+UPDATE_RISING = f"{UPDATE} AND ? > {_FLOOR}"
+
+EXTEND = (
+    "UPDATE onceward_records SET replay_until = max(replay_until, ?), forget_at = max(forget_at, ?) "
+    "WHERE family = ? AND state = 'settled' AND replay_until > ?"
+)
+FORGET = (
+    "DELETE FROM onceward_records WHERE id IN (SELECT id FROM onceward_records "
+    "WHERE forget_at <= ? AND state IN ('settled', 'released') ORDER BY forget_at LIMIT ?) RETURNING fence"
+)
+RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"
+SHRINK = (
+    "UPDATE onceward_records SET codec = NULL, result = NULL, error = NULL, version = ? "
+    "WHERE id IN (SELECT id FROM onceward_records WHERE replay_until <= ? AND state = 'settled' "
+    "AND (codec IS NOT NULL OR error IS NOT NULL) ORDER BY replay_until LIMIT ?)"
+)
+
+_ANY_FENCE = 2**63 - 1
+"""Greater than every floor: a write whose fence does not rise is not held to the floor."""
+_TRIES = 4
+"""A put in autocommit can lose to a purge between its statements; more than a few times in a row is no accident."""
+
+
+def find(cursor: sqlite3.Cursor, id: bytes, now: int) -> Record | None:  # noqa: A002
+    """Read one record at the store's time `now`."""
+    row = cursor.execute(FIND, (now, now, now, now, id)).fetchone()
+    return Record._make(row) if row is not None else None
+
+
+def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int) -> Standing:
+    """Put `write` where `expect` stands (None: nothing), in whatever transaction the cursor's connection is in."""
+    fence = write.fence
+    if write.rise and fence < now:
+        fence = now
+    for _ in range(_TRIES):
+        if _wrote(cursor, write, expect, now, fence):
+            return Standing(True, as_landed(write, now=now, fence=fence))
+        found = find(cursor, write.id, now)
+        if (found.version if found is not None else None) != expect:
+            return Standing(False, found)
+        # Nothing but the fence was in the way: the clock is behind one that a purge deleted.
+        fence = max(fence, cursor.execute(FENCE_FLOOR).fetchone()[0] + 1) if write.rise else fence
+    raise StoreContended(retry_after_seconds=0.1)
+
+
+def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, now_us: int) -> Standing:
+    """
+    Put on a caller's own connection, inside the caller's transaction: no BEGIN, no COMMIT.
+
+    The first statement is a write, so that even a deferred transaction takes the write lock at once and never has
+    to upgrade. Errors of `sqlite3` go through as they are: only the owner of the transaction knows what they end.
+    """
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    text_factory = connection.text_factory
+    connection.text_factory = str
+    try:
+        return put_in(cursor, write, expect, now_us)
+    finally:
+        connection.text_factory = text_factory
+        cursor.close()
+
+
+def _wrote(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, fence: int) -> bool:
+    """One statement that writes and compares; whether it wrote."""
+    lease, replay, forget = write.lease, write.replay, write.forget
+    values = (
+        *write[1:12],
+        fence,
+        write.attempt,
+        write.first_at or now,
+        now if write.settled_at == NOW else write.settled_at,
+        None if lease is None else now + lease,
+        None if replay is None else now + replay,
+        None if forget is None else now + forget,
+        write.codec,
+        write.result,
+        write.error,
+    )
+    if expect is None:
+        cursor.execute(INSERT, (write.id, *values, fence if write.rise else _ANY_FENCE))
+    elif write.rise:
+        cursor.execute(UPDATE_RISING, (*values, write.id, expect, fence))
+    else:
+        cursor.execute(UPDATE, (*values, write.id, expect))
+    return cursor.rowcount == 1
+
+
+def scan(cursor: sqlite3.Cursor, after: bytes, limit: int, selection: Selection, now: int) -> list[Record]:
+    """A page of records in order of id."""
+    wanted = ["id > ?"]
+    values: list[object] = [now, now, now, now, after]
+    if selection.unsettled:
+        wanted.append("state IN ('claimed', 'in_doubt')")
+    for column, value in (("scope", selection.scope), ("kind", selection.kind)):
+        if value is not None:
+            wanted.append(f"{column} = ?")
+            values.append(value)
+    sql = f"SELECT {_READ} FROM onceward_records WHERE {' AND '.join(wanted)} ORDER BY id LIMIT ?"
+    return [Record._make(row) for row in cursor.execute(sql, (*values, limit))]
+
+
+def extend(cursor: sqlite3.Cursor, family: bytes, replay: int, forget: int, now: int) -> int:
+    """Lengthen the lives of a family's settled records that still replay."""
+    return cursor.execute(EXTEND, (now + replay, now + forget, family, now)).rowcount
+
+
+def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> tuple[int, int]:
+    """Delete and shrink what is due, and remember the greatest fence deleted. Belongs inside one transaction."""
+    fences = [fence for (fence,) in cursor.execute(FORGET, (now, limit))]
+    if fences:
+        cursor.execute(RAISE_FLOOR, (max(fences),))
+    # One new version serves every row: a version is only ever compared with that of the same id.
+    shrunk = cursor.execute(SHRINK, (version, now, limit)).rowcount
+    return len(fences), shrunk

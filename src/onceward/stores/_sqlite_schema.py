@@ -1,0 +1,80 @@
+"""
+The schema and how it moves forward: numbered .sql files, each applied once, all in one transaction.
+
+The version is kept in a table of ours. `user_version` and `application_id` belong to whoever owns the file: the
+user's own tables may live next to ours.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from importlib.resources import files
+
+from onceward import failpoints
+from onceward._core.errors import SchemaMismatch
+
+LATEST = 1
+
+BEGUN = failpoints.declare("sqlite.migrate.begun", "the write lock is ours | the first statement of a migration")
+STATEMENT = failpoints.declare("sqlite.migrate.statement", "one statement of a migration is done | the next one")
+COMMIT = failpoints.declare("sqlite.migrate.commit", "every statement is done | they are committed")
+
+_HAS_META = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_meta'"
+_VERSION = "SELECT value FROM onceward_meta WHERE name = 'schema_version'"
+_SET_VERSION = "UPDATE onceward_meta SET value = ? WHERE name = 'schema_version'"
+
+
+def version_of(cursor: sqlite3.Cursor) -> int:
+    """The schema's version; 0 if there is none yet."""
+    if not cursor.execute(_HAS_META).fetchone()[0]:
+        return 0
+    row = cursor.execute(_VERSION).fetchone()
+    if row is None or not isinstance(row[0], int):
+        raise SchemaMismatch("the table onceward_meta has no schema_version: it was not written by Onceward")
+    version: int = row[0]
+    return version
+
+
+def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
+    """Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it."""
+    version = version_of(cursor)
+    if version == LATEST:
+        return version, version
+    cursor.execute("BEGIN IMMEDIATE")
+    before = version_of(cursor)
+    if before > LATEST:
+        raise SchemaMismatch(
+            f"the file has schema version {before} and this Onceward knows {LATEST}: upgrade onceward (pip install -U)"
+        )
+    failpoints.hit(BEGUN)
+    for number, statements in _migrations(before):
+        for statement in statements:
+            cursor.execute(statement)
+            failpoints.hit(STATEMENT)
+        cursor.execute(_SET_VERSION, (number,))
+    failpoints.hit(COMMIT)
+    cursor.execute("COMMIT")
+    return before, LATEST
+
+
+def _migrations(after: int) -> Iterator[tuple[int, list[str]]]:
+    """The migrations later than a version, in order."""
+    scripts = sorted(
+        (script for script in files("onceward.stores").joinpath("sql").iterdir() if script.name.startswith("sqlite_")),
+        key=lambda script: script.name,
+    )
+    for script in scripts:
+        number = int(script.name.split("_")[1])
+        if number > after:
+            yield number, list(_statements(script.read_text(encoding="utf-8")))
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Cut a script into statements (`executescript` would commit first, and the failpoints are in between)."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""
