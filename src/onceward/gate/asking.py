@@ -40,6 +40,7 @@ class Asking:
         environment: Environment | None,
         listeners: Iterable[Listener],
         options: dict[str, Any],
+        peeks: bool,
     ) -> None:
         self.scope = check_scope(scope)
         self.terms = agree(DEFAULT_TERMS, options)
