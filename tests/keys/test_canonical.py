@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal, localcontext
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 import msgspec
@@ -214,7 +214,7 @@ class Plan(Enum):
     PAIR = ("a", Decimal("1.50"))
 
 
-class Mixed(str, Enum):
+class Mixed(StrEnum):
     """An Enum whose text is not its value."""
 
     def __new__(cls, text: str, value: str) -> Mixed:
@@ -337,7 +337,7 @@ class TestPythonTypes:
     @pytest.mark.parametrize(
         ("value", "advice"),
         [
-            (datetime(2026, 1, 31), "tzinfo=UTC"),  # noqa: DTZ001
+            (datetime(2026, 1, 31), "tzinfo=UTC"),
             (time(9, tzinfo=UTC), "pass a datetime"),
             (object(), "identifying fields"),
             (len, "not code"),

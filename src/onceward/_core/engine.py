@@ -100,13 +100,18 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
 def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
     """Take the right to run, or come back with the first answer."""
     chance = yield CHANCE
-    start, deadline, poll, spins = record.FRESH, None, POLL_FIRST, 0
+    start, deadline, poll, spins, look = record.FRESH, None, POLL_FIRST, 0, False
     while spins < CLAIM_SPINS_MAX:
-        write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
-        standing = yield from _put_claim(ask, write, start, chance[32:])
-        if _landed(standing, write):
-            return (yield from _claimed(ask, standing, start.probe, chance))
-        decision = record.decide(standing.record, ask.claimant)
+        if look:
+            found: Record | None = yield Load("peek", ask.claimant.id)
+        else:
+            write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
+            standing = yield from _put_claim(ask, write, start, chance[32:])
+            if _landed(standing, write):
+                return (yield from _claimed(ask, standing, start.probe, chance))
+            found = standing.record
+        look = False
+        decision = record.decide(found, ask.claimant)
         start = record.FRESH
         if isinstance(decision, Start):
             start = decision
@@ -118,7 +123,7 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
                 deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
                 yield from _tell(ask, Happening.WAITING, decision.record)
             yield from _wait(ask, decision, deadline, poll)
-            poll = min(poll * 1.6, POLL_MAX)
+            poll, look = min(poll * 1.6, POLL_MAX), ask.peeks
         else:
             return (yield from _answered(ask, decision))
     raise StoreContended(retry_after_seconds=POLL_MAX)

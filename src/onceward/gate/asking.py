@@ -40,7 +40,7 @@ class Asking:
         environment: Environment | None,
         listeners: Iterable[Listener],
         options: dict[str, Any],
-        peeks: bool,
+        peeks: bool = False,
     ) -> None:
         self.scope = check_scope(scope)
         self.terms = agree(DEFAULT_TERMS, options)

@@ -47,7 +47,7 @@ BEFORE_ANSWER = failpoints.declare("sqlite.batch.before_answer", "the batch is c
 class Entry:
     """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
 
-    __slots__ = ("again", "answer", "error", "expect", "future", "job", "wake", "write")
+    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "wake", "write")
 
     def __init__(
         self,
@@ -66,13 +66,19 @@ class Entry:
         """The lock a blocking caller waits on: held until there is an answer, or the lead."""
         self.answer: Any = None
         self.error: BaseException | None = None
+        self.done = False
         self.again = False
         """Done once already by a leader that was interrupted: it may have landed."""
 
-    @property
-    def done(self) -> bool:
-        """Whether there is an answer of either kind."""
-        return self.answer is not None or self.error is not None
+    def succeed(self, answer: Any) -> None:
+        """Note the answer."""
+        self.answer = answer
+        self.done = True
+
+    def fail(self, error: BaseException) -> None:
+        """Note the error."""
+        self.error = error
+        self.done = True
 
     def result(self) -> Any:
         """The answer, or the error raised."""
@@ -94,7 +100,8 @@ class GroupCommit:
         self._leader: Entry | None = None
         self._leading_thread = 0
         self._worker: threading.Thread | None = None
-        self._worker_wake = threading.Semaphore(0)
+        self._worker_wake = threading.Lock()
+        self._worker_wake.acquire()
 
     # Blocking callers.
 
@@ -109,7 +116,7 @@ class GroupCommit:
             if self._enqueue(entry):
                 entry.wake.acquire()
             if self._leader is entry:
-                self._lead(entry)
+                self._lead()
         except BaseException:
             self._withdraw(entry)
             raise
@@ -143,12 +150,13 @@ class GroupCommit:
             entry.wake.acquire()
             return True
 
-    def _lead(self, own: Entry) -> None:
+    def _lead(self) -> None:
         """Perform one batch, answer it and hand the lead on."""
         self._leading_thread = threading.get_ident()
         with self._mutex:
             batch = self._take()
         self._perform(batch)
+        failpoints.hit(BEFORE_ANSWER)
         self._answer(batch)
         with self._mutex:
             self._hand_on()
@@ -195,15 +203,12 @@ class GroupCommit:
                     if not self._worker_wake.acquire(blocking=False):
                         self._worker = None
                         return
-            leader = self._leader
-            if leader is None:
-                return
             try:
-                self._lead(leader)
+                self._lead()
             except BaseException as error:  # A worker must outlive everything, or its callers wait for ever.
                 for entry in self._batch:
                     if not entry.done:
-                        entry.error = StoreUnavailable(f"the batch failed: {error!r}")
+                        entry.fail(StoreUnavailable(f"the batch failed: {error!r}"))
                 self._answer(self._batch)
                 with self._mutex:
                     self._hand_on()
@@ -232,7 +237,6 @@ class GroupCommit:
 
     def _answer(self, batch: list[Entry]) -> None:
         """Tell everybody in the batch; each event loop is woken once."""
-        failpoints.hit(BEFORE_ANSWER)
         loops: dict[asyncio.AbstractEventLoop, list[Entry]] = {}
         for entry in batch:
             if entry.future is not None:

@@ -57,7 +57,9 @@ def parse(url: str) -> tuple[Path, Options]:
     if not name or "\x00" in name:
         raise ConfigurationError("which file? Write sqlite:///agent.db, or sqlite:////var/lib/agent.db")
     if name.lstrip("/").startswith(":memory:"):
-        raise ConfigurationError("SQLite's :memory: cannot be shared between connections; memory:// is the store for that")
+        raise ConfigurationError(
+            "SQLite's :memory: cannot be shared between connections; memory:// is the store for that"
+        )
     return Path(name), _options(parts.query)
 
 

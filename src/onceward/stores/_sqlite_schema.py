@@ -38,15 +38,10 @@ def version_of(cursor: sqlite3.Cursor) -> int:
 
 def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     """Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it."""
-    version = version_of(cursor)
-    if version == LATEST:
-        return version, version
+    if (before := _understood(version_of(cursor))) == LATEST:
+        return before, before
     cursor.execute("BEGIN IMMEDIATE")
-    before = version_of(cursor)
-    if before > LATEST:
-        raise SchemaMismatch(
-            f"the file has schema version {before} and this Onceward knows {LATEST}: upgrade onceward (pip install -U)"
-        )
+    before = _understood(version_of(cursor))
     failpoints.hit(BEGUN)
     for number, statements in _migrations(before):
         for statement in statements:
@@ -56,6 +51,14 @@ def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     failpoints.hit(COMMIT)
     cursor.execute("COMMIT")
     return before, LATEST
+
+
+def _understood(version: int) -> int:
+    if version > LATEST:
+        raise SchemaMismatch(
+            f"the file has schema version {version} and this Onceward knows {LATEST}: upgrade onceward (pip install -U)"
+        )
+    return version
 
 
 def _migrations(after: int) -> Iterator[tuple[int, list[str]]]:

@@ -1,1 +1,39 @@
-"""The pytest plug-in that comes with the package."""
+"""
+The pytest plug-in that comes with the package: the options of the conformance suite.
+
+    pytest --pyargs onceward.testing.conformance --store sqlite://
+    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:open_my_store
+
+It is loaded in every pytest run on a machine that has Onceward, so it imports nothing, defines no fixture, and adds
+its options only to a run that names the suite: `--store` is too good a name to take away from everybody's own tests.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+SUITE = "onceward.testing.conformance"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> None:
+    """Add the suite's options, before pytest reads its command line in earnest."""
+    if not any(SUITE in argument.replace("/", ".").replace("\\", ".") for argument in args):
+        return
+    group = parser.getgroup("onceward", "Onceward's conformance suite for stores")
+    group.addoption(
+        "--store",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a store to judge, by URL (repeat it, or separate by commas). {tmp} becomes a new folder and {fresh} a "
+        "new name for every test; sqlite:// alone means sqlite:///{tmp}/store.db",
+    )
+    group.addoption(
+        "--store-factory",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="a store to judge, by a function (colour, environment) -> store; colour is 'blocking' or 'awaiting', and "
+        "None means: not offered in this colour. Every call opens another, empty store",
+    )

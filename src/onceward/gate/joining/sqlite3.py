@@ -15,10 +15,8 @@ from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, RetryTransaction
 from onceward._core.record import Standing, Write
-from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on, store_error
-
-_BUSY = 5
-_LOCKED = 6
+from onceward.stores._sqlite_file import is_busy, meaning_of
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 
 
 class JoinedSqlite3:
@@ -30,8 +28,9 @@ class JoinedSqlite3:
                 "this gate's store is not a SQLite file, so the record could not share your transaction; open the "
                 "gate on the same database: Gate('sqlite:///your.db', ...)"
             )
-        _check_same_file(connection, Path(store.path))
+        _check_same_file(connection, store.path)
         self._connection = connection
+        self._path = store.path
         self._environment = store.environment
         self._savepoints: list[str | None] = []
 
@@ -40,7 +39,7 @@ class JoinedSqlite3:
         connection = self._connection
         if connection.in_transaction:
             name = f"onceward_{len(self._savepoints)}"
-            with _translated():
+            with self._translated():
                 connection.execute(f"SAVEPOINT {name}")
             self._savepoints.append(name)
             return False
@@ -49,14 +48,14 @@ class JoinedSqlite3:
                 "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
                 "the connection with its default isolation_level"
             )
-        with _translated():
+        with self._translated():
             connection.execute("BEGIN IMMEDIATE")
         self._savepoints.append(None)
         return True
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
-        with _translated():
+        with self._translated():
             return put_on(self._connection, write, expect, self._environment.wall_us())
 
     def commit(self) -> None:
@@ -67,7 +66,7 @@ class JoinedSqlite3:
                 "your function ended the transaction that it was given (commit, rollback, or an error that rolled it "
                 "back), so record and rows can no longer commit together; leave the ending to the gate"
             )
-        with _translated():
+        with self._translated():
             self._connection.execute("COMMIT" if name is None else f"RELEASE {name}")
         self._savepoints.pop()
 
@@ -78,27 +77,25 @@ class JoinedSqlite3:
         name = self._savepoints.pop()
         if not self._connection.in_transaction:
             return
-        with _translated():
+        with self._translated():
             if name is None:
                 self._connection.execute("ROLLBACK")
             else:
                 self._connection.execute(f"ROLLBACK TO {name}")
                 self._connection.execute(f"RELEASE {name}")
 
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn what SQLite says about our own statements into our errors; the caller's statements are not run here."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is not None and code & 0xFF in (_BUSY, _LOCKED):
-            raise RetryTransaction(
-                "the database is locked by another writer; roll back and run your transaction again. If it had read "
-                "before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
-            ) from error
-        raise store_error(error) from error
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn what SQLite says about our own statements into our errors; the caller's statements are not run here."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if is_busy(error):
+                raise RetryTransaction(
+                    "the database is locked by another writer; roll back and run your transaction again. If it had "
+                    "read before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
+                ) from error
+            raise meaning_of(error, self._path) from error
 
 
 def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:

@@ -1,0 +1,54 @@
+"""
+JSON for programs: one document a command, names in camelCase, nothing in it that a terminal would act upon.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from onceward._core.errors import OncewardError
+from onceward._core.record import Record
+from onceward.gate.records import RecordView, view
+
+
+def camel(name: str) -> str:
+    """A Python name as JSON has it: lease_seconds_left -> leaseSecondsLeft."""
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def json_line(document: Any) -> str:
+    """A document as JSON in ASCII. Everything else is escaped, also DEL, which JSON would let through."""
+    return json.dumps(document, ensure_ascii=True, indent=2).replace("\x7f", "\\u007f")
+
+
+def record_document(record: Record, *, with_result: bool) -> dict[str, Any]:
+    """A record for programs. Lists leave the result out: a page of them may be half a gigabyte."""
+    seen = view(record)
+    return {
+        camel(field.name): _plain(getattr(seen, field.name))
+        for field in fields(RecordView)
+        if with_result or field.name != "result"
+    }
+
+
+def error_document(error: OncewardError) -> dict[str, Any]:
+    """What programs and agents need to know about an error."""
+    return {
+        "code": error.code,
+        "message": str(error),
+        "retry": error.retry.value,
+        "retryAfterSeconds": error.retry_after_seconds,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")  # Codec bytes/1.
+    return value

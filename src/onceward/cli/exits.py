@@ -1,0 +1,71 @@
+"""
+How a command ends: the exit codes, and which error means which.
+
+A script branches on the code; a person reads the message; a program that asked for --json reads `code` and `retry`.
+"""
+
+from __future__ import annotations
+
+from onceward._core.errors import (
+    ConfigurationError,
+    KeyInvalid,
+    OncewardError,
+    RequestInvalid,
+    SchemaMismatch,
+    StoreUnavailable,
+)
+
+FINE = 0
+NO = 1
+USAGE = 2
+REFUSED = 3
+STORE = 4
+INTERRUPTED = 130
+"""128 and the number of the signal, as shells count: an interrupt (2)."""
+PIPE_CLOSED = 141
+"""Likewise (13): whoever read the output has seen enough."""
+
+MEANINGS = {
+    FINE: "fine",
+    NO: 'the answer is no: not found, not healthy, or something is wrong with the key (see "findings")',
+    USAGE: "the command or its configuration is wrong; nothing was done",
+    REFUSED: "the record does not allow it; nothing was changed",
+    STORE: "the store cannot be used: away, full, damaged, or of another version",
+    INTERRUPTED: "interrupted from the keyboard",
+    PIPE_CLOSED: "whoever read the output closed it",
+}
+
+
+class UsageError(ConfigurationError):
+    """The command was typed in a way that means nothing."""
+
+    code = "usage"
+
+
+class DigestAmbiguous(UsageError):
+    """Several records begin with these digits."""
+
+    code = "digest_ambiguous"
+
+
+class NoSuchRecord(OncewardError):
+    """There is no such record in this store."""
+
+    code = "record_not_found"
+
+
+def exit_code_of(error: OncewardError) -> int:
+    """The exit code for an error."""
+    match error:
+        case NoSuchRecord():
+            return NO
+        case ConfigurationError() | KeyInvalid() | RequestInvalid():
+            return USAGE
+        case StoreUnavailable() | SchemaMismatch():
+            return STORE
+    return REFUSED
+
+
+def described(codes: tuple[int, ...] = tuple(MEANINGS)) -> str:
+    """The exit codes, for a help text."""
+    return "exit codes:\n" + "\n".join(f"  {code:<4}{MEANINGS[code]}" for code in codes)

@@ -1,0 +1,68 @@
+"""
+Which store a command works on: `--store URL`, or the environment variable ONCEWARD_STORE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.register import Store
+from onceward.stores import open_store
+
+VARIABLE = "ONCEWARD_STORE"
+
+
+def add_store_argument(command: argparse.ArgumentParser) -> None:
+    """Let a command take a store."""
+    command.add_argument("--store", metavar="URL", help=f"such as sqlite:///agent.db (otherwise: ${VARIABLE})")
+
+
+def url_of(asked: argparse.Namespace) -> str:
+    """The URL of the store that is meant."""
+    url: str = asked.store or os.environ.get(VARIABLE, "")
+    if not url:
+        raise ConfigurationError(
+            f"which store? Pass --store URL or set the environment variable {VARIABLE}, for example to "
+            "sqlite:///agent.db"
+        )
+    try:
+        urlsplit(url)
+    except ValueError as error:
+        raise ConfigurationError(f"the store's URL cannot be read: {error}") from None
+    return url
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether a URL names a SQLite file."""
+    return urlsplit(url).scheme.lower() == "sqlite"
+
+
+@contextmanager
+def opened(asked: argparse.Namespace) -> Iterator[Store]:
+    """The store that is meant, open for the length of a `with` block. It must be there: only `store init` makes one."""
+    url = url_of(asked)
+    if is_sqlite(url):
+        _check_is_there(url)
+    store = open_store(url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _check_is_there(url: str) -> None:
+    """A mistyped path would otherwise become an empty store, in which nothing is ever in doubt."""
+    from onceward.stores._sqlite_file import parse
+
+    path, _ = parse(url)
+    try:
+        is_there = path.exists()
+    except OSError:
+        return  # Opening it will say what is wrong.
+    if not is_there:
+        raise ConfigurationError(f"there is no file {path}; `onceward store init --store {url}` makes it")

@@ -1,0 +1,103 @@
+"""
+What operators do: find a record by what a log shows of it, and decide one that is in doubt.
+
+A gate knows the keys of one scope. An operator has a digest and a store, and may act on any scope; so these
+functions go by the record's own id, whatever kind of record it is (a key, a plan's step, a sequence's entry).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.codec import NotEncodable
+from onceward._core.engine import Ask, reconcile
+from onceward._core.errors import ConfigurationError, IllegalMove, RequestInvalid
+from onceward._core.flow import Chance, Effect, Load, Put
+from onceward._core.keys import record_id
+from onceward._core.operation import Found, NotFound
+from onceward._core.record import Claimant, Record
+from onceward._core.register import Selection, Store
+from onceward._core.terms import DEFAULT_TERMS, Terms
+from onceward.drive import run
+from onceward.environment import REAL, Environment
+from onceward.gate.asking import KEY, Asking
+
+ID_DIGITS = 64
+"""Hex digits of a whole id."""
+
+DIGITS_MIN = 4
+"""Fewer digits would match by accident as soon as there are a few records (git asks for four, too)."""
+
+CANDIDATES_MAX = 10
+"""Records shown when a digest matches several: enough to see how many more digits are needed."""
+
+
+def find_records(store: Store, digits: str) -> list[Record]:
+    """The records whose ids begin with these hex digits, at most `CANDIDATES_MAX` of them, in order of id."""
+    if len(digits) == ID_DIGITS:
+        found = store.load(bytes.fromhex(digits))
+        return [] if found is None else [found]
+    first = int(digits.ljust(ID_DIGITS, "0"), 16)
+    # A scan begins after an id, so this is the id just before the first one that would match.
+    after = (first - 1).to_bytes(ID_DIGITS // 2, "big") if first else b""
+    page = store.scan(after, CANDIDATES_MAX, Selection())
+    return [record for record in page if record.id.hex().startswith(digits)]
+
+
+def id_of_key(scope: str, key: str) -> bytes:
+    """The id under which a gate of this scope keeps a key."""
+    asking = Asking(scope, environment=None, listeners=(), options={})
+    return record_id(KEY, asking.scope, asking.stored_key(key))
+
+
+def reconcile_record(
+    store: Store,
+    id: bytes,
+    answer: Found | NotFound,
+    *,
+    terms: Terms = DEFAULT_TERMS,
+    environment: Environment = REAL,
+) -> Record:
+    """
+    Decide a record by its id: `Found(result)` settles it, `NOT_FOUND` releases it. The same flow as `Gate.reconcile`.
+
+    `terms` say how long the answer is kept: the record does not know on which terms its operation was declared.
+    """
+    found = store.load(id)
+    if found is None:
+        raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
+
+    def perform(effect: Effect) -> Any:
+        match effect:
+            case Put():
+                return store.put(effect.write, effect.expect)
+            case Load():
+                return store.load(effect.id)
+            case Chance():
+                return environment.random(48)
+        raise ConfigurationError(f"reconciling does not need {type(effect).__name__}")
+
+    try:
+        return run(reconcile(_ask_about(found, terms), answer), perform)
+    except NotEncodable as error:
+        raise RequestInvalid(f"this result cannot be stored: {error}") from None
+
+
+def _ask_about(found: Record, terms: Terms) -> Ask:
+    """An ask in the name of whoever claimed the record."""
+    return Ask(
+        Claimant(
+            found.id,
+            found.kind,
+            found.scope,
+            found.key,
+            found.operation,
+            found.family,
+            found.guarantee,
+            found.fingerprint,
+            terms.lease,
+            terms.keyed_for,
+            False,
+        ),
+        terms,
+    )

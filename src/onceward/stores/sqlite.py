@@ -1,0 +1,249 @@
+"""
+The SQLite store: one file, many threads, many processes, both colours.
+
+    sqlite:///agent.db                        relative path
+    sqlite:////var/lib/agent.db               absolute path
+    sqlite:///agent.db?busy=2&settle=relaxed  with options
+
+Options:
+
+- `synchronous=full` (default): every answer is on the disk before it is given. `synchronous=normal`: no write waits
+  for the disk. A killed process loses nothing; a power cut or a crash of the operating system loses the last
+  writes, **acknowledged ones included**, so that a claim may be forgotten and its operation run twice.
+- `settle=durable` (default). `settle=relaxed`: claims wait for the disk, settles that ask for it do not. A power cut
+  may lose such a settle, never its claim: the operation is then in doubt (or sent again under the same key, if it
+  is keyed), and never forgotten.
+- `busy=5`: how many seconds a call waits for other processes before it raises `StoreUnavailable`.
+- `read_first=1`: look before writing, so that a replay takes no write lock. 0 leaves everything to the constraint.
+
+The file is created for its owner alone (0600). It must be on a local disk: the log is shared memory. To back it up,
+use `sqlite3 agent.db ".backup copy.db"` or `VACUUM INTO`; copying the file alone leaves out what is in the log.
+
+The store keeps to tables called `onceward_…`, so that your own may live in the same file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+
+from onceward._core.errors import OncewardError
+from onceward._core.record import Record, Standing, Write
+from onceward._core.register import Purged, Selection
+from onceward.environment import REAL, Environment
+from onceward.stores import _sqlite_rows as rows
+from onceward.stores import _sqlite_schema as schema
+from onceward.stores._sqlite_commit import Entry
+from onceward.stores._sqlite_database import Database
+from onceward.stores._sqlite_file import BUSY_SECONDS, Options, mode_of, parse
+from onceward.stores._sqlite_rows import put_on
+
+__all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on"]
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """Records in a SQLite file."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "full",
+        settle: str = "durable",
+        busy_seconds: float = BUSY_SECONDS,
+        read_first: bool = True,
+        environment: Environment = REAL,
+        database: Database | None = None,
+    ) -> None:
+        options = Options(synchronous, settle, busy_seconds, read_first)
+        self._database = database if database is not None else Database(Path(path), options, environment)
+        self.path = self._database.path
+        self.environment = self._database.environment
+        self.peeks = self._database.options.read_first
+        self._wall_us = self._database.environment.wall_us
+        self._readers = self._database.readers
+        self._read_first = self._database.options.read_first
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Open the file that a URL names, and create it if it is not there."""
+        path, options = parse(url)
+        return cls(path, database=Database(path, options, environment))
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `onceward.stores.Store.put`."""
+        if expect is None and self._read_first:
+            found = self.load(write.id)
+            if found is not None:
+                return Standing(False, found)
+        return self._database.write(write, expect)
+
+    def load(self, id: bytes) -> Record | None:  # noqa: A002
+        """See `onceward.stores.Store.load`."""
+        return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `onceward.stores.Store.extend`."""
+        return self._run(lambda cursor, now: rows.extend(cursor, family, replay, forget, now))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """See `onceward.stores.Store.scan`."""
+        return self._database.read(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
+
+    def purge(self, limit: int) -> Purged:
+        """See `onceward.stores.Store.purge`."""
+        version = self._database.environment.random(16)
+        return Purged(*self._run(lambda cursor, now: rows.purge(cursor, limit, version, now)))
+
+    def close(self) -> None:
+        """See `onceward.stores.Store.close`."""
+        self._database.close()
+
+    def _run(self, action: Callable[[sqlite3.Cursor, int], T]) -> T:
+        answer: T = self._database.commits.run(Entry(None, job=self._database.job(action)))
+        return answer
+
+
+class AsyncSqliteStore:
+    """Same as `SqliteStore`, but awaits. Reads are done at once; writes go to a worker that commits them together."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "full",
+        settle: str = "durable",
+        busy_seconds: float = BUSY_SECONDS,
+        read_first: bool = True,
+        environment: Environment = REAL,
+        database: Database | None = None,
+    ) -> None:
+        options = Options(synchronous, settle, busy_seconds, read_first)
+        self._database = database if database is not None else Database(Path(path), options, environment)
+        self.path = self._database.path
+        self.environment = self._database.environment
+        self.peeks = self._database.options.read_first
+        self._wall_us = self._database.environment.wall_us
+        self._read_first = self._database.options.read_first
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Same as `SqliteStore.from_url`."""
+        path, options = parse(url)
+        return cls(path, database=Database(path, options, environment))
+
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+        """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        try:
+            if expect is None and self._read_first and (found := self._find(write.id)) is not None:
+                future.set_result(Standing(False, found))
+            else:
+                self._database.commits.submit(Entry(write, expect, future=future))
+        except OncewardError as error:
+            future.set_exception(error)
+        return future
+
+    def load(self, id: bytes) -> asyncio.Future[Record | None]:  # noqa: A002
+        """Same as `SqliteStore.load`, but awaits."""
+        return self._read(lambda cursor: rows.find(cursor, id, self._wall_us()))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> asyncio.Future[int]:
+        """Same as `SqliteStore.extend`, but awaits."""
+        return self._submit(self._database.job(lambda cursor, now: rows.extend(cursor, family, replay, forget, now)))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> asyncio.Future[list[Record]]:
+        """Same as `SqliteStore.scan`, but awaits."""
+        return self._submit(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
+
+    def purge(self, limit: int) -> asyncio.Future[Purged]:
+        """Same as `SqliteStore.purge`, but awaits."""
+        version = self._database.environment.random(16)
+        return self._submit(self._database.job(lambda cursor, now: Purged(*rows.purge(cursor, limit, version, now))))
+
+    async def close(self) -> None:
+        """Same as `SqliteStore.close`, but awaits."""
+        await asyncio.get_running_loop().run_in_executor(None, self._database.close)
+
+    def _find(self, id: bytes) -> Record | None:  # noqa: A002
+        """Look, on the event loop's own thread: microseconds. If the file is busy, say absent: the writer will know."""
+        try:
+            return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()), patient=False)
+        except sqlite3.Error:
+            return None
+
+    def _read(self, action: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
+        """Do a short read at once, or on the worker if the file is busy."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(self._database.read(action, patient=False))
+        except sqlite3.Error:
+            return self._submit(action)
+        except OncewardError as error:
+            future.set_exception(error)
+        return future
+
+    def _submit(self, job: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._database.commits.submit(Entry(None, job=job, future=future))
+        return future
+
+
+# For the command line.
+
+
+class Check(NamedTuple):
+    """One finding about a store's file."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def init(url: str, *, environment: Environment = REAL) -> Path:
+    """Create the file and its schema if they are not there; the file's real path."""
+    path, options = parse(url)
+    database = Database(path, options, environment)
+    database.close()
+    return database.path
+
+
+def migrate(url: str, *, environment: Environment = REAL) -> tuple[int, int]:
+    """Bring an existing file's schema up to date; its versions before and after."""
+    path, options = parse(url)
+    database = Database(path, options, environment, create=False)
+    database.close()
+    return database.migrated if database.migrated != (0, 0) else (schema.LATEST, schema.LATEST)
+
+
+def check(url: str, *, environment: Environment = REAL) -> list[Check]:
+    """Look an existing file over: damage, schema, settings, permissions and what it holds."""
+    path, options = parse(url)
+    database = Database(path, options, environment, create=False)
+    try:
+        return database.read(lambda cursor: list(_findings(cursor, database)))
+    finally:
+        database.close()
+
+
+def _findings(cursor: sqlite3.Cursor, database: Database) -> list[Check]:
+    damage = [row[0] for row in cursor.execute("PRAGMA quick_check(10)")]
+    version = schema.version_of(cursor)
+    journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    mode = mode_of(database.path)
+    counts = dict(cursor.execute("SELECT state, count(*) FROM onceward_records GROUP BY state ORDER BY state"))
+    synchronous = database.options.synchronous
+    return [
+        Check("damage", damage == ["ok"], "; ".join(damage)),
+        Check("schema", version == schema.LATEST, f"version {version}"),
+        Check("journal", journal == "wal", journal),
+        Check("synchronous", synchronous == "full", f"{synchronous}, settle {database.options.settle}"),
+        Check("mode", mode & 0o077 == 0, f"{mode:04o}"),
+        Check("records", True, ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"),
+    ]
