@@ -14,7 +14,7 @@ import sqlite3
 import sys
 from pathlib import Path
 
-from onceward import NOT_FOUND, Found, Gate, NothingHappened, Operation, failpoints
+from onceward import NOT_FOUND, Found, Gate, NothingHappened, Operation, OwnershipLost, failpoints
 from onceward.environment import Environment
 from onceward.stores import open_store
 
@@ -119,7 +119,11 @@ def main() -> None:
     sender = Sender(Path(folder), guarantee, ending)
     if armed:
         failpoints.arm(armed[0], armed[1], skip=int(armed[2]))
-    print(json.dumps(sender.send()))
+    try:
+        print(json.dumps({"answer": sender.send()}))
+    except OwnershipLost as lost:
+        cause = type(lost.__cause__).__name__ if lost.__cause__ is not None else None
+        print(json.dumps({"lost": lost.outcome.value if lost.outcome else None, "cause": cause}))
 
 
 if __name__ == "__main__":

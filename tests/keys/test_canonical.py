@@ -214,6 +214,12 @@ class Plan(Enum):
     PAIR = ("a", Decimal("1.50"))
 
 
+class Hidden(Enum):
+    NAN = float("nan")
+    WHOLE = 2.0
+    NESTED = (1.0, (float("inf"),))
+
+
 class Mixed(StrEnum):
     """An Enum whose text is not its value."""
 
@@ -311,6 +317,15 @@ class TestPythonTypes:
         The value counts, also when the Enum is a str with other text, and also as a member's name.
         """
         assert b'["free",["a","1.5"],"value",{"value":1}]' == form([Plan.FREE, Plan.PAIR, Mixed.ONE, {Mixed.ONE: 1}])
+
+    def test_an_enum_hides_nothing(self, form: Any) -> None:
+        """
+        A number inside an Enum is spelled, and refused, like any other.
+        """
+        assert b"[2]" == form([Hidden.WHOLE])
+        for value in (Hidden.NAN, Hidden.NESTED):
+            with pytest.raises(RequestInvalid, match="not a finite number"):
+                form({"a": [value]})
 
     def test_sets_are_sorted_by_their_elements_forms(self, form: Any) -> None:
         """

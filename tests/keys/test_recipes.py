@@ -268,7 +268,11 @@ class TestIngredients:
             recipe(f"op:{{{name}}}")
 
     @pytest.mark.parametrize(
-        "name", "now time today attempt attempts retry retries rand nonce uuid uuid4 trace_id span_id".split()
+        "name",
+        [
+            *["now", "time", "today", "attempt", "attempts", "retry", "retries"],
+            *["rand", "nonce", "uuid", "uuid4", "trace_id", "span_id"],
+        ],
     )
     def test_so_are_their_like(self, name: str) -> None:
         """

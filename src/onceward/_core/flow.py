@@ -90,7 +90,7 @@ class Commit(NamedTuple):
 
 
 class Rollback(NamedTuple):
-    """Atomic mode: end what `Begin` opened, undoing it."""
+    """Atomic mode: end what `Begin` opened, undoing it; answer whether that was still possible."""
 
     at: str
 
@@ -132,6 +132,7 @@ BOUNDARIES = {
     "doubt": "the doubt is put",
     "reconcile.load": "an in-doubt record is looked up",
     "reconcile": "the reconciled record is put",
+    "doubt.load": "a claim that the caller's function committed is looked up",
     "begin": "the caller's transaction is opened or joined",
     "commit": "the caller's transaction is committed, or its savepoint released",
     "rollback": "the caller's transaction is undone",

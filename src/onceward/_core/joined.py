@@ -15,25 +15,28 @@ from typing import Any
 from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
 from onceward._core.engine import CLAIM_SPINS_MAX, POLL_FIRST, POLL_MAX, Ask, call, outcome_of
-from onceward._core.errors import InFlight, ResultInvalid, StoreContended
-from onceward._core.flow import CHANCE, MONOTONIC, Begin, Commit, Flow, Pause, Put, Raised, Returned, Rollback
+from onceward._core.errors import IllegalMove, InFlight, ResultInvalid, StoreContended
+from onceward._core.flow import CHANCE, MONOTONIC, Begin, Commit, Flow, Load, Pause, Put, Raised, Returned, Rollback
 from onceward._core.operation import Outcome, Settling
-from onceward._core.record import Record, Refuse, Replay, Start, Wait, Write
+from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
 
 
 def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
     """Run an operation once inside the caller's transaction, or learn what became of it."""
     deadline, poll = None, POLL_FIRST
     while True:
+        chance = yield CHANCE
         opened = yield Begin("begin")
         try:
-            came_to = yield from _inside(ask)
+            came_to = yield from _inside(ask, chance)
             if not isinstance(came_to, Wait):
                 yield Commit("commit")
         except GeneratorExit:
             raise
         except BaseException:
-            yield Rollback("rollback")
+            undone = yield Rollback("rollback")
+            if not undone:
+                yield from _own_up(ask, chance)
             raise
         match came_to:
             case Outcome():
@@ -50,8 +53,20 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         poll = min(poll * 1.6, POLL_MAX)
 
 
-def _inside(ask: Ask) -> Flow[Outcome[Any] | Raised | Wait]:
-    chance = yield CHANCE
+def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
+    """
+    The function ended the transaction itself, and then failed: what it committed cannot be undone.
+
+    If our claim was committed with it, nobody may take it for a claim that was rolled back: it is left in doubt.
+    """
+    found: Record | None = yield Load("doubt.load", ask.claimant.id)
+    if found is not None and not record.outranks(found, chance[:16]) and found.state == record.State.CLAIMED:
+        yield Begin("begin")
+        yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
+        yield Commit("commit")
+
+
+def _inside(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait]:
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
@@ -84,7 +99,7 @@ def _run(ask: Ask, held: Record, version: bytes) -> Flow[Outcome[Any] | Raised]:
     if remembers_failures:
         yield Rollback("rollback")
         if isinstance(ended.error, Exception):
-            yield Put("settle", _ending(ask, held, version, error=encode_failure(ended.error)), held.version)
+            yield from _put(_ending(ask, held, version, error=encode_failure(ended.error)), held)
             return ended
     raise ended.error
 
@@ -99,8 +114,17 @@ def _settle(ask: Ask, held: Record, version: bytes, value: Any) -> Flow[Outcome[
             f"the result has {len(kept.data)} bytes and at most {ask.terms.result_bytes_max} are stored; return less, "
             "or raise result_bytes_max. Nothing happened: your transaction was undone"
         )
-    yield Put("settle", _ending(ask, held, version, codec=kept.codec, result=kept.data), held.version)
+    yield from _put(_ending(ask, held, version, codec=kept.codec, result=kept.data), held)
     return Outcome(decode(kept, ask.restore), False, held.first_at, held.attempt, held.fence)
+
+
+def _put(write: Write, held: Record) -> Flow[None]:
+    standing: Standing = yield Put("settle", write, held.version)
+    if not standing.landed:
+        raise IllegalMove(
+            "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
+            "ending to the gate"
+        )
 
 
 def _ending(ask: Ask, held: Record, version: bytes, **ending: Any) -> Write:

@@ -27,7 +27,7 @@ PIPE_CLOSED = 141
 
 MEANINGS = {
     FINE: "fine",
-    NO: 'the answer is no: not found, not healthy, or something is wrong with the key (see "findings")',
+    NO: "the answer is no: not found, not healthy, or a key that is not allowed or has findings",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
     STORE: "the store cannot be used: away, full, damaged, or of another version",
@@ -68,4 +68,4 @@ def exit_code_of(error: OncewardError) -> int:
 
 def described(codes: tuple[int, ...] = tuple(MEANINGS)) -> str:
     """The exit codes, for a help text."""
-    return "exit codes:\n" + "\n".join(f"  {code:<4}{MEANINGS[code]}" for code in codes)
+    return "exit codes:\n" + "\n".join(f"  {code:<5}{MEANINGS[code]}" for code in codes)

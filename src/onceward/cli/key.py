@@ -129,10 +129,15 @@ def _explain(asked: argparse.Namespace) -> int:
         say_document(about | {"findings": [asdict(finding) for finding in findings]})
     else:
         shown = about | {"allowed": "yes" if about["allowed"] else f"no: {about['problem']}", "problem": None}
-        say(facts((name, ", ".join(value) if isinstance(value, list) else value) for name, value in shown.items()))
+        say(
+            facts(
+                (name, (", ".join(value) or None) if isinstance(value, list) else value)
+                for name, value in shown.items()
+            )
+        )
         if findings:
             rows = [(finding.code, finding.message, finding.advice) for finding in findings]
-            say("\n" + table(("FINDING", "IT", "ADVICE"), rows, limit=None))
+            say("\n" + table(("FINDING", "SEEN", "ADVICE"), rows, limit=None))
     return exits.FINE if about["allowed"] and not findings else exits.NO
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from onceward._core.errors import RequestInvalid
 from onceward._core.strict_json import parse_json
 from onceward.cli import exits
 from onceward.gate.operating import DIGITS_MIN, ID_DIGITS
@@ -110,7 +111,7 @@ def given_json(option: str, text: str, bytes_max: int = INPUT_BYTES_MAX) -> Any:
         raise exits.UsageError(f"{option} has more than {bytes_max:,} bytes, and that is the limit")
     try:
         return parse_json(raw)
-    except exits.RequestInvalid as error:
+    except RequestInvalid as error:
         raise exits.UsageError(
             f"{option} takes JSON (a text in double quotes: '\"done\"'), @FILE or - for stdin: {error}"
         ) from None

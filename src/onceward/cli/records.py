@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from itertools import islice
 
-from onceward._core.operation import NOT_FOUND, Found, NotFound, instant
+from onceward._core.operation import NOT_FOUND, Found, NotFound
 from onceward._core.record import Record, shown_state
 from onceward._core.register import Selection, Store
 from onceward._core.terms import DEFAULT_TERMS, agree
 from onceward.cli import exits
 from onceward.cli.documents import record_document
-from onceward.cli.opening import opened
-from onceward.cli.parsing import given_json
+from onceward.cli.naming import add_record_arguments, the_record
+from onceward.cli.opening import add_store_argument, opened
+from onceward.cli.parsing import Groups, add_command, add_group, count_up_to, given_json, id_digits, seconds
 from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import facts, pretty_json, table
+from onceward.cli.showing import record_table, tell_record
+from onceward.cli.tables import facts
 from onceward.environment import REAL
-from onceward.gate.asking import SCAN_PAGE
-from onceward.gate.operating import CANDIDATES_MAX, ID_DIGITS, find_records, id_of_key, reconcile_record
-from onceward.gate.records import view
+from onceward.gate.asking import SCAN_PAGE, Housekeeping
+from onceward.gate.operating import ID_DIGITS, reconcile_record
 
 STATES = ("claimed", "settled", "released", "in_doubt", "lapsed", "expired", "absent")
 """As shown: the last three are derived (may be claimed again; a tombstone; forgotten, until the next purge)."""
@@ -33,23 +35,111 @@ PURGE_PAUSE_SECONDS = 0.01
 """Between batches: lets those in who wait to write."""
 
 
-def list_records(asked: argparse.Namespace) -> int:
+LIST_MAX = 10_000
+"""Records in one answer: a page that a program reads at once. Go on with --after."""
+
+_EXAMPLE = "e9bb26a3a693"
+"""The digest of charge:order-17 in live:acme, so that the examples are true."""
+
+
+def add_to(parsers: Groups) -> None:
+    """Declare the commands."""
+    group = add_group(parsers, "records", "look at records, decide what is in doubt, tidy up")
+    _add_looking(group)
+    _add_deciding(group)
+    purge = add_command(
+        group,
+        "purge",
+        "delete what may be forgotten, shrink what has expired to a tombstone",
+        _purge,
+        examples=("onceward records purge", "onceward records purge --all"),
+        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        more="Claimed and in-doubt records are never touched. Gates purge by themselves, a little at a time.",
+    )
+    batch = Housekeeping.PURGE_LIMIT
+    purge.add_argument(
+        "--limit", metavar="N", type=count_up_to(batch), default=batch, help=f"rows in one batch (at most {batch})"
+    )
+    purge.add_argument("--all", action="store_true", help="batch after batch, until nothing is left to do")
+    add_store_argument(purge)
+
+
+def _add_looking(group: Groups) -> None:
+    command = add_command(
+        group,
+        "list",
+        "show records in order of id",
+        _list,
+        examples=("onceward records list --state in_doubt", "onceward records list --scope live:acme --limit 20"),
+        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        more="States: " + ", ".join(STATES) + "; the last three are derived from times.",
+    )
+    command.add_argument("--scope", metavar="SCOPE", help="only records of this scope")
+    command.add_argument("--state", metavar="STATE", choices=STATES, help="only records in this state")
+    command.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=50, help="at most so many (50)")
+    command.add_argument("--after", metavar="ID", type=id_digits, help="begin after this id or digest")
+    add_store_argument(command)
+    show = add_command(
+        group,
+        "show",
+        "show one record, with its result",
+        _show,
+        examples=(
+            f"onceward records show {_EXAMPLE}",
+            "onceward records show --scope live:acme --key charge:order-17",
+        ),
+        codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
+    )
+    add_record_arguments(show)
+
+
+def _add_deciding(group: Groups) -> None:
+    codes = (exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE)
+    release = add_command(
+        group,
+        "release",
+        "declare that an operation in doubt did not happen: it may run again",
+        _release,
+        examples=(f"onceward records release {_EXAMPLE} --yes",),
+        codes=codes,
+        more="Same as `reconcile --did-not-happen`. Doing it again does no harm.",
+    )
+    add_record_arguments(release)
+    release.add_argument("--yes", action="store_true", help="yes: it has been checked that it did not happen")
+    reconcile = add_command(
+        group,
+        "reconcile",
+        "decide an operation in doubt, after checking where its effect takes place",
+        _reconcile,
+        examples=(
+            f'onceward records reconcile {_EXAMPLE} --happened \'{{"charge": "ch_1"}}\'',
+            f"onceward records reconcile {_EXAMPLE} --did-not-happen",
+        ),
+        codes=codes,
+        more="What it returns from then on is what you say here. Doing it again with the same answer does no harm.",
+    )
+    add_record_arguments(reconcile)
+    answer = reconcile.add_mutually_exclusive_group(required=True)
+    answer.add_argument("--happened", metavar="JSON", help="it happened, with this result: JSON, @FILE or - for stdin")
+    answer.add_argument("--did-not-happen", action="store_true", help="it did not happen: it may run again")
+    reconcile.add_argument(
+        "--retain", metavar="SECONDS", type=seconds, help="how long the result replays (24 h, unless you publish more)"
+    )
+
+
+def _list(asked: argparse.Namespace) -> int:
     """Show one page."""
     with opened(asked) as store:
-        # One more than asked for tells whether there are more.
-        found: list[Record] = []
-        for record in _matching(store, asked):
-            found.append(record)
-            if len(found) > asked.limit:
-                break
+        # One more than asked for tells whether there are more. Results are not shown, so they are not kept either.
+        matching = islice(_matching(store, asked), asked.limit + 1)
+        found = [record._replace(result=None) for record in matching]
     page = found[: asked.limit]
     upcoming = page[-1].id.hex() if len(found) > len(page) else None
     if asked.json:
         say_document({"records": [record_document(one, with_result=False) for one in page], "next": upcoming})
         return exits.FINE
     if page:
-        headings = ("DIGEST", "STATE", "SCOPE", "KIND", "KEY", "OPERATION", "ATTEMPT", "FIRST AT")
-        say(table(headings, [_row(one) for one in page]))
+        say(record_table(page))
     else:
         note("no records")
     if upcoming is not None:
@@ -60,26 +150,21 @@ def list_records(asked: argparse.Namespace) -> int:
 def _matching(store: Store, asked: argparse.Namespace) -> Iterator[Record]:
     selection = Selection(scope=asked.scope, unsettled=asked.state in _UNSETTLED)
     after = bytes.fromhex(asked.after.ljust(ID_DIGITS, "f")) if asked.after else b""
-    while page := store.scan(after, SCAN_PAGE, selection):
+    size = min(SCAN_PAGE, asked.limit + 1) if asked.state is None else SCAN_PAGE
+    while page := store.scan(after, size, selection):
         yield from (one for one in page if asked.state in (None, shown_state(one)))
         after = page[-1].id
 
 
-def _row(record: Record) -> tuple[object, ...]:
-    seen = view(record)
-    first_at = seen.first_at.isoformat(sep=" ", timespec="seconds")
-    return seen.digest, seen.state, seen.scope, seen.kind, seen.key, seen.operation, seen.attempt, first_at
-
-
-def show(asked: argparse.Namespace) -> int:
+def _show(asked: argparse.Namespace) -> int:
     """Show one record, with its result."""
     with opened(asked) as store:
-        record = _the_record(store, asked)
-    _tell(record, as_json=asked.json)
+        record = the_record(store, asked)
+    tell_record(record, as_json=asked.json)
     return exits.FINE
 
 
-def release(asked: argparse.Namespace) -> int:
+def _release(asked: argparse.Namespace) -> int:
     """Declare that an operation did not happen."""
     if not asked.yes:
         raise exits.UsageError(
@@ -89,9 +174,11 @@ def release(asked: argparse.Namespace) -> int:
     return _decide(asked, NOT_FOUND)
 
 
-def reconcile(asked: argparse.Namespace) -> int:
+def _reconcile(asked: argparse.Namespace) -> int:
     """Decide an operation that is in doubt."""
     if asked.did_not_happen:
+        if asked.retain is not None:
+            raise exits.UsageError("--retain is how long a result replays, so it goes with --happened")
         return _decide(asked, NOT_FOUND)
     return _decide(asked, Found(given_json("--happened", asked.happened, DEFAULT_TERMS.result_bytes_max)))
 
@@ -100,12 +187,12 @@ def _decide(asked: argparse.Namespace, answer: Found | NotFound) -> int:
     retain = getattr(asked, "retain", None)
     terms = DEFAULT_TERMS if retain is None else agree(DEFAULT_TERMS, {"retain": retain})
     with opened(asked) as store:
-        decided = reconcile_record(store, _the_record(store, asked).id, answer, terms=terms)
-    _tell(decided, as_json=asked.json)
+        decided = reconcile_record(store, the_record(store, asked).id, answer, terms=terms)
+    tell_record(decided, as_json=asked.json)
     return exits.FINE
 
 
-def purge(asked: argparse.Namespace) -> int:
+def _purge(asked: argparse.Namespace) -> int:
     """Delete what may be forgotten, and shrink what has expired."""
     forgotten = shrunk = batches = 0
     done = False
@@ -123,69 +210,3 @@ def purge(asked: argparse.Namespace) -> int:
     else:
         say(facts([("forgotten", forgotten), ("shrunk", shrunk), ("done", done)]))
     return exits.FINE
-
-
-def _the_record(store: Store, asked: argparse.Namespace) -> Record:
-    """The one record that is meant."""
-    if asked.id is None:
-        if asked.scope is None or asked.key is None:
-            raise exits.UsageError("which record? Give its id or digest, or both --scope and --key")
-        found = store.load(id_of_key(asked.scope, asked.key))
-        if found is None:
-            raise exits.NoSuchRecord("there is no record of that key in that scope: it was never claimed, or was forgotten")
-        return found
-    if asked.scope is not None or asked.key is not None:
-        raise exits.UsageError("give a record's id or digest, or --scope and --key, and not both")
-    candidates = find_records(store, asked.id)
-    if not candidates:
-        raise exits.NoSuchRecord(f"no record's id begins with {asked.id}: it is in another store, or was forgotten")
-    if len(candidates) > 1:
-        digits = len(asked.id) + 8
-        shown = ", ".join(one.id.hex()[:digits] for one in candidates)
-        more = " (and perhaps more)" if len(candidates) == CANDIDATES_MAX else ""
-        raise exits.DigestAmbiguous(f"{asked.id} could be any of {shown}{more}; give more digits")
-    return candidates[0]
-
-
-def _tell(record: Record, *, as_json: bool) -> None:
-    if as_json:
-        say_document(record_document(record, with_result=True))
-        return
-    seen = view(record)
-    say(
-        facts(
-            [
-                ("digest", seen.digest),
-                ("id", seen.id),
-                ("state", seen.state),
-                ("scope", seen.scope),
-                ("kind", seen.kind),
-                ("key", seen.key),
-                ("operation", seen.operation or None),
-                ("guarantee", seen.guarantee),
-                ("attempt", seen.attempt),
-                ("fence", seen.fence),
-                ("first at", seen.first_at.isoformat(timespec="seconds")),
-                ("settled at", None if record.settled_at is None else instant(record.settled_at).isoformat()),
-                ("lease", _left(seen.lease_seconds_left)),
-                ("replays", _left(seen.replay_seconds_left)),
-                ("forgotten", _left(seen.forget_seconds_left)),
-                ("codec", seen.codec),
-                ("failure", seen.failure),
-            ]
-        )
-    )
-    if seen.codec is not None:
-        say("\n" + pretty_json(record_document(record, with_result=True)["result"]))
-    if seen.state == "in_doubt":
-        say(
-            "\nCheck, where the effect takes place, whether it did. Then\n"
-            f"  if it happened:  onceward records reconcile {seen.digest} --happened 'RESULT AS JSON'\n"
-            f"  if it did not:   onceward records reconcile {seen.digest} --did-not-happen"
-        )
-
-
-def _left(seconds: float | None) -> str | None:
-    if seconds is None:
-        return None
-    return f"for {seconds:,.0f} s more" if seconds > 0 else f"ended {-seconds:,.0f} s ago"

@@ -33,9 +33,7 @@ def shortened(text: str, limit: int = CELL_CHARACTERS_MAX) -> str:
     return f"{text[:head]}…{text[head + 1 - limit :]}"
 
 
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int | None = CELL_CHARACTERS_MAX
-) -> str:
+def table(headings: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int | None = CELL_CHARACTERS_MAX) -> str:
     """Columns, aligned: numbers to the right, the rest to the left."""
     cells = [list(headings), *([_cell(value, limit) for value in row] for row in rows)]
     numeric = [_all_numbers(column[1:]) for column in zip(*cells, strict=True)]

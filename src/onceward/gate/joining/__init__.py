@@ -24,10 +24,10 @@ class Joined(Protocol):
         """Same as `Store.put`, inside the transaction."""
 
     def commit(self) -> None:
-        """End the innermost thing that `begin` opened, keeping it."""
+        """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""
 
-    def rollback(self) -> None:
-        """End the innermost thing that `begin` opened, undoing it."""
+    def rollback(self) -> bool:
+        """End the innermost thing that `begin` opened, undoing it; False if somebody else had ended it already."""
 
 
 def join(connection: Any, store: object) -> Joined:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onceward._core.errors import ConfigurationError, RetryTransaction
+from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Standing, Write
 from onceward.stores._sqlite_file import is_busy, meaning_of
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
@@ -32,26 +32,25 @@ class JoinedSqlite3:
         self._connection = connection
         self._path = store.path
         self._environment = store.environment
-        self._savepoints: list[str | None] = []
+        self._opened: list[tuple[str, bool]] = []
+        """Savepoints, innermost last, and whether the transaction was opened with them."""
 
     def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
         connection = self._connection
-        if connection.in_transaction:
-            name = f"onceward_{len(self._savepoints)}"
-            with self._translated():
-                connection.execute(f"SAVEPOINT {name}")
-            self._savepoints.append(name)
-            return False
-        if connection.isolation_level is None or getattr(connection, "autocommit", -1) is True:
+        opens = not connection.in_transaction
+        if opens and (connection.isolation_level is None or getattr(connection, "autocommit", -1) is True):
             raise ConfigurationError(
                 "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
                 "the connection with its default isolation_level"
             )
+        name = f"onceward_{len(self._opened)}"
         with self._translated():
-            connection.execute("BEGIN IMMEDIATE")
-        self._savepoints.append(None)
-        return True
+            if opens:
+                connection.execute("BEGIN IMMEDIATE")
+            connection.execute(f"SAVEPOINT {name}")
+        self._opened.append((name, opens))
+        return opens
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
@@ -60,29 +59,42 @@ class JoinedSqlite3:
 
     def commit(self) -> None:
         """See `Joined.commit`."""
-        name = self._savepoints[-1]
-        if not self._connection.in_transaction:
-            raise RetryTransaction(
-                "your function ended the transaction that it was given (commit, rollback, or an error that rolled it "
-                "back), so record and rows can no longer commit together; leave the ending to the gate"
+        name, opened = self._opened[-1]
+        if not self._end(f"RELEASE {name}"):
+            raise IllegalMove(
+                "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled "
+                "it back), so record and rows can no longer commit together; leave the ending to the gate"
             )
         with self._translated():
-            self._connection.execute("COMMIT" if name is None else f"RELEASE {name}")
-        self._savepoints.pop()
+            if opened:
+                self._connection.execute("COMMIT")
+        self._opened.pop()
 
-    def rollback(self) -> None:
-        """See `Joined.rollback`. SQLite may have rolled back by itself (disk full, for one): then there is nothing."""
-        if not self._savepoints:
-            return
-        name = self._savepoints.pop()
-        if not self._connection.in_transaction:
-            return
+    def rollback(self) -> bool:
+        """See `Joined.rollback`."""
+        if not self._opened:
+            return True
+        name, opened = self._opened.pop()
+        if not self._end(f"ROLLBACK TO {name}"):
+            # Not the transaction we were given: at least what has been begun since can be undone.
+            self._connection.rollback()
+            return False
         with self._translated():
-            if name is None:
-                self._connection.execute("ROLLBACK")
-            else:
-                self._connection.execute(f"ROLLBACK TO {name}")
-                self._connection.execute(f"RELEASE {name}")
+            self._connection.execute("ROLLBACK" if opened else f"RELEASE {name}")
+        return True
+
+    def _end(self, statement: str) -> bool:
+        """End a savepoint; False if it is gone."""
+        if not self._connection.in_transaction:
+            return False
+        try:
+            self._connection.execute(statement)
+        except sqlite3.OperationalError as error:
+            if "no such savepoint" in str(error):
+                return False
+            with self._translated():
+                raise
+        return True
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

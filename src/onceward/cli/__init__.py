@@ -1,0 +1,61 @@
+"""
+The command line: `onceward key`, `onceward records`, `onceward contract`, `onceward store`.
+
+Answers go to stdout (tables for people, one JSON document with --json), everything else to stderr. An error that was
+to be expected is one line and an exit code, never a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from onceward import __version__
+from onceward._core.errors import OncewardError
+from onceward.cli import contract, exits, key, records, store
+from onceward.cli.parsing import Parser, show_help
+from onceward.cli.printing import complain, let_go_of_stdout
+
+__all__ = ["build_parser", "main"]
+
+_EPILOG = """\
+example:
+  onceward store init --store sqlite:///agent.db
+  onceward records list --state in_doubt --store sqlite:///agent.db
+
+A store is named by --store URL or by the environment variable ONCEWARD_STORE.
+
+"""
+
+
+def build_parser() -> Parser:
+    """Everything that can be typed."""
+    parser = Parser(
+        prog="onceward",
+        description="Send it as many times as you like; it happens once, and everyone learns the same answer.",
+        epilog=_EPILOG + exits.described(),
+    )
+    parser.add_argument("--version", action="version", version=f"onceward {__version__}")
+    parser.set_defaults(run=lambda _: show_help(parser))
+    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    for group in (key, records, contract, store):
+        group.add_to(parsers)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    typed = sys.argv[1:] if argv is None else argv
+    try:
+        asked = build_parser().parse_args(typed)
+        code: int = asked.run(asked)
+        return code
+    except SystemExit as stop:  # --help and --version have printed what they have to say.
+        return stop.code if isinstance(stop.code, int) else exits.FINE
+    except OncewardError as error:
+        complain(error, as_json="--json" in typed)
+        return exits.exit_code_of(error)
+    except BrokenPipeError:
+        let_go_of_stdout()
+        return exits.PIPE_CLOSED
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED

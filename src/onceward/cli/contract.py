@@ -1,0 +1,164 @@
+"""
+`onceward contract`: every choice with its value, unit and reason; what is promised; what may be refused.
+
+Nothing is said twice: values come from the defaults themselves, reasons from the text that stands beside each of them
+in the source. Durations are seconds, for programs as for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+from dataclasses import fields
+from functools import cache
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import onceward
+from onceward._core import codec, durations, errors, keys, record, terms
+from onceward._core.durations import SECOND, in_words
+from onceward._core.errors import OncewardError
+from onceward._core.record import Guarantee
+from onceward._core.terms import _DURATIONS as DURATIONS
+from onceward._core.terms import DEFAULT_TERMS, Terms
+from onceward.cli import exits
+from onceward.cli.documents import camel
+from onceward.cli.parsing import Groups, add_command
+from onceward.cli.printing import say, say_document
+from onceward.cli.tables import facts, table
+from onceward.gate.asking import SCAN_PAGE, Housekeeping
+
+
+def add_to(parsers: Groups) -> None:
+    """Declare the command."""
+    add_command(
+        parsers,
+        "contract",
+        "print every default with its unit and reason, the limits, the guarantees and the refusals",
+        _contract,
+        examples=("onceward contract", "onceward contract --json"),
+        codes=(exits.FINE, exits.USAGE),
+        more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
+    )
+
+
+def contract() -> dict[str, Any]:
+    """The contract as a document."""
+    return {
+        "version": onceward.__version__,
+        "retention": {
+            "retainSeconds": _seconds(DEFAULT_TERMS.retain),
+            "tombstoneSeconds": _seconds(DEFAULT_TERMS.tombstone),
+            "forgetSeconds": _seconds(DEFAULT_TERMS.forget),
+            "afterExpiry": DEFAULT_TERMS.after_expiry,
+        },
+        "choices": [_choice(field.name) for field in fields(Terms)],
+        "limits": {camel(name): value for name, value in _limits().items()},
+        "guarantees": [
+            {
+                "name": one.value,
+                "meaning": _beside(record, "Guarantee").get(one.name, ""),
+                "default": one == DEFAULT_TERMS.guarantee,
+            }
+            for one in Guarantee
+        ],
+        "refusals": [_refusal(error) for error in _error_classes()],
+    }
+
+
+def _contract(asked: argparse.Namespace) -> int:
+    document = contract()
+    if asked.json:
+        say_document(document)
+        return exits.FINE
+    choices = [
+        (one["name"], _shown(one["value"]), one["unit"], one["inWords"], one["reason"]) for one in document["choices"]
+    ]
+    limits = [(name, value) for name, value in document["limits"].items()]
+    guarantees = [(one["name"], "default" if one["default"] else "", one["meaning"]) for one in document["guarantees"]]
+    refusals = [(one["code"], one["fault"], one["retry"], one["meaning"]) for one in document["refusals"]]
+    say(f"Onceward {document['version']}: at-least-once delivery, one effect.\n\nRetention\n")
+    say(facts(document["retention"].items()))
+    say("\nChoices\n\n" + table(("NAME", "VALUE", "UNIT", "", "WHY"), choices, limit=None))
+    say("\nLimits\n\n" + facts(limits))
+    say("\nGuarantees\n\n" + table(("NAME", "", "THE EFFECT, AND WHAT IS KNOWN AFTER A CRASH"), guarantees, limit=None))
+    say("\nRefusals\n\n" + table(("CODE", "FAULT", "RETRY", "MEANING"), refusals, limit=None))
+    return exits.FINE
+
+
+def _choice(name: str) -> dict[str, Any]:
+    value = getattr(DEFAULT_TERMS, name)
+    is_duration = name in DURATIONS
+    return {
+        "name": name,
+        "value": _seconds(value) if is_duration else list(value) if isinstance(value, tuple) else value,
+        "unit": "seconds" if is_duration else "bytes" if "bytes" in name.split("_") else None,
+        "inWords": in_words(value) if is_duration else None,
+        "reason": _beside(terms, "Terms").get(name, ""),
+    }
+
+
+def _limits() -> dict[str, Any]:
+    return {
+        "key_characters_min": 1,
+        "key_characters_max": keys.KEY_CHARACTERS_MAX,
+        "key_alphabet": "visible ASCII",
+        "scope_characters_max": keys.SCOPE_CHARACTERS_MAX,
+        "result_bytes_max": DEFAULT_TERMS.result_bytes_max,
+        "result_nesting_max": codec.NESTING_MAX,
+        "lease_seconds_min": _seconds(terms.LEASE_FLOOR),
+        "lease_seconds_max": _seconds(terms.LEASE_CEILING),
+        "duration_seconds_max": _seconds(durations.DURATION_MAX),
+        "waiters_max": terms.WAITERS_MAX,
+        "scan_page_records": SCAN_PAGE,
+        "purge_batch_records": Housekeeping.PURGE_LIMIT,
+    }
+
+
+def _refusal(error: type[OncewardError]) -> dict[str, Any]:
+    # The first paragraph is for everybody; what follows is about attributes in Python.
+    meaning = " ".join((error.__doc__ or "").strip().partition("\n\n")[0].split())
+    return {"code": error.code, "fault": error.fault.value, "retry": error.retry.value, "meaning": meaning}
+
+
+def _error_classes() -> list[type[OncewardError]]:
+    """Every error that has a code of its own, in the order of the source."""
+    return [
+        one
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
+    ]
+
+
+def _seconds(micros: int) -> int | float:
+    """Whole seconds as a whole number: 86400, not 86400.0."""
+    return micros // SECOND if micros % SECOND == 0 else micros / SECOND
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+@cache
+def _beside(module: ModuleType, name: str) -> dict[str, str]:
+    """
+    The text that stands under each member of a class: Python has no other place for it than the source.
+
+    Nothing, where the source was not shipped: a contract without reasons is still one.
+    """
+    try:
+        source = inspect.getsource(module)
+    except OSError:
+        return {}
+    members = next(one.body for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == name)
+    texts: dict[str, str] = {}
+    for member, text in pairwise(members):
+        match member, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=found)) | ast.Assign(targets=[ast.Name(id=found)]),
+                ast.Expr(value=ast.Constant(value=str(words))),
+            ):
+                texts[found] = " ".join(words.split())
+    return texts

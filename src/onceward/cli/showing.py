@@ -1,0 +1,68 @@
+"""
+Records as people see them: a row in a list, and everything about one.
+"""
+
+from __future__ import annotations
+
+from onceward._core.record import Record
+from onceward.cli.documents import record_document
+from onceward.cli.printing import say, say_document
+from onceward.cli.tables import facts, pretty_json, table
+from onceward.gate.records import RecordView, view
+
+_HEADINGS = ("DIGEST", "STATE", "SCOPE", "KIND", "KEY", "OPERATION", "ATTEMPT", "FIRST AT")
+
+
+def record_table(records: list[Record]) -> str:
+    """Records, one a line."""
+    return table(_HEADINGS, [_row(view(one)) for one in records])
+
+
+def _row(seen: RecordView) -> tuple[object, ...]:
+    first_at = seen.first_at.isoformat(sep=" ", timespec="seconds")
+    return seen.digest, seen.state, seen.scope, seen.kind, seen.key, seen.operation, seen.attempt, first_at
+
+
+def tell_record(record: Record, *, as_json: bool) -> None:
+    """Print everything about one record; for one in doubt, also the ways out."""
+    if as_json:
+        say_document(record_document(record, with_result=True))
+        return
+    seen = view(record)
+    say(
+        facts(
+            [
+                ("digest", seen.digest),
+                ("id", seen.id),
+                ("state", seen.state),
+                ("scope", seen.scope),
+                ("kind", seen.kind),
+                ("key", seen.key),
+                ("operation", seen.operation or None),
+                ("guarantee", seen.guarantee),
+                ("attempt", seen.attempt),
+                ("fence", seen.fence),
+                ("first at", seen.first_at.isoformat(timespec="seconds")),
+                ("settled at", seen.settled_at and seen.settled_at.isoformat(timespec="seconds")),
+                ("lease", _left(seen.lease_seconds_left)),
+                ("replays", _left(seen.replay_seconds_left)),
+                ("kept", _left(seen.forget_seconds_left)),
+                ("codec", seen.codec),
+                ("failure", seen.failure),
+            ]
+        )
+    )
+    if seen.codec is not None:
+        say("\n" + pretty_json(record_document(record, with_result=True)["result"]))
+    if seen.state == "in_doubt":
+        say(
+            "\nCheck, where the effect takes place, whether it did. Then\n"
+            f"  if it happened:  onceward records reconcile {seen.digest} --happened 'RESULT AS JSON'\n"
+            f"  if it did not:   onceward records reconcile {seen.digest} --did-not-happen"
+        )
+
+
+def _left(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    return f"for {seconds:,.0f} s more" if seconds > 0 else f"ended {-seconds:,.0f} s ago"

@@ -1,0 +1,148 @@
+"""Purging: what may be forgotten goes, what has expired shrinks, and everything else stays as it is."""
+
+# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.record import Record
+from onceward.testing.conformance.clocks import Clock
+from onceward.testing.conformance.fixtures import Do
+from onceward.testing.conformance.rows import doubted, released, row, settled, timeless
+
+
+def _ended(do: Do, store: Any, scope: str, key: str, **ends: Any) -> Record:
+    held = do(store.put(row(scope, key), None)).record
+    found: Record = do(store.put(settled(held, **ends), held.version)).record
+    return found
+
+
+def _purge_all(do: Do, store: Any) -> None:
+    while any(do(store.purge(100))):
+        continue
+
+
+class TestForgetting:
+    """Rows past their time to be forgotten."""
+
+    def test_settled_and_released_records_go_when_their_time_has_come(
+        self, do: Do, store: Any, scope: str, clock: Clock
+    ) -> None:
+        """
+        Not before; and then they are gone as if they had never been.
+        """
+        ended = _ended(do, store, scope, "settled", replay=clock.us(4), forget=clock.us(8))
+        held = do(store.put(row(scope, "released"), None)).record
+        free = do(store.put(released(held, forget=clock.us(8)), held.version)).record
+        _purge_all(do, store)
+        both = [do(store.load(found.id)) for found in (ended, free)]
+        clock.pass_(9)
+        _purge_all(do, store)
+
+        assert [ended.id, free.id] == [found.id for found in both]
+        assert [None, None] == [do(store.load(found.id)) for found in (ended, free)]
+        assert True is do(store.put(row(scope, "settled"), None)).landed
+
+    def test_claimed_and_in_doubt_records_are_never_touched(
+        self, do: Do, store: Any, scope: str, clock: Clock
+    ) -> None:
+        """
+        However old: nobody knows yet what became of them.
+        """
+        ends = {"lease": clock.us(1), "replay": clock.us(1), "forget": clock.us(1), "error": b"{}"}
+        claimed = do(store.put(row(scope, "claimed", **ends), None)).record
+        held = do(store.put(row(scope, "in doubt"), None)).record
+        in_doubt = do(store.put(doubted(held)._replace(**ends), held.version)).record
+        clock.pass_(2)
+        _purge_all(do, store)
+
+        assert [timeless(claimed), timeless(in_doubt)] == [
+            timeless(do(store.load(found.id))) for found in (claimed, in_doubt)
+        ]
+
+    def test_what_is_kept_for_ever_stays(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        A record without a time to be forgotten is not forgotten, and one without an end to its replay not shrunk.
+        """
+        kept = _ended(do, store, scope, "kept", replay=None, forget=None)
+        clock.pass_(2)
+        _purge_all(do, store)
+
+        assert timeless(kept) == timeless(do(store.load(kept.id)))
+
+    def test_one_purge_deletes_no_more_than_its_limit(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        A purge is bounded, says what it did, and goes on where it stopped.
+        """
+        ids = [_ended(do, store, scope, f"k{n}", replay=clock.us(1), forget=clock.us(1)).id for n in range(5)]
+        clock.pass_(2)
+
+        done = [do(store.purge(2)).forgotten for _ in range(4)]
+
+        assert [2, 2, 1, 0] == done
+        assert [None] * 5 == [do(store.load(id)) for id in ids]
+
+
+class TestShrinking:
+    """Rows past their retention: a tombstone stays."""
+
+    def test_an_expired_record_keeps_who_it_was_and_loses_what_it_said(
+        self, do: Do, store: Any, scope: str, clock: Clock
+    ) -> None:
+        """
+        Result, codec and error go; identity, fingerprint, fence and times stay; the version is a new one.
+        """
+        ended = _ended(do, store, scope, "k", replay=clock.us(1), forget=clock.us(1_000))
+        failed = _ended(do, store, scope, "f", replay=clock.us(1), codec=None, result=None, error=b"{}")
+        clock.pass_(2)
+
+        assert 2 == do(store.purge(10)).shrunk
+        for before, after in ((ended, do(store.load(ended.id))), (failed, do(store.load(failed.id)))):
+            assert before.version != after.version
+            assert 16 == len(after.version)
+            assert timeless(before)._replace(codec=None, result=None, error=None) == timeless(after)._replace(
+                version=before.version
+            )
+            assert after.replay_left <= 0 < after.forget_left
+
+    def test_whoever_read_it_before_cannot_replace_it(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        The version that stood there before the purge is no longer the one to name.
+        """
+        ended = _ended(do, store, scope, "k", replay=clock.us(1), forget=clock.us(1_000))
+        clock.pass_(2)
+        _purge_all(do, store)
+
+        assert False is do(store.put(row(scope, "k"), ended.version)).landed
+
+    def test_a_tombstone_is_not_shrunk_again(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        A purge that finds nothing more to do says so, and leaves the version alone.
+        """
+        ended = _ended(do, store, scope, "k", replay=clock.us(1), forget=clock.us(1_000))
+        clock.pass_(2)
+        _purge_all(do, store)
+        tombstone = do(store.load(ended.id))
+
+        assert (0, 0) == tuple(do(store.purge(10)))
+        assert tombstone.version == do(store.load(ended.id)).version
+
+    def test_one_purge_shrinks_no_more_than_its_limit(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        Shrinking is bounded too.
+        """
+        for n in range(5):
+            _ended(do, store, scope, f"k{n}", replay=clock.us(1), forget=clock.us(1_000))
+        clock.pass_(2)
+
+        assert [2, 2, 1, 0] == [do(store.purge(2)).shrunk for _ in range(4)]
+
+    def test_what_still_replays_is_left_alone(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
+        """
+        Within retention a purge changes nothing.
+        """
+        ended = _ended(do, store, scope, "k", replay=clock.us(1_000), forget=clock.us(2_000))
+        _purge_all(do, store)
+
+        assert timeless(ended) == timeless(do(store.load(ended.id)))

@@ -1,0 +1,249 @@
+"""
+Who acts in a scenario, and where each of them stands.
+
+An actor is a flow of the engine, unchanged. A flow is deterministic: where it stands is given by the answers it got, so
+a `Position` is a node in a tree of answers, made once and shared by every schedule that leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha384
+from typing import Any, NamedTuple
+
+from onceward._core.errors import StoreUnavailable
+from onceward._core.flow import Call, Chance, Emit, Flow, Monotonic, Probe, Raised, Returned
+from onceward._core.operation import NOT_FOUND, Operation
+from onceward._core.record import Record, Standing
+
+SKEW = 3_600.0
+"""Seconds by which each caller's clock is ahead of the one before: nothing may depend on it."""
+
+
+class Unknown(Exception):
+    """A failure that says nothing about what happened."""
+
+
+class Barred(Exception):
+    """A fenced resource refused a fence lower than one it has seen."""
+
+
+class Body(NamedTuple):
+    """What an actor's function does."""
+
+    fails: str = ""
+    """Where it raises: "" (nowhere), "before" its effect, "inside" it, or "after" it."""
+    error: type[Exception] = Unknown
+    marked: bool = False
+    """Whether it marks its effect."""
+    happens: bool = True
+    """If it fails inside: whether the effect took place all the same."""
+    mutates: bool = False
+    """Whether it changes its own request while it runs."""
+    keepable: bool = True
+    """Whether its answer can be stored."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether the effect takes place."""
+        return self.fails in ("", "after") or (self.fails == "inside" and self.happens)
+
+    @property
+    def proves_nothing_happened(self) -> bool:
+        """Whether its failure proves that it had no effect."""
+        if self.fails == "before":
+            return self.marked or self.error is not Unknown
+        return self.fails == "inside" and self.error is not Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Somebody who acts: a caller, an operator who reconciles, a renewer of somebody's lease."""
+
+    name: str
+    play: Callable[[Actor, dict[str, Any]], Flow[Any]]
+    """Makes its flow. The flow returns the answers it acknowledges: pairs of an id and an outcome."""
+    body: Body = Body()
+    order: str = "17"
+    """What it asks for. Two actors with the same order ask for the same."""
+    after: str = ""
+    """Begins once that actor is over. "*": once everybody is, all faults are past, and some time has gone by."""
+    background: bool = False
+    """Need not come to an end."""
+    index: int = 0
+
+
+class Ran(NamedTuple):
+    """What the outside world answered a function."""
+
+    answer: str
+    barred: bool
+    held_until: float
+
+
+class Lost(NamedTuple):
+    """No answer came."""
+
+
+LOST = Lost()
+
+
+class Ended(NamedTuple):
+    """How a flow ended."""
+
+    value: Any
+    error: BaseException | None
+
+
+class _Run:
+    """One generator, being driven. The request is its own, so that its function may change it."""
+
+    __slots__ = ("actor", "effect", "ended", "flow", "request")
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.request: dict[str, Any] = {"order": actor.order}
+        self.flow = actor.play(actor, self.request)
+        self.effect: Any = None
+        self.ended: Ended | None = None
+        self._on(lambda: next(self.flow))
+
+    def feed(self, answer: Any) -> None:
+        """Go on to the next effect."""
+        if answer is LOST:
+            self._on(lambda: self.flow.throw(StoreUnavailable("no answer came")))
+        elif type(self.effect) is Call:
+            ended = _enact(self.actor.body, self.effect.operation, answer, self.request)
+            self._on(lambda: self.flow.send(ended))
+        elif type(self.effect) is Probe:
+            self._on(lambda: self.flow.send(Returned(answer)))
+        else:
+            self._on(lambda: self.flow.send(answer))
+
+    def _on(self, go: Callable[[], Any]) -> None:
+        try:
+            self.effect = go()
+        except StopIteration as stop:
+            self.effect, self.ended = None, Ended(stop.value, None)
+        except Exception as error:
+            self.effect, self.ended = None, Ended(None, error.with_traceback(None))
+
+
+def _enact(body: Body, operation: Operation, ran: Ran, request: dict[str, Any]) -> Returned | Raised:
+    """Run the function for real, against what the outside world answered."""
+    operation.started = True
+    operation.held_until = ran.held_until
+    try:
+        return Returned(_function(body, operation, ran, request))
+    except Exception as error:
+        return Raised(error)
+
+
+def _function(body: Body, operation: Operation, ran: Ran, request: dict[str, Any]) -> Any:
+    if body.mutates:
+        request["order"] = "changed by the function"
+    if body.fails == "before":
+        raise body.error("before the effect")
+    if body.marked:
+        with operation.effect():
+            _act(body, ran)
+    else:
+        _act(body, ran)
+    if body.fails == "after":
+        raise body.error("after the effect")
+    return ran.answer if body.keepable else object()
+
+
+def _act(body: Body, ran: Ran) -> None:
+    if ran.barred:
+        raise Barred
+    if body.fails == "inside":
+        raise body.error("inside the effect")
+
+
+class Position:
+    """Where an actor stands: what it wants next, or how it ended."""
+
+    __slots__ = ("_answer", "_children", "_chances", "_parent", "_run", "actor", "effect", "ended", "not_found", "seen")
+
+    def __init__(self, actor: Actor, parent: Position | None = None, answer: Any = None, run: _Run | None = None):
+        run = run or _Run(actor)
+        self.actor = actor
+        self._parent = parent
+        self._answer = answer
+        self._children: dict[Any, Position] = {}
+        self._run: _Run | None = run
+        self.effect: Any = run.effect
+        self.ended = run.ended
+        self._chances: int = parent._chances if parent else 0
+        self.seen: Record | None = parent.seen if parent else None
+        """What it was last shown."""
+        self.not_found: bool = bool(parent and parent.not_found)
+        """Whether a probe has told it that nothing happened."""
+        if parent is not None:
+            self._learn(parent.effect, answer)
+
+    def _learn(self, effect: Any, answer: Any) -> None:
+        if type(answer) is Standing:
+            self.seen = answer.record
+        elif type(effect) is Chance:
+            self._chances += 1
+        elif type(effect) is Probe:
+            self.not_found = answer is NOT_FOUND
+
+    def told(self, answer: Any, now: int) -> Position:
+        """Where it stands after this answer; chance and its own clock are answered on the spot."""
+        position = self._next(answer)
+        while True:
+            match position.effect:
+                case Chance():
+                    position = position._next(position._chance())
+                case Monotonic():
+                    position = position._next(clock(position.actor, now))
+                case Emit():
+                    position = position._next(None)
+                case _:
+                    return position
+
+    def begun(self, now: int) -> Position:
+        """Where it stands before its first visible effect. Called on the root."""
+        match self.effect:
+            case Chance():
+                return self.told(self._chance(), now)
+            case Monotonic():
+                return self.told(clock(self.actor, now), now)
+        return self
+
+    def _chance(self) -> bytes:
+        return sha384(f"{self.actor.name}/{self._chances}".encode()).digest()
+
+    def _next(self, answer: Any) -> Position:
+        child = self._children.get(answer)
+        if child is None:
+            run, self._run = self._run or self._replayed(), None
+            run.feed(answer)
+            child = self._children[answer] = Position(self.actor, self, answer, run)
+        return child
+
+    def _replayed(self) -> _Run:
+        """A generator that has come this far again."""
+        answers = []
+        position = self
+        while position._parent is not None:
+            answers.append(position._answer)
+            position = position._parent
+        run = _Run(self.actor)
+        for answer in reversed(answers):
+            run.feed(answer)
+        return run
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its flow has ended."""
+        return self.ended is not None
+
+
+def clock(actor: Actor, now: int) -> float:
+    """That actor's own clock, in seconds."""
+    return now / 1e6 + SKEW * (actor.index + 1)

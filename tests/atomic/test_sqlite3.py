@@ -1,0 +1,519 @@
+"""
+Atomic mode on the caller's own sqlite3 connection: record and rows commit together, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    AsyncGate,
+    ConfigurationError,
+    Gate,
+    IllegalMove,
+    InDoubt,
+    InFlight,
+    KeyReused,
+    Operation,
+    RecordedFailure,
+    ResultInvalid,
+    RetryTransaction,
+)
+
+CREATED = {"status": 201, "body": {"status": "created"}}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The caller's own database."""
+    file = tmp_path / "app.db"
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE charges (customer INTEGER, amount TEXT)")
+    connection.execute("CREATE TABLE invoices (number TEXT PRIMARY KEY)")
+    connection.commit()
+    connection.close()
+    return file
+
+
+@pytest.fixture
+def gate(path: Path) -> Iterator[Gate]:
+    """A gate on that database."""
+    with Gate(f"sqlite:///{path}", scope="live:acme", wait=0) as gate:
+        yield gate
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """The caller's own connection."""
+    connection = sqlite3.connect(path, timeout=10)
+    yield connection
+    connection.close()
+
+
+def rows(path: Path, table: str = "charges") -> int:
+    """What another connection sees."""
+    other = sqlite3.connect(path)
+    (count,) = other.execute(f"SELECT count(*) FROM {table}").fetchone()
+    other.close()
+    return int(count)
+
+
+def charging(connection: sqlite3.Connection) -> Any:
+    """A function that charges on a connection."""
+
+    def charge(operation: Operation) -> dict[str, object]:
+        connection.execute("INSERT INTO charges VALUES (1, '12.5000')")
+        return CREATED
+
+    return charge
+
+
+@pytest.mark.requirement("E06", "E07", "E15")
+def test_the_first_call_commits_both_and_later_ones_replay(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    With no transaction open, one is opened and committed: record and row. The second call replays 201 as 201.
+    """
+    first = gate.atomic(connection, "charge:1", charging(connection), request={"amount": "12.50"})
+    second = gate.atomic(connection, "charge:1", charging(connection), request={"amount": "12.50"})
+    stored = gate.records.get("charge:1")
+
+    assert CREATED == first == second
+    assert 1 == rows(path)
+    assert not connection.in_transaction
+    assert stored is not None
+    assert CREATED == stored.result
+
+
+@pytest.mark.requirement("E16")
+def test_an_error_undoes_both(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+    """
+    Whatever the function raises, its rows and the record are undone, and the same key runs again.
+    """
+
+    def failing(operation: Operation) -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        raise TimeoutError("after the row, before the end")
+
+    with pytest.raises(TimeoutError):
+        gate.atomic(connection, "charge:1", failing)
+
+    assert 0 == rows(path)
+    assert gate.records.get("charge:1") is None
+    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
+    assert 1 == rows(path)
+
+
+@pytest.mark.requirement("E21")
+def test_a_unique_violation_of_the_callers_own_table_surfaces_unchanged(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Only the record's own constraint is ours to handle; the caller's IntegrityError is the caller's.
+    """
+    connection.execute("INSERT INTO invoices VALUES ('R-1')")
+    connection.commit()
+
+    def invoice(operation: Operation) -> None:
+        connection.execute("INSERT INTO invoices VALUES ('R-1')")
+
+    with pytest.raises(sqlite3.IntegrityError, match=r"invoices\.number"):
+        gate.atomic(connection, "invoice:1", invoice)
+    assert gate.records.get("invoice:1") is None
+
+
+@pytest.mark.requirement("E40")
+def test_the_same_key_for_another_amount_or_customer_is_refused(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Same key and another request never replays; another tenant's gate has the key to itself.
+    """
+    gate.atomic(connection, "charge:1", charging(connection), request={"customer": 1, "amount": "12.50"})
+    with pytest.raises(KeyReused):
+        gate.atomic(connection, "charge:1", charging(connection), request={"customer": 1, "amount": "99.00"})
+    with pytest.raises(KeyReused):
+        gate.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "12.50"})
+    with Gate(f"sqlite:///{path}", scope="live:other") as other:
+        other.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "1.00"})
+
+    assert 2 == rows(path)
+
+
+def test_inside_the_callers_transaction_the_caller_commits(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Joined to an open transaction, nothing is committed until the caller does; a rollback undoes both.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    gate.atomic(connection, "charge:1", charging(connection))
+    inside = connection.in_transaction
+    connection.rollback()
+
+    assert inside
+    assert 0 == rows(path)
+    assert gate.records.get("charge:1") is None
+
+    connection.execute("INSERT INTO invoices VALUES ('R-2')")
+    gate.atomic(connection, "charge:1", charging(connection))
+    connection.commit()
+
+    assert (1, 1) == (rows(path), rows(path, "invoices"))
+    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
+    assert 1 == rows(path)
+
+
+def test_a_failure_inside_the_callers_transaction_undoes_only_itself(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    A savepoint keeps the caller's other rows: the transaction goes on, and stays usable.
+    """
+
+    def failing(operation: Operation) -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        raise ValueError
+
+    connection.execute("INSERT INTO invoices VALUES ('R-3')")
+    with pytest.raises(ValueError):
+        gate.atomic(connection, "charge:1", failing)
+    gate.atomic(connection, "charge:2", charging(connection))
+    connection.commit()
+
+    assert (1, 1) == (rows(path), rows(path, "invoices"))
+    assert gate.records.get("charge:1") is None
+
+
+def test_nested_atomic_operations_keep_to_their_own_keys(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    An atomic operation inside another has its own record; undoing the inner one leaves the outer one whole.
+    """
+
+    def outer(operation: Operation) -> str:
+        connection.execute("INSERT INTO invoices VALUES ('R-4')")
+        gate.atomic(connection, "inner:1", charging(connection))
+        with pytest.raises(ZeroDivisionError):
+            gate.atomic(connection, "inner:2", lambda op: 1 // 0)
+        return "done"
+
+    assert "done" == gate.atomic(connection, "outer:1", outer)
+    assert (1, 1) == (rows(path), rows(path, "invoices"))
+    assert gate.records.get("inner:2") is None
+    assert gate.records.get("inner:1") is not None
+
+
+def test_the_block_form_settles_and_replays(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+    """
+    `with gate.atomic(...)`: the block says what is stored, and a later block is shown it.
+    """
+    with gate.atomic(connection, "charge:1", request=1) as operation:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        operation.settle(CREATED)
+        fresh = operation.replayed
+    with gate.atomic(connection, "charge:1", request=1) as operation:
+        seen = (operation.replayed, operation.value, operation.attempt)
+
+    assert fresh is False
+    assert (True, CREATED, 1) == seen
+    assert 1 == rows(path)
+
+
+def test_a_block_that_does_not_settle_or_settles_a_replay_raises(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Leaving a block unsettled undoes it and says so; settling a replay is a mistake that is said, too.
+    """
+    with pytest.raises(ConfigurationError, match="settle"), gate.atomic(connection, "charge:1"):
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+    assert 0 == rows(path)
+
+    with gate.atomic(connection, "charge:1") as operation:
+        operation.settle(None)
+    with pytest.raises(ConfigurationError, match="replay"), gate.atomic(connection, "charge:1") as operation:
+        operation.settle(None)
+
+
+def test_a_block_that_raises_undoes_both_and_lets_the_error_through(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    The error that left the block is the error that the caller sees.
+    """
+    error = ValueError("mine")
+    with pytest.raises(ValueError) as caught, gate.atomic(connection, "charge:1") as operation:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        operation.settle(1)
+        raise error
+
+    assert error is caught.value
+    assert 0 == rows(path)
+    assert gate.records.get("charge:1") is None
+
+
+def test_a_connection_in_autocommit_is_refused(gate: Gate, path: Path) -> None:
+    """
+    In autocommit the record would commit alone, so it is refused, with advice; a spoken BEGIN is welcome.
+    """
+    connection = sqlite3.connect(path, isolation_level=None)
+    with pytest.raises(ConfigurationError, match="autocommit"):
+        gate.atomic(connection, "charge:1", charging(connection))
+    connection.execute("BEGIN IMMEDIATE")
+    gate.atomic(connection, "charge:1", charging(connection))
+    connection.execute("COMMIT")
+    connection.close()
+
+    assert 1 == rows(path)
+
+
+def test_another_database_or_another_store_is_refused(gate: Gate, tmp_path: Path) -> None:
+    """
+    Atomic works only where record and rows share one database: otherwise the same key would live twice.
+    """
+    other = sqlite3.connect(tmp_path / "other.db")
+    with pytest.raises(ConfigurationError, match="one database"):
+        gate.atomic(other, "charge:1", charging(other))
+    memory = Gate("memory://", scope="live:acme")
+    with pytest.raises(ConfigurationError, match="not a SQLite file"):
+        memory.atomic(other, "charge:1", charging(other))
+    with pytest.raises(ConfigurationError, match="does not know connections"):
+        gate.atomic(object(), "charge:1", lambda: None)
+    other.close()
+
+
+@pytest.mark.requirement("E19", "E20", "E25", "E14", "E22")
+@pytest.mark.parametrize("read_first", [1, 0])
+def test_racers_wait_at_the_door_and_replay_the_winner(path: Path, read_first: int) -> None:
+    """
+    Callers that start together: one runs, the others get the same answer in the same shape, one row stands.
+    """
+    gate = Gate(f"sqlite:///{path}?read_first={read_first}", scope="live:acme")
+    barrier = threading.Barrier(8)
+    answers: list[object] = []
+
+    def caller() -> None:
+        mine = sqlite3.connect(path, timeout=30)
+        barrier.wait()
+        answers.append(gate.atomic(mine, "charge:1", charging(mine), request=1))
+        mine.close()
+
+    threads = [threading.Thread(target=caller) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    gate.close()
+
+    assert [CREATED] * 8 == answers
+    assert 1 == rows(path)
+
+
+def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: Gate, path: Path) -> None:
+    """
+    `database is locked` becomes a typed "retry your transaction", and nothing happened.
+    """
+    holder = sqlite3.connect(path)
+    holder.execute("BEGIN IMMEDIATE")
+    mine = sqlite3.connect(path, timeout=0.01)
+    with pytest.raises(RetryTransaction) as caught:
+        gate.atomic(mine, "charge:1", charging(mine))
+    holder.rollback()
+
+    assert "same-key" == caught.value.retry
+    assert CREATED == gate.atomic(mine, "charge:1", charging(mine))
+    mine.close()
+    holder.close()
+
+
+def test_a_deferred_transaction_that_has_read_is_told_why_waiting_cannot_help(gate: Gate, path: Path) -> None:
+    """
+    A transaction that read before another wrote cannot be upgraded: it is told to begin with BEGIN IMMEDIATE.
+    """
+    mine = sqlite3.connect(path, timeout=5)
+    mine.execute("BEGIN")
+    mine.execute("SELECT count(*) FROM charges").fetchone()
+    other = sqlite3.connect(path)
+    other.execute("INSERT INTO charges VALUES (9, '9')")
+    other.commit()
+    with pytest.raises(RetryTransaction, match="BEGIN IMMEDIATE"):
+        gate.atomic(mine, "charge:1", charging(mine))
+    mine.rollback()
+    mine.close()
+    other.close()
+
+
+def test_a_result_that_cannot_be_stored_undoes_everything(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    In the caller's transaction "could not store" can be "did not happen": it is undone, and said.
+    """
+
+    def unstorable(operation: Operation) -> object:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        return object()
+
+    with pytest.raises(ResultInvalid, match="Nothing happened"):
+        gate.atomic(connection, "charge:1", unstorable)
+    with pytest.raises(ResultInvalid, match="result_bytes_max"):
+        gate.atomic(connection, "charge:1", lambda op: "x" * 100, result_bytes_max=10)
+    assert 0 == rows(path)
+
+
+@pytest.mark.requirement("E08", "E39")
+def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    remember="all": the failure is stored and replayed as data, the rows are gone; by default nothing is stored.
+    """
+
+    def failing(operation: Operation) -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        raise ValueError("card declined")
+
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            gate.atomic(connection, "default:1", failing)
+    with pytest.raises(ValueError):
+        gate.atomic(connection, "all:1", failing, remember="all")
+    with pytest.raises(RecordedFailure, match="card declined"):
+        gate.atomic(connection, "all:1", charging(connection), remember="all")
+
+    assert 0 == rows(path)
+    assert gate.records.get("default:1") is None
+
+
+def test_a_claim_held_outside_the_transaction_is_in_flight(gate: Gate, connection: sqlite3.Connection) -> None:
+    """
+    Somebody runs the same key without the transaction: waiting inside it would stop that holder, so it is refused.
+    """
+
+    def outside() -> None:
+        with pytest.raises(InFlight):
+            gate.atomic(connection, "charge:1", charging(connection))
+
+    gate.run("charge:1", outside)
+
+
+@pytest.mark.parametrize("ending", ["rollback", "commit"])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_function_that_ends_the_transaction_itself_is_told(
+    gate: Gate, connection: sqlite3.Connection, path: Path, ending: str, raises: bool
+) -> None:
+    """
+    A commit inside the function parts record and rows: the gate says so, and what was committed never runs again.
+    """
+
+    def meddling(operation: Operation) -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        getattr(connection, ending)()
+        if raises:
+            raise ValueError("afterwards")
+
+    with pytest.raises(ValueError if raises else IllegalMove):
+        gate.atomic(connection, "charge:1", meddling)
+    record = gate.records.get("charge:1")
+
+    if ending == "rollback":
+        assert record is None
+        assert 0 == rows(path)
+    else:
+        assert record is not None
+        assert "in_doubt" == record.state
+        assert 1 == rows(path)
+        with pytest.raises(InDoubt):
+            gate.atomic(connection, "charge:1", charging(connection))
+
+
+def test_once_says_where_the_connection_comes_from(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+    """
+    `@gate.once(guarantee="atomic", connection="conn")`: the parameter is named, and is not part of the request.
+    """
+
+    @gate.once(key="charge:{order}", guarantee="atomic", connection="conn")
+    def charge(conn: sqlite3.Connection, order: str, amount: str) -> dict[str, object]:
+        conn.execute("INSERT INTO charges VALUES (1, ?)", (amount,))
+        return CREATED
+
+    again = sqlite3.connect(path)
+    assert CREATED == charge(connection, "o-1", "12.50") == charge(again, "o-1", "12.50")
+    assert 1 == rows(path)
+    again.close()
+    with pytest.raises(ConfigurationError, match="go together"):
+        gate.once(key="charge:{order}", guarantee="atomic")(lambda order: None)
+    with pytest.raises(ConfigurationError, match="no parameter"):
+        gate.once(key="charge:{order}", guarantee="atomic", connection="nope")(lambda order: None)
+
+
+def test_a_connection_with_its_own_factories_works(gate: Gate, path: Path) -> None:
+    """
+    row_factory and text_factory are the caller's own business, and are left as they were.
+    """
+    connection = sqlite3.connect(path)
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+
+    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
+    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
+    assert (sqlite3.Row, bytes) == (connection.row_factory, connection.text_factory)
+    connection.close()
+
+
+def test_the_awaiting_gate_joins_the_same_way(path: Path) -> None:
+    """
+    AsyncGate.atomic: function and block form, replay, rollback.
+    """
+
+    async def scenario() -> None:
+        connection = sqlite3.connect(path)
+        async with AsyncGate(f"sqlite:///{path}", scope="live:acme") as gate:
+
+            async def charge(operation: Operation) -> dict[str, object]:
+                connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+                await asyncio.sleep(0)
+                return CREATED
+
+            async def failing(operation: Operation) -> None:
+                connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+                raise ValueError
+
+            assert CREATED == await gate.atomic(connection, "charge:1", charge)
+            assert CREATED == await gate.atomic(connection, "charge:1", charge)
+            with pytest.raises(ValueError):
+                await gate.atomic(connection, "charge:2", failing)
+            async with gate.atomic(connection, "charge:3") as operation:
+                operation.settle(7)
+            async with gate.atomic(connection, "charge:3") as operation:
+                assert (True, 7) == (operation.replayed, operation.value)
+        connection.close()
+
+    asyncio.run(scenario())
+    assert 1 == rows(path)
+
+
+@pytest.mark.requirement("B13")
+def test_no_trigger_or_default_makes_keys(gate: Gate, path: Path) -> None:
+    """
+    Keys are made by the application: the store's schema has no trigger, and no default on an identity column.
+    """
+    connection = sqlite3.connect(path)
+    triggers = connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    columns = connection.execute("PRAGMA table_info(onceward_records)").fetchall()
+    defaults = {name: default for _, name, _, _, default, _ in columns if name in ("id", "scope", "key")}
+    connection.close()
+
+    assert [] == triggers
+    assert {"id": None, "scope": None, "key": None} == defaults

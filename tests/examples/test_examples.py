@@ -1,0 +1,76 @@
+"""The examples do what they say: each is run as a reader would, in an empty folder, and its last line counts."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+SECONDS_MAX = 60
+
+LAST_LINES = {
+    "agent_tools.py": "6 tool calls, 2 invoices: acme: 12.50, globex: 7.00",
+    "async_calls.py": "21 tasks, 1 mail",
+    "charge_card.py": "4 calls, 2 requests to the bank, 1 charge",
+    "expenses.py": "expenses in the table: 1",
+    "migrate_and_seed.py": "replayed in the last run: 3 of 3",
+    "webhook_once.py": "10 deliveries, 1 parcel",
+}
+
+# The demo has a test file of its own; the bank is what examples talk to.
+NOT_HERE = {"demo.py", "bank.py"}
+
+
+def run(name: str, folder: Path, *arguments: str) -> list[str]:
+    """Run an example in a folder; warnings are errors. What it printed, line by line."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("name", sorted(LAST_LINES))
+def test_an_example_ends_as_it_says(name: str, tmp_path: Path) -> None:
+    """
+    It exits with 0, prints its last line, and leaves nothing behind in the folder it was run in.
+    """
+    printed = run(name, tmp_path)
+
+    assert LAST_LINES[name] == printed[-1]
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_every_example_is_run() -> None:
+    """
+    A new example is added to the table above, or it proves nothing.
+    """
+    assert {path.name for path in EXAMPLES.glob("*.py")} == LAST_LINES.keys() | NOT_HERE
+
+
+@pytest.mark.requirement("B21", "B34")
+def test_the_expenses_example_ships_its_table_and_writes_one_row(tmp_path: Path) -> None:
+    """
+    Worker, user, category, amount, time and key are columns; run after run there is one expense.
+    """
+    file = tmp_path / "expenses.db"
+    first = run("expenses.py", tmp_path, str(file))
+    again = run("expenses.py", tmp_path, str(file))
+
+    with closing(sqlite3.connect(file)) as connection:
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(expenses)")}
+        rows = connection.execute("SELECT amount FROM expenses").fetchall()
+    assert {"worker_id", "user_id", "category", "amount", "spent_at", "idempotency_key", "id", "updated_at"} == columns
+    assert [("12.50",)] == rows
+    assert ["  rows written: 1", "  rows written: 0"] == [line for line in first if "written:" in line]
+    assert ["  rows written: 0"] == [line for line in again if "written:" in line]
