@@ -461,6 +461,19 @@ class TestDepth:
         assert str(caught.value).startswith("$.me[0].me[0]")
         assert len(str(caught.value)) < 250
 
+    def test_cycles_with_many_ways_round_are_refused_at_once(self, form: Any) -> None:
+        """
+        Parents that know their children and children that know their parents: refused at the first way down.
+        """
+        parent: dict[str, object] = {"name": "p"}
+        parent["children"] = [{"name": name, "parent": parent} for name in "abcdef"]
+        twice: list[object] = []
+        twice += [twice, (twice, twice)]
+
+        for value in (parent, twice):
+            with pytest.raises(RequestInvalid, match="contains itself"):
+                form(value)
+
     def test_cycles_through_objects_are_refused(self, form: Any) -> None:
         """
         A dataclass or a pydantic model that contains itself is refused as well.

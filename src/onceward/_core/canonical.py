@@ -73,6 +73,8 @@ _LEAVES = frozenset({str, int, bool, type(None)})
 _WORDS = frozenset({Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray})
 # The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
 _EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
+# More than there can be floats in any request.
+_CLOSER = 1 << 60
 _TO_COMMAS = bytes.maketrans(b"[:", b",,")
 
 
@@ -85,12 +87,10 @@ def canonical(value: object) -> bytes:
     """
     if _dumps is None:
         return canonical_pure(value)
-    wholes = _survey(value if type(value) is dict else (value,))
-    if wholes is None:
-        return canonical_pure(value)
     try:
+        wholes = _survey(value, DEPTH_MAX - 1) if type(value) is dict else _survey((value,), DEPTH_MAX)
         raw = _dumps(value, _converted, _OPTIONS)
-    except TypeError:
+    except (TypeError, RecursionError):
         return canonical_pure(value)  # It copes, or says where and why not.
     if not raw.isascii() and _order_may_differ(raw):
         return canonical_pure(value)
@@ -102,46 +102,39 @@ def canonical(value: object) -> bytes:
     return _mended(raw)
 
 
-def _survey(top: tuple[object] | dict[Any, object]) -> int | None:
+def _survey(node: Any, depth: int) -> int:
     """
-    How many floats orjson would write with .0 at the end, if that is all there is to mend.
+    How many floats orjson would write with .0 at the end; `_CLOSER` or more if there may be others to mend.
 
-    -1: there may be other floats to mend. None: orjson must not write this at all, because it would write NaN
-    as null, or because it would never stop: it counts the levels of dicts and lists, but follows nested tuples
-    until the process dies (seen with 3.13).
+    Raises TypeError where orjson must not be asked: it would write NaN as null, and it counts the levels of dicts
+    and lists but follows nested tuples until the process dies (seen with 3.13).
     """
     wholes = 0
-    look_closer = False
-    level: list[Any] = [top]
-    for _ in range(DEPTH_MAX):
-        inner: list[Any] = []
-        for node in level:
-            for item in node.values() if type(node) is dict else node:
-                kind = type(item)
-                if kind in _LEAVES:
-                    continue
-                if kind is dict or kind is list or kind is tuple:
-                    inner.append(item)
-                elif kind is float:
-                    if not -1e16 < item < 1e16:
-                        if not isfinite(item):
-                            return None
-                        look_closer = True
-                    elif item.is_integer():
-                        wholes += 1
-                        look_closer = look_closer or (item == 0 and copysign(1, item) < 0)
-                    elif -1e-4 < item < 1e-4:
-                        look_closer = look_closer or abs(item) >= 1e-6  # Where ECMAScript has no exponent yet.
-                elif kind not in _WORDS:
-                    if kind in _FOREIGN:
-                        return None
-                    look_closer = True  # An object: `_converted` surveys it when orjson comes to it.
-                    if issubclass(kind, Enum):
-                        inner.append((item.value,))
-        if not inner:
-            return -1 if look_closer else wholes
-        level = inner
-    return None
+    for item in node.values() if type(node) is dict else node:
+        kind = type(item)
+        if kind in _LEAVES:
+            continue
+        if kind is dict or kind is list or kind is tuple:
+            if depth == 0:
+                raise TypeError
+            wholes += _survey(item, depth - 1)
+        elif kind is float:
+            if not -1e16 < item < 1e16:
+                if not isfinite(item):
+                    raise TypeError
+                wholes += _CLOSER
+            elif item.is_integer():
+                wholes += 1 if item or copysign(1, item) > 0 else _CLOSER
+            elif -1e-4 < item < 1e-4 and abs(item) >= 1e-6:
+                wholes += _CLOSER  # orjson may write an exponent here, and ECMAScript does not yet.
+        elif kind not in _WORDS:
+            if kind in _FOREIGN:
+                raise TypeError
+            # An object: `_converted` looks into it when orjson comes to it; but an Enum it opens by itself.
+            wholes += _CLOSER
+            if issubclass(kind, Enum):
+                wholes += _survey((item.value,), depth)
+    return wholes
 
 
 def _converted(value: object) -> object:
@@ -150,8 +143,7 @@ def _converted(value: object) -> object:
         simpler: object = sorted(value, key=_element_form)
     else:
         simpler = plain(value)
-    if _survey((simpler,)) is None:
-        raise TypeError
+    _survey((simpler,), DEPTH_MAX)
     return simpler
 
 

@@ -7,10 +7,10 @@ operation is declared, so that a bad choice is refused there and not at three in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from onceward._core.durations import SECOND, microseconds
 from onceward._core.errors import ConfigurationError
@@ -21,6 +21,37 @@ Seconds: TypeAlias = float | timedelta
 InFlightPolicy: TypeAlias = Literal["wait", "refuse", "accept"]
 AfterExpiry: TypeAlias = Literal["refuse", "run"]
 Remember: TypeAlias = Literal["success", "all"] | Callable[[Returned | Raised], bool]
+
+class Options(TypedDict, total=False):
+    """What may be said about an operation (or, as a default, about a gate). Durations are seconds or timedelta."""
+
+    guarantee: Literal["atomic", "repeatable", "keyed", "probed", "blind"]
+    lease: Seconds
+    lease_max: Seconds
+    in_flight: InFlightPolicy
+    wait: Seconds
+    keyed_for: Seconds
+    retain: Seconds
+    tombstone: Seconds
+    after_expiry: AfterExpiry
+    remember: Remember
+    result_bytes_max: int
+    before: type[BaseException] | tuple[type[BaseException], ...]
+    relaxed_settle: bool
+
+
+class CallOptions(Options, total=False):
+    """What may be said about one call."""
+
+    request: Any
+    """What the key stands for: a retry must bring an equal one."""
+    name: str | None
+    """The operation's name in events and records; the function's own by default."""
+    probe: Callable[..., Any] | None
+    """For guarantee="probed": given the operation, returns Found(result) or NOT_FOUND."""
+    marked: bool | None
+    """Whether the function marks its effect; found out by reading its code unless said."""
+
 
 LEASE_FLOOR = 1_000
 """A millisecond: shorter leases lapse before the store has answered."""
@@ -90,7 +121,7 @@ _CHOICES = {
 _NAMES = frozenset(field.name for field in fields(Terms))
 
 
-def agree(base: Terms, changes: dict[str, Any]) -> Terms:
+def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
     """The terms that follow from some with changes, in the user's units; refused if they cannot work."""
     checked: dict[str, Any] = {}
     for name, value in changes.items():

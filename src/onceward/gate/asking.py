@@ -5,8 +5,8 @@ From a call to an `Ask`: what both colours of gate share. No I/O: shells act, th
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
 from onceward._core.engine import Ask
@@ -16,7 +16,7 @@ from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation
 from onceward._core.record import Claimant, Guarantee
-from onceward._core.terms import DEFAULT_TERMS, Terms, agree
+from onceward._core.terms import DEFAULT_TERMS, Options, Terms, agree
 from onceward.environment import REAL, Environment
 from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
 
@@ -30,6 +30,14 @@ Invoke: TypeAlias = Callable[[Operation], Any]
 _log = logging.getLogger("onceward")
 
 
+class Called(NamedTuple):
+    """A call, ready to be driven."""
+
+    ask: Ask
+    invoke: Invoke
+    probe: Callable[..., Any] | None = None
+
+
 class Asking:
     """A scope, its terms and its listeners."""
 
@@ -39,7 +47,7 @@ class Asking:
         *,
         environment: Environment | None,
         listeners: Iterable[Listener],
-        options: dict[str, Any],
+        options: Options,
         peeks: bool = False,
     ) -> None:
         self.scope = check_scope(scope)
@@ -48,7 +56,7 @@ class Asking:
             raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
-        self._agreed: dict[tuple[tuple[str, Any], ...], Terms] = {}
+        self._agreed: dict[tuple[tuple[str, type, Any], ...], Terms] = {}
         label = self.scope.partition(":")[0]
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
         self._peeks = peeks
@@ -76,12 +84,13 @@ class Asking:
 
     # --- asks ---
 
-    def agreed(self, options: dict[str, Any]) -> Terms:
+    def agreed(self, options: Mapping[str, Any]) -> Terms:
         """The gate's terms with an operation's own. Remembered: most calls repeat the same few."""
         if not options:
             return self.terms
         try:
-            changes = tuple(sorted(options.items()))
+            # With its type: True equals 1, and is refused where 1 is a second.
+            changes = tuple((name, type(value), value) for name, value in sorted(options.items()))
             terms = self._agreed.get(changes)
         except TypeError:
             return agree(self.terms, options)
@@ -128,6 +137,50 @@ class Asking:
         """An ask that only names a record (to reconcile it)."""
         return self.ask((self.stored_key(key),), None, self.terms)
 
+    def called(
+        self,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any],
+        request: Any,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        options: Mapping[str, Any],
+        *,
+        awaits: bool,
+        kind: str = KEY,
+        family: bytes | None = None,
+    ) -> Called:
+        """One call of a plain function: its ask and how to run it, refused here if it cannot work."""
+        terms = self.agreed(options)
+        body = checked_body(fn, terms, awaits=awaits, probe=probe)
+        ask = self.ask(
+            parts,
+            request,
+            terms,
+            kind=kind,
+            operation=name if name is not None else name_of(fn),
+            marked=body.marked if marked is None else marked,
+            probes=probe is not None,
+            family=family,
+        )
+        return Called(ask, fn if body.takes_operation else lambda _: fn(), probe)
+
+    def joined(
+        self, key: str, fn: Callable[..., Any] | None, request: Any, name: str | None, options: Mapping[str, Any]
+    ) -> Called:
+        """One call in the caller's own transaction; without a function, the block itself is what runs."""
+        terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
+        if callable(terms.remember):
+            raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
+        if terms.in_flight == "accept":
+            raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
+        named = name if name is not None else (name_of(fn) if fn is not None else "")
+        ask = self.ask((self.stored_key(key),), request, terms, operation=named)
+        if fn is None:
+            return Called(ask, unreachable)
+        return Called(ask, fn if body_of(fn).takes_operation else lambda _: fn())
+
     def declared_ask(
         self,
         taken: Declared,
@@ -135,8 +188,8 @@ class Asking:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         probe: Callable[..., Any] | None,
-    ) -> tuple[Ask, Invoke, dict[str, Any]]:
-        """One call of a declared function: its ask, how to run it, and its arguments by name."""
+    ) -> tuple[Called, dict[str, Any]]:
+        """One call of a declared function, ready to be driven; and its arguments by name."""
         arguments = taken.arguments(args, kwargs)
         ask = self.ask(
             (self.stored_key(taken.key(arguments)),),
@@ -148,8 +201,8 @@ class Asking:
             probes=probe is not None,
         )
         if taken.takes_operation:
-            return ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), arguments
-        return ask, lambda _: taken.fn(*args, **kwargs), arguments
+            return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
+        return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments
 
     def declare(
         self,
@@ -210,12 +263,9 @@ def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:
         )
 
 
-def check_joined(terms: Terms) -> None:
-    """What atomic mode cannot do."""
-    if callable(terms.remember):
-        raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
-    if terms.in_flight == "accept":
-        raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
+def unreachable(operation: Operation) -> Any:
+    """What stands in for a function in flows that call none."""
+    raise ConfigurationError("this flow calls no function")
 
 
 SCAN_PAGE = 500
@@ -242,8 +292,3 @@ class Housekeeping:
             return False
         self._runs = 0
         return True
-
-
-def invoker(fn: Callable[..., Any], body: Body) -> Invoke:
-    """The function as the gate calls it: with the operation, whether it takes it or not."""
-    return fn if body.takes_operation else lambda _: fn()

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError
@@ -39,11 +39,11 @@ from onceward._core.joined import operate_joined
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
+from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import arun
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Housekeeping, Invoke, check_joined, checked_body, invoker
+from onceward.gate.asking import Asking, Called, Housekeeping, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
-from onceward.gate.declaring import body_of, name_of
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
@@ -66,7 +66,7 @@ class AsyncGate:
         scope: str,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else store
         self._asking = Asking(
@@ -95,33 +95,24 @@ class AsyncGate:
     async def call(
         self,
         key: str,
-        fn: Callable[..., Any],
+        fn: Callable[..., Awaitable[T]],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
-    ) -> Outcome[Any]:
+        **options: Unpack[Options],
+    ) -> Outcome[T]:
         """Same as `Gate.call`, but awaits."""
-        asking = self._asking
-        terms = asking.agreed(options)
-        body = checked_body(fn, terms, awaits=True, probe=probe)
-        ask = asking.ask(
-            (asking.stored_key(key),),
-            request,
-            terms,
-            operation=name if name is not None else name_of(fn),
-            marked=body.marked if marked is None else marked,
-            probes=probe is not None,
-        )
-        return await self.drive(operate(ask), ask, invoker(fn, body), probe)
+        parts = (self._asking.stored_key(key),)
+        called = self._asking.called(parts, fn, request, name, probe, marked, options, awaits=True)
+        return await self.drive(operate(called.ask), called)
 
-    async def run(self, key: str, fn: Callable[..., Any], *, request: Any = None, **options: Any) -> Any:
+    async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Gate.run`, but awaits."""
         if options.get("in_flight") == "accept":
             raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
-        return (await self.call(key, fn, request=request, **options)).value
+        return (await self.call(key, fn, **options)).value
 
     def once(
         self,
@@ -132,7 +123,7 @@ class AsyncGate:
         connection: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Coroutine[Any, Any, T]]]:
         """Same as `Gate.once`; the result is to be awaited."""
         terms = self._asking.agreed(options)
@@ -151,11 +142,11 @@ class AsyncGate:
             )
 
             async def call(*args: Any, **kwargs: Any) -> Outcome[T]:
-                ask, invoke, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
+                called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
                 if taken.connection is not None:
                     joined = join(arguments[taken.connection], self.store)
-                    return await self.drive(operate_joined(ask), ask, invoke, None, joined)
-                return await self.drive(operate(ask), ask, invoke, probe)
+                    return await self.drive(operate_joined(called.ask), called, joined)
+                return await self.drive(operate(called.ask), called)
 
             @wraps(fn)
             async def wrapper(*args: Any, **kwargs: Any) -> T:
@@ -169,41 +160,57 @@ class AsyncGate:
 
     @overload
     def atomic(
-        self, connection: Any, key: str, fn: Callable[..., Awaitable[T]], *, request: Any = None, **options: Any
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., Awaitable[T]],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
     ) -> Coroutine[Any, Any, T]: ...
 
     @overload
-    def atomic(self, connection: Any, key: str, *, request: Any = None, **options: Any) -> AsyncAtomicBlock: ...
+    def atomic(
+        self, connection: Any, key: str, *, request: Any = None, name: str | None = None, **options: Unpack[Options]
+    ) -> AsyncAtomicBlock: ...
 
     def atomic(
-        self, connection: Any, key: str, fn: Callable[..., Any] | None = None, *, request: Any = None, **options: Any
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
     ) -> Any:
         """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
-        name = options.pop("name", None)
-        terms = self._asking.agreed({**options, "guarantee": "atomic"})
-        check_joined(terms)
         joined = join(connection, self.store)
-        named = name if name is not None else (name_of(fn) if fn is not None else "")
-        ask = self._asking.ask((self._asking.stored_key(key),), request, terms, operation=named)
+        called = self._asking.joined(key, fn, request, name, options)
         if fn is None:
-            performer = self.performer(ask, _unreachable, None, joined)
-            return AsyncAtomicBlock(ask.claimant, operate_joined(ask), performer.instant, performer.perform)
-        return self._atomic(ask, invoker(fn, body_of(fn)), joined)
+            performer = _Performer(self, called, joined)
+            return AsyncAtomicBlock(
+                called.ask.claimant, operate_joined(called.ask), performer.instant, performer.perform
+            )
+        return self._atomic(called, joined)
 
-    async def _atomic(self, ask: Ask, invoke: Invoke, joined: Joined) -> Any:
-        return (await self.drive(operate_joined(ask), ask, invoke, None, joined)).value
+    async def _atomic(self, called: Called, joined: Joined) -> Any:
+        return (await self.drive(operate_joined(called.ask), called, joined)).value
 
     # --- other shapes of the same idea ---
 
-    def plan(self, plan: str, **options: Any) -> AsyncPlan:
+    def plan(self, plan: str, **options: Unpack[Options]) -> AsyncPlan:
         """Same as `Gate.plan`."""
         return AsyncPlan(self, self._asking, plan, options)
 
-    def sequence(self, name: str, **options: Any) -> AsyncSequence:
+    def sequence(self, name: str, **options: Unpack[Options]) -> AsyncSequence:
         """Same as `Gate.sequence`."""
         return AsyncSequence(self, self._asking, name, options)
 
-    def window(self, name: str, seconds: Any = None, *, money: bool = False, **options: Any) -> AsyncWindow:
+    def window(
+        self, name: str, seconds: Seconds | None = None, *, money: bool = False, **options: Unpack[Options]
+    ) -> AsyncWindow:
         """Same as `Gate.window`."""
         return AsyncWindow(self, self._asking, name, seconds, money=money, options=options)
 
@@ -217,7 +224,7 @@ class AsyncGate:
     async def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
         """Same as `Gate.reconcile`, but awaits."""
         ask = self._asking.ask_about(key)
-        return view(await self.drive(reconcile(ask, answer), ask, _unreachable))
+        return view(await self.drive(reconcile(ask, answer), Called(ask, unreachable)))
 
     async def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Same as `Gate.purge`, but awaits."""
@@ -237,49 +244,27 @@ class AsyncGate:
 
     # --- performing effects ---
 
-    async def drive(
-        self,
-        flow: Flow[T],
-        ask: Ask,
-        invoke: Invoke,
-        probe: Callable[..., Any] | None = None,
-        joined: Joined | None = None,
-    ) -> T:
+    async def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Same as `Gate.drive`, but awaits."""
-        performer = self.performer(ask, invoke, probe, joined)
+        performer = _Performer(self, called, joined)
         outcome = await arun(flow, performer.instant, performer.perform)
         if self._housekeeping.is_due():
             await self.store.purge(Housekeeping.PURGE_LIMIT)
         return outcome
 
-    def performer(
-        self, ask: Ask | None, invoke: Invoke, probe: Callable[..., Any] | None = None, joined: Joined | None = None
-    ) -> _Performer:
-        """What performs the effects of one call."""
-        return _Performer(self, ask, invoke, probe, joined)
-
-    async def _renew(self, flow: Flow[Record]) -> Record:
-        performer = self.performer(None, _unreachable)
+    async def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
+        performer = _Performer(self, Called(ask, unreachable), None)
         return await arun(flow, performer.instant, performer.perform)
 
 
 class _Performer:
     """Performs the effects of one call, by awaiting."""
 
-    __slots__ = ("_ask", "_gate", "_invoke", "_joined", "_probe")
+    __slots__ = ("_called", "_gate", "_joined")
 
-    def __init__(
-        self,
-        gate: AsyncGate,
-        ask: Ask | None,
-        invoke: Invoke,
-        probe: Callable[..., Any] | None,
-        joined: Joined | None,
-    ) -> None:
+    def __init__(self, gate: AsyncGate, called: Called, joined: Joined | None) -> None:
         self._gate = gate
-        self._ask = ask
-        self._invoke = invoke
-        self._probe = probe
+        self._called = called
         self._joined = joined
 
     def instant(self, effect: Effect) -> Any:
@@ -318,11 +303,11 @@ class _Performer:
     async def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
         operation.started = True
-        if self._joined is None and self._ask is not None:
+        if self._joined is None:
             gate._housekeeping.count()
-            gate._renewer.watch(self._ask, operation, operation.record)
+            gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
-            value = self._invoke(operation)
+            value = self._called.invoke(operation)
             if inspect.isawaitable(value):
                 value = await value
         except GeneratorExit:
@@ -353,7 +338,7 @@ class _Performer:
 
     async def _ask_probe(self, operation: Operation) -> Returned | Raised:
         try:
-            answer = self._probe(operation) if self._probe is not None else None
+            answer = self._called.probe(operation) if self._called.probe is not None else None
             return Returned(await answer if inspect.isawaitable(answer) else answer)
         except GeneratorExit:
             raise
@@ -364,7 +349,3 @@ class _Performer:
 async def _blocking(work: Callable[..., T], *arguments: Any) -> T:
     """A statement on the caller's own blocking connection: it is theirs, so it runs where they are."""
     return work(*arguments)
-
-
-def _unreachable(operation: Operation) -> Any:
-    raise ConfigurationError("this flow calls no function")

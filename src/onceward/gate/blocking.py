@@ -15,7 +15,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError
@@ -42,11 +42,11 @@ from onceward._core.joined import operate_joined
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import Purged, Store
+from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import run
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Housekeeping, Invoke, check_blocking, check_joined, checked_body, invoker
+from onceward.gate.asking import Asking, Called, Housekeeping, check_blocking, unreachable
 from onceward.gate.atomic import AtomicBlock
-from onceward.gate.declaring import body_of, name_of
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
@@ -75,7 +75,7 @@ class Gate:
         scope: str,
         listeners: Iterable[Listener] = (),
         environment: Environment | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else store
         self._asking = Asking(
@@ -110,31 +110,22 @@ class Gate:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Outcome[T]:
         """
         Run `fn` once under `key`, and tell how that came about.
 
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation.
         """
-        asking = self._asking
-        terms = asking.agreed(options)
-        body = checked_body(fn, terms, awaits=False, probe=probe)
-        ask = asking.ask(
-            (asking.stored_key(key),),
-            request,
-            terms,
-            operation=name if name is not None else name_of(fn),
-            marked=body.marked if marked is None else marked,
-            probes=probe is not None,
-        )
-        return self.drive(operate(ask), ask, invoker(fn, body), probe)
+        parts = (self._asking.stored_key(key),)
+        called = self._asking.called(parts, fn, request, name, probe, marked, options, awaits=False)
+        return self.drive(operate(called.ask), called)
 
-    def run(self, key: str, fn: Callable[..., T], *, request: Any = None, **options: Any) -> T:
+    def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
         if options.get("in_flight") == "accept":
             raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
-        return self.call(key, fn, request=request, **options).value
+        return (self.call(key, fn, **options)).value
 
     def once(
         self,
@@ -145,7 +136,7 @@ class Gate:
         connection: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Callable[[Callable[..., T]], Callable[..., T]]:
         """
         Declare that a function runs once per key.
@@ -170,11 +161,11 @@ class Gate:
             )
 
             def call(*args: Any, **kwargs: Any) -> Outcome[T]:
-                ask, invoke, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
+                called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
                 if taken.connection is not None:
                     joined = join(arguments[taken.connection], self.store)
-                    return self.drive(operate_joined(ask), ask, invoke, None, joined)
-                return self.drive(operate(ask), ask, invoke, probe)
+                    return self.drive(operate_joined(called.ask), called, joined)
+                return self.drive(operate(called.ask), called)
 
             @wraps(fn)
             def wrapper(*args: Any, **kwargs: Any) -> T:
@@ -187,13 +178,31 @@ class Gate:
         return decorate
 
     @overload
-    def atomic(self, connection: Any, key: str, fn: Callable[..., T], *, request: Any = None, **options: Any) -> T: ...
+    def atomic(
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., T],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> T: ...
 
     @overload
-    def atomic(self, connection: Any, key: str, *, request: Any = None, **options: Any) -> AtomicBlock: ...
+    def atomic(
+        self, connection: Any, key: str, *, request: Any = None, name: str | None = None, **options: Unpack[Options]
+    ) -> AtomicBlock: ...
 
     def atomic(
-        self, connection: Any, key: str, fn: Callable[..., Any] | None = None, *, request: Any = None, **options: Any
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
     ) -> Any:
         """
         Run `fn` once inside your own transaction: record and rows commit together, or not at all.
@@ -202,30 +211,29 @@ class Gate:
         it is a block: `with gate.atomic(connection, key) as operation:`, which must call `operation.settle(value)`
         unless `operation.replayed`.
         """
-        name = options.pop("name", None)
-        terms = self._asking.agreed({**options, "guarantee": "atomic"})
-        check_joined(terms)
+        if fn is not None:
+            check_blocking(fn)
         joined = join(connection, self.store)
-        named = name if name is not None else (name_of(fn) if fn is not None else "")
-        ask = self._asking.ask((self._asking.stored_key(key),), request, terms, operation=named)
+        called = self._asking.joined(key, fn, request, name, options)
         if fn is None:
             return AtomicBlock(
-                ask.claimant, operate_joined(ask), self.performer(ask, _unreachable, None, joined).perform
+                called.ask.claimant, operate_joined(called.ask), _Performer(self, called, joined).perform
             )
-        check_blocking(fn)
-        return self.drive(operate_joined(ask), ask, invoker(fn, body_of(fn)), None, joined).value
+        return self.drive(operate_joined(called.ask), called, joined).value
 
     # --- other shapes of the same idea ---
 
-    def plan(self, plan: str, **options: Any) -> Plan:
+    def plan(self, plan: str, **options: Unpack[Options]) -> Plan:
         """A named series of steps, resumed step by step."""
         return Plan(self, self._asking, plan, options)
 
-    def sequence(self, name: str, **options: Any) -> Sequence:
+    def sequence(self, name: str, **options: Unpack[Options]) -> Sequence:
         """Operations numbered from 1, strictly in order, one writer at a time."""
         return Sequence(self, self._asking, name, options)
 
-    def window(self, name: str, seconds: Any = None, *, money: bool = False, **options: Any) -> Window:
+    def window(
+        self, name: str, seconds: Seconds | None = None, *, money: bool = False, **options: Unpack[Options]
+    ) -> Window:
         """Best-effort deduplication of equal requests for a while. Not for money."""
         return Window(self, self._asking, name, seconds, money=money, options=options)
 
@@ -239,7 +247,7 @@ class Gate:
     def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
         """Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it."""
         ask = self._asking.ask_about(key)
-        return view(self.drive(reconcile(ask, answer), ask, _unreachable))
+        return view(self.drive(reconcile(ask, answer), Called(ask, unreachable)))
 
     def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Delete what may be forgotten and shrink what has expired, at most `limit` of each."""
@@ -260,42 +268,25 @@ class Gate:
 
     # --- performing effects ---
 
-    def drive(
-        self,
-        flow: Flow[T],
-        ask: Ask,
-        invoke: Invoke,
-        probe: Callable[..., Any] | None = None,
-        joined: Joined | None = None,
-    ) -> T:
+    def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
-        outcome = run(flow, self.performer(ask, invoke, probe, joined).perform)
+        outcome = run(flow, _Performer(self, called, joined).perform)
         if self._housekeeping.is_due():
             self.store.purge(Housekeeping.PURGE_LIMIT)
         return outcome
 
-    def performer(
-        self, ask: Ask | None, invoke: Invoke, probe: Callable[..., Any] | None = None, joined: Joined | None = None
-    ) -> _Performer:
-        """What performs the effects of one call."""
-        return _Performer(self, ask, invoke, probe, joined)
-
-    def _renew(self, flow: Flow[Record]) -> Record:
-        return run(flow, self.performer(None, _unreachable).perform)
+    def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
+        return run(flow, _Performer(self, Called(ask, unreachable), None).perform)
 
 
 class _Performer:
     """Performs the effects of one call, by blocking."""
 
-    __slots__ = ("_ask", "_gate", "_invoke", "_joined", "_probe")
+    __slots__ = ("_called", "_gate", "_joined")
 
-    def __init__(
-        self, gate: Gate, ask: Ask | None, invoke: Invoke, probe: Callable[..., Any] | None, joined: Joined | None
-    ) -> None:
+    def __init__(self, gate: Gate, called: Called, joined: Joined | None) -> None:
         self._gate = gate
-        self._ask = ask
-        self._invoke = invoke
-        self._probe = probe
+        self._called = called
         self._joined = joined
 
     def perform(self, effect: Effect) -> Any:
@@ -322,11 +313,11 @@ class _Performer:
     def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
         operation.started = True
-        if self._joined is None and self._ask is not None:
+        if self._joined is None:
             gate._housekeeping.count()
-            gate._renewer.watch(self._ask, operation, operation.record)
+            gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
-            value = self._invoke(operation)
+            value = self._called.invoke(operation)
         except BaseException as error:
             return Raised(error)
         finally:
@@ -357,7 +348,7 @@ class _Performer:
 
     def _ask_probe(self, operation: Operation) -> Returned | Raised:
         try:
-            return Returned(self._probe(operation) if self._probe is not None else None)
+            return Returned(self._called.probe(operation) if self._called.probe is not None else None)
         except BaseException as error:
             return Raised(error)
 
@@ -368,7 +359,3 @@ def _refuse_awaitable(operation: Operation, value: Any) -> Raised:
         value.close()
         operation.started = False
     return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))
-
-
-def _unreachable(operation: Operation) -> Any:
-    raise ConfigurationError("this flow calls no function")

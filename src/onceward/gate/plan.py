@@ -7,15 +7,15 @@ call gives all of them their full retention again, so that step 1 cannot expire 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from onceward._core.engine import Ask, operate
 from onceward._core.flow import MONOTONIC, Extend, Flow
 from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Outcome
-from onceward.gate.asking import STEP, Asking, Invoke, checked_body, invoker
-from onceward.gate.declaring import name_of
+from onceward._core.terms import CallOptions, Options
+from onceward.gate.asking import STEP, Asking, Called
 
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
@@ -30,7 +30,7 @@ TOUCH_AT_MOST_EVERY = 1.0
 class _Steps:
     """What both colours share: from a step to its flow."""
 
-    def __init__(self, asking: Asking, plan: str, options: dict[str, Any]) -> None:
+    def __init__(self, asking: Asking, plan: str, options: Options) -> None:
         self._asking = asking
         self.plan = asking.stored_key(plan)
         self._options = options
@@ -38,32 +38,26 @@ class _Steps:
         self._touched: float | None = None
         asking.agreed(options)
 
-    def flow(
+    def called(
         self,
         step: str,
         fn: Callable[..., Any],
-        awaits: bool,
-        *,
         request: Any,
+        name: str | None,
         probe: Callable[..., Any] | None,
         marked: bool | None,
-        options: dict[str, Any],
-    ) -> tuple[Flow[Outcome[Any]], Ask, Invoke]:
-        terms = self._asking.agreed({**self._options, **options})
-        body = checked_body(fn, terms, awaits=awaits, probe=probe)
-        ask = self._asking.ask(
-            (self.plan, check_key(step)),
-            request,
-            terms,
-            kind=STEP,
-            operation=name_of(fn),
-            marked=body.marked if marked is None else marked,
-            probes=probe is not None,
-            family=self._family,
+        options: Options,
+        *,
+        awaits: bool,
+    ) -> Called:
+        """One step, ready to be driven."""
+        parts, changes = (self.plan, check_key(step)), {**self._options, **options}
+        return self._asking.called(
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family
         )
-        return self._touch_and_operate(ask), ask, invoker(fn, body)
 
-    def _touch_and_operate(self, ask: Ask) -> Flow[Outcome[Any]]:
+    def flow(self, ask: Ask) -> Flow[Outcome[Any]]:
+        """Touch the plan, then run the step."""
         now = yield MONOTONIC
         if self._touched is None or now - self._touched >= TOUCH_AT_MOST_EVERY:
             yield Extend("touch", self._family, ask.terms.retain, ask.terms.forget)
@@ -74,7 +68,7 @@ class _Steps:
 class Plan:
     """A named series of steps under a blocking gate."""
 
-    def __init__(self, gate: Gate, asking: Asking, plan: str, options: dict[str, Any]) -> None:
+    def __init__(self, gate: Gate, asking: Asking, plan: str, options: Options) -> None:
         self._gate = gate
         self._steps = _Steps(asking, plan, options)
 
@@ -84,44 +78,42 @@ class Plan:
         fn: Callable[..., T],
         *,
         request: Any = None,
+        name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Outcome[T]:
         """Run a step once, and tell how that came about."""
-        flow, ask, invoke = self._steps.flow(
-            step, fn, False, request=request, probe=probe, marked=marked, options=options
-        )
-        return self._gate.drive(flow, ask, invoke, probe)
+        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=False)
+        return self._gate.drive(self._steps.flow(called.ask), called)
 
-    def step(self, step: str, fn: Callable[..., T], **options: Any) -> T:
+    def step(self, step: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        return self.call(step, fn, **options).value
+        return (self.call(step, fn, **options)).value
 
 
 class AsyncPlan:
     """Same as `Plan`, but awaits."""
 
-    def __init__(self, gate: AsyncGate, asking: Asking, plan: str, options: dict[str, Any]) -> None:
+    def __init__(self, gate: AsyncGate, asking: Asking, plan: str, options: Options) -> None:
         self._gate = gate
         self._steps = _Steps(asking, plan, options)
 
     async def call(
         self,
         step: str,
-        fn: Callable[..., Any],
+        fn: Callable[..., Awaitable[T]],
         *,
         request: Any = None,
+        name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
-        **options: Any,
-    ) -> Outcome[Any]:
+        **options: Unpack[Options],
+    ) -> Outcome[T]:
         """Same as `Plan.call`, but awaits."""
-        flow, ask, invoke = self._steps.flow(
-            step, fn, True, request=request, probe=probe, marked=marked, options=options
-        )
-        return await self._gate.drive(flow, ask, invoke, probe)
+        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=True)
+        return await self._gate.drive(self._steps.flow(called.ask), called)
 
-    async def step(self, step: str, fn: Callable[..., Any], **options: Any) -> Any:
+    async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Plan.step`, but awaits."""
         return (await self.call(step, fn, **options)).value

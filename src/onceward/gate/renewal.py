@@ -57,7 +57,7 @@ class Watched:
 class Renewer:
     """For threads: one thread of its own per gate, started with the first call, that holds the gate weakly."""
 
-    def __init__(self, environment: Environment, drive: Callable[[Flow[Record]], Record]) -> None:
+    def __init__(self, environment: Environment, drive: Callable[[Ask, Flow[Record]], Record]) -> None:
         self._environment = environment
         self._drive = drive
         self._watched: dict[int, Watched] = {}
@@ -86,7 +86,7 @@ class Renewer:
         for watched in list(self._watched.values()):
             if watched.is_due(now):
                 try:
-                    watched.done(self._drive(watched.renewal()), now)
+                    watched.done(self._drive(watched.ask, watched.renewal()), now)
                 except OwnershipLost:
                     watched.operation.lost = True
                 except OncewardError:
@@ -136,7 +136,9 @@ class _Loop:
 class AsyncRenewer:
     """Same as `Renewer`, for tasks: one timer per event loop, running only while something is watched."""
 
-    def __init__(self, environment: Environment, drive: Callable[[Flow[Record]], Coroutine[Any, Any, Record]]) -> None:
+    def __init__(
+        self, environment: Environment, drive: Callable[[Ask, Flow[Record]], Coroutine[Any, Any, Record]]
+    ) -> None:
         self._environment = environment
         self._drive = drive
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
@@ -185,7 +187,7 @@ class AsyncRenewer:
 
     async def _renew(self, watched: Watched) -> None:
         try:
-            held = await self._drive(watched.renewal())
+            held = await self._drive(watched.ask, watched.renewal())
             watched.done(held, self._environment.monotonic())
         except OwnershipLost:
             watched.operation.lost = True

@@ -8,17 +8,15 @@ you type and the like, and refuses operations declared as money.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onceward._core.engine import Ask, operate
+from onceward._core.engine import operate
 from onceward._core.errors import ConfigurationError
 from onceward._core.fingerprint import fingerprint_canonical
-from onceward._core.flow import Flow
 from onceward._core.operation import Outcome
-from onceward.gate.asking import WINDOW, Asking, Invoke, checked_body, invoker
-from onceward.gate.declaring import name_of
+from onceward._core.terms import Options, Seconds
+from onceward.gate.asking import WINDOW, Asking, Called
 
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
@@ -31,80 +29,64 @@ WINDOW_SECONDS = 300
 
 
 class _Requests:
-    """What both colours share: from a request to its flow."""
+    """What both colours share: from a request to its call."""
 
-    def __init__(
-        self, asking: Asking, name: str, seconds: float | timedelta | None, money: bool, options: dict[str, Any]
-    ) -> None:
-        if money:
-            raise ConfigurationError(
-                "a window lets duplicates through when it ends, so it is not for money; give each payment a key: "
-                "gate.once(key=...)"
-            )
+    def __init__(self, asking: Asking, name: str, seconds: Seconds | None, money: bool, options: Options) -> None:
+        _refuse(money)
         self._asking = asking
         self.name = asking.stored_key(name)
         retain = WINDOW_SECONDS if seconds is None else seconds
-        fixed = {"guarantee": "repeatable", **options, "retain": retain, "after_expiry": "run"}
-        self._terms = asking.agreed(fixed)
+        self._options = {"guarantee": "repeatable", **options, "retain": retain, "after_expiry": "run"}
+        asking.agreed(self._options)
 
-    def flow(
-        self, request: Any, fn: Callable[..., Any], awaits: bool, money: bool
-    ) -> tuple[Flow[Outcome[Any]], Ask, Invoke]:
-        if money:
-            raise ConfigurationError("a window is not for money: give each payment a key with gate.once(key=...)")
-        body = checked_body(fn, self._terms, awaits=awaits)
+    def called(self, request: Any, fn: Callable[..., Any], money: bool, *, awaits: bool) -> Called:
+        """One request, ready to be driven."""
+        _refuse(money)
         parts = (self.name, fingerprint_canonical(request).hex())
-        ask = self._asking.ask(parts, request, self._terms, kind=WINDOW, operation=name_of(fn), marked=body.marked)
-        return operate(ask), ask, invoker(fn, body)
+        return self._asking.called(parts, fn, request, None, None, None, self._options, awaits=awaits, kind=WINDOW)
+
+
+def _refuse(money: bool) -> None:
+    if money:
+        raise ConfigurationError(
+            "a window lets duplicates through when it ends, so it is not for money; give each payment a key: "
+            "gate.once(key=...)"
+        )
 
 
 class Window:
     """A window under a blocking gate."""
 
     def __init__(
-        self,
-        gate: Gate,
-        asking: Asking,
-        name: str,
-        seconds: float | timedelta | None,
-        *,
-        money: bool,
-        options: dict[str, Any],
+        self, gate: Gate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
     ) -> None:
         self._gate = gate
         self._requests = _Requests(asking, name, seconds, money, options)
 
     def call(self, request: Any, fn: Callable[..., T], *, money: bool = False) -> Outcome[T]:
         """Run `fn` unless an equal request ran within the window."""
-        flow, ask, invoke = self._requests.flow(request, fn, False, money)
-        return self._gate.drive(flow, ask, invoke)
+        called = self._requests.called(request, fn, money, awaits=False)
+        return self._gate.drive(operate(called.ask), called)
 
     def run(self, request: Any, fn: Callable[..., T], *, money: bool = False) -> T:
         """Same as `call`, but returns the value alone."""
-        return self.call(request, fn, money=money).value
+        return (self.call(request, fn, money=money)).value
 
 
 class AsyncWindow:
     """Same as `Window`, but awaits."""
 
     def __init__(
-        self,
-        gate: AsyncGate,
-        asking: Asking,
-        name: str,
-        seconds: float | timedelta | None,
-        *,
-        money: bool,
-        options: dict[str, Any],
+        self, gate: AsyncGate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
     ) -> None:
         self._gate = gate
         self._requests = _Requests(asking, name, seconds, money, options)
 
-    async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
+    async def call(self, request: Any, fn: Callable[..., Awaitable[T]], *, money: bool = False) -> Outcome[T]:
         """Same as `Window.call`, but awaits."""
-        flow, ask, invoke = self._requests.flow(request, fn, True, money)
-        return await self._gate.drive(flow, ask, invoke)
+        called = self._requests.called(request, fn, money, awaits=True)
+        return await self._gate.drive(operate(called.ask), called)
 
-    async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
+    async def run(self, request: Any, fn: Callable[..., Awaitable[T]], *, money: bool = False) -> T:
         """Same as `Window.run`, but awaits."""
         return (await self.call(request, fn, money=money)).value

@@ -47,22 +47,25 @@ BEFORE_ANSWER = failpoints.declare("sqlite.batch.before_answer", "the batch is c
 class Entry:
     """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
 
-    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "wake", "write")
+    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "look", "wake", "write")
 
     def __init__(
         self,
         write: Write | None,
         expect: bytes | None = None,
         *,
-        job: Callable[..., Any] | None = None,
+        look: bool = False,
+        job: Callable[[Any], Any] | None = None,
         future: asyncio.Future[Any] | None = None,
     ) -> None:
         self.write = write
         self.expect = expect
+        self.look = look
+        """Alone in its batch, it looks before it writes: most replays end here, without the write lock."""
         self.job = job
         self.future = future
         """Where an awaiting caller waits; None for a blocking one."""
-        self.wake: Any = None
+        self.wake: threading.Lock | None = None
         """The lock a blocking caller waits on: held until there is an answer, or the lead."""
         self.answer: Any = None
         self.error: BaseException | None = None
@@ -95,10 +98,10 @@ class GroupCommit:
         """Gives every entry of a batch its answer or its error; raises only what is not about the batch."""
         self._mutex = threading.Lock()
         self._queue: deque[Entry] = deque()
-        self._batch: list[Entry] = []
-        """What the leader has taken and not answered yet."""
         self._leader: Entry | None = None
         self._leading_thread = 0
+        self._batch: list[Entry] = []
+        """What the leader has taken and not answered yet."""
         self._worker: threading.Thread | None = None
         self._worker_wake = threading.Lock()
         self._worker_wake.acquire()
@@ -107,25 +110,35 @@ class GroupCommit:
 
     def run(self, entry: Entry) -> Any:
         """Have an entry performed, by this thread or by whoever leads, and answer."""
-        self.lead_or_wait(entry)
-        return entry.result()
-
-    def lead_or_wait(self, entry: Entry) -> None:
-        """Return when `entry` is answered."""
         try:
-            if self._enqueue(entry):
-                entry.wake.acquire()
+            if (wake := self._enqueue(entry)) is not None:
+                wake.acquire()
             if self._leader is entry:
                 self._lead()
         except BaseException:
             self._withdraw(entry)
             raise
+        return entry.result()
+
+    def run_if_free(self, entry: Entry) -> bool:
+        """Perform an entry if nobody leads; whether that was so. For what is better done elsewhere than waited for."""
+        try:
+            with self._mutex:
+                if self._leader is not None:
+                    return False
+                self._leader = entry
+                self._queue.append(entry)
+            self._lead()
+        except BaseException:
+            self._withdraw(entry)
+            raise
+        return True
 
     def hold(self, entry: Entry) -> None:
         """Wait for the lead and keep it, for what needs the connection at rest. `let_go` ends it."""
         try:
-            if self._enqueue(entry):
-                entry.wake.acquire()
+            if (wake := self._enqueue(entry)) is not None:
+                wake.acquire()
             self._leading_thread = threading.get_ident()
         except BaseException:
             self._withdraw(entry)
@@ -139,16 +152,16 @@ class GroupCommit:
         """Whether waiting for the lead here would be waiting for oneself."""
         return self._leader is not None and self._leading_thread == threading.get_ident()
 
-    def _enqueue(self, entry: Entry) -> bool:
-        """Join the queue; whether there is something to wait for."""
+    def _enqueue(self, entry: Entry) -> threading.Lock | None:
+        """Join the queue; what to wait on, if there is anything to wait for."""
         with self._mutex:
             self._queue.append(entry)
             if self._leader is None:
                 self._leader = entry
-                return False
-            entry.wake = threading.Lock()
-            entry.wake.acquire()
-            return True
+                return None
+            wake = entry.wake = threading.Lock()
+            wake.acquire()
+            return wake
 
     def _lead(self) -> None:
         """Perform one batch, answer it and hand the lead on."""
@@ -171,12 +184,10 @@ class GroupCommit:
             if entry in self._queue:
                 self._queue.remove(entry)
                 return
-        if entry.wake is not None and not entry.done:
-            # Taken: whether it lands is being decided right now. Wait for that, however often we are interrupted.
-            while True:
-                with suppress(KeyboardInterrupt):
-                    entry.wake.acquire()
-                    return
+        # Taken: whether it lands is being decided right now. Wait for that, however often we are interrupted.
+        while entry.wake is not None and not entry.done:
+            with suppress(KeyboardInterrupt):
+                entry.wake.acquire()
 
     # Awaiting callers.
 
@@ -269,7 +280,7 @@ class GroupCommit:
         head = self._leader = self._queue[0]
         if head.future is not None:
             self._wake_worker()
-        else:
+        elif head.wake is not None:
             head.wake.release()
 
 

@@ -20,12 +20,13 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from onceward import failpoints
-from onceward._core.errors import ConfigurationError, StoreUnavailable
-from onceward._core.record import Standing, Write
+from onceward._core.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from onceward._core.record import Standing
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
@@ -40,12 +41,13 @@ from onceward.stores._sqlite_file import (
     prepare,
 )
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 PAUSE_SECONDS_FIRST = 0.0002
 PAUSE_SECONDS_MAX = 0.004
 """Between two tries for the write lock: about a commit at first, then a few. SQLite's own goes up to 100 ms."""
-REST_SECONDS_MAX = 10.0
+REST_SECONDS_MAX = 5.0
 """How long a fork or a close waits for reads that are under way."""
 
 BEFORE_WRITE = failpoints.declare("sqlite.write.before", "nothing is written | a statement or a transaction begins")
@@ -61,115 +63,67 @@ class Database:
         self.options = options
         self.environment = environment
         self.readers: deque[sqlite3.Cursor] = deque()
-        self.migrated = (0, 0)
+        self.migrated: tuple[int, int] | None = None
+        """The schema's versions before and after, if opening changed it."""
+        self._closed: str | None = None
+        """Why nothing can be done with it any more."""
         self._start_over()
-        self._open()
+        self._open_writer()
         _open_databases.add(self)
 
     def _start_over(self) -> None:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
         self.commits = GroupCommit(self._perform)
-        self.readers = deque()
-        self._lent = 0
-        self._mutex = threading.Lock()
+        self.readers.clear()
+        self.stale = False
+        """Whether this process wrote since a reader last looked: the writer is then the quicker one to ask."""
+        self._all_readers: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
+        self._readers_mutex = threading.Lock()
         self._writer: sqlite3.Cursor | None = None
         self._relaxed = False
-        self._closed = False
+        self._held: Entry | None = None
         self._pause = threading.Lock()
         self._pause.acquire()
-
-    # Opening and closing.
-
-    def _open(self) -> None:
-        """Open the writer, and see to the schema: errors come now and not at the first call."""
-
-        def opened() -> sqlite3.Cursor:
-            connection = connect(self.path)
-            try:
-                cursor = connection.cursor()
-                mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-                if mode != "wal":
-                    raise ConfigurationError(f"{self.path} cannot have a write-ahead log ({mode}): use a local disk")
-                cursor.execute(f"PRAGMA synchronous = {self.options.synchronous}")
-                before, after = schema.bring_up_to_date(cursor)
-            except BaseException:
-                connection.close()
-                raise
-            if before != after:
-                self.migrated = (before, after)
-            return cursor
-
-        self._relaxed = False
-        self._writer = self.patiently(opened)
-
-    def open_reader(self) -> sqlite3.Cursor:
-        """One more reader, when all the others are lent."""
-        with self._mutex:
-            if self._closed:
-                raise StoreUnavailable(f"the store {self.path} was closed")
-            reader = self.patiently(lambda: connect(self.path, read_only=True)).cursor()
-            self._lent += 1
-            return reader
-
-    def close(self) -> None:
-        """Finish what is under way and let go of the file."""
-        if self._closed:
-            return
-        entry = Entry(None)
-        self.commits.hold(entry)
-        try:
-            self._closed = True
-            self._rest()
-        finally:
-            self.commits.let_go(entry)
-
-    def _rest(self) -> bool:
-        """Close every connection; whether all were at rest in time. The lead is ours."""
-        if self._writer is not None:
-            self._writer.connection.close()
-            self._writer = None
-        left = REST_SECONDS_MAX
-        while self._lent and left > 0:
-            try:
-                reader = self.readers.pop()
-            except IndexError:
-                self._pause.acquire(timeout=PAUSE_SECONDS_MAX)
-                left -= PAUSE_SECONDS_MAX
-                continue
-            reader.connection.close()
-            self._lent -= 1
-        return not self._lent
 
     # Reading.
 
     def read(self, action: Callable[[sqlite3.Cursor], T], *, patient: bool = True) -> T:
-        """Do something with a reader. Impatient: a busy file raises the driver's own error, for the caller to handle."""
+        """Do something with a reader. If not patient, the driver's own error says that the file is busy."""
         try:
             reader = self.readers.pop()
         except IndexError:
-            reader = self.open_reader()
+            reader = self._open_reader()
+        patience = Patience(self)
         try:
-            return action(reader)
-        except DRIVER_ERRORS as error:
-            if not is_busy(error):
-                raise meaning_of(error, self.path) from error
-            if not patient:
-                raise
-            return self.patiently(lambda: action(reader))
+            while True:
+                try:
+                    return action(reader)
+                except DRIVER_ERRORS as error:
+                    if not patient and is_busy(error):
+                        raise
+                    patience.bear(error)
         finally:
+            self.stale = False
             self.readers.append(reader)
+
+    def _open_reader(self) -> sqlite3.Cursor:
+        """One more, since all the others are lent."""
+        with self._readers_mutex:
+            if self._closed is not None:
+                raise StoreUnavailable(self._closed)
+            try:
+                reader = connect(self.path, read_only=True).cursor()
+            except DRIVER_ERRORS as error:
+                raise meaning_of(error, self.path) from error
+            self._all_readers.add(reader)
+            return reader
 
     # Writing.
 
-    def write(self, write: Write, expect: bytes | None) -> Standing:
-        """Put, from a blocking caller."""
-        standing: Standing = self.commits.run(Entry(write, expect))
-        return standing
+    def transaction(self, action: Callable[[sqlite3.Cursor, int], T]) -> Callable[[sqlite3.Cursor], T]:
+        """A job: a transaction around `action`, which is given the store's clock, read inside it."""
 
-    def job(self, action: Callable[[sqlite3.Cursor, int], T]) -> Callable[[sqlite3.Cursor], T]:
-        """A transaction of its own around `action`, which is given the store's clock read inside it."""
-
-        def transaction(cursor: sqlite3.Cursor) -> T:
+        def job(cursor: sqlite3.Cursor) -> T:
             cursor.execute("BEGIN IMMEDIATE")
             answer = action(cursor, self.environment.wall_us())
             failpoints.hit(BEFORE_COMMIT)
@@ -177,124 +131,214 @@ class Database:
             failpoints.hit(AFTER_COMMIT)
             return answer
 
-        return transaction
+        return job
 
     def _perform(self, batch: list[Entry]) -> None:
         """Give each entry its answer or its error. The lead is ours, and with it the writer."""
-        if len(batch) == 1:
-            self._perform_alone(batch[0])
-            return
         try:
-            standings = self._write(
-                lambda cursor: self._put_all(cursor, batch), all(_relaxed(entry) for entry in batch)
-            )
-        except StoreUnavailable:
+            if len(batch) == 1:
+                batch[0].succeed(self._write(self._one, batch[0]))
+                return
+            standings = self._write(self._many, batch)
+        except (StoreUnavailable, SchemaMismatch) as error:
+            if len(batch) == 1:
+                batch[0].fail(error)
+                return
             # One bad row must not fail the others, and none of them is stored: each for itself.
             for entry in batch:
-                self._perform_alone(entry)
+                self._perform([entry])
         else:
             for entry, standing in zip(batch, standings, strict=True):
                 entry.succeed(standing)
 
-    def _perform_alone(self, entry: Entry) -> None:
-        action = entry.job if entry.job is not None else lambda cursor: self._put_alone(cursor, entry)
-        try:
-            entry.succeed(self._write(action, _relaxed(entry)))
-        except StoreUnavailable as error:
-            entry.fail(error)
+    def _write(self, action: Callable[[sqlite3.Cursor, S], T], subject: S) -> T:
+        """Do something with the writer; whatever goes wrong, no transaction is left open."""
+        patience = Patience(self)
+        while True:
+            try:
+                cursor = self._writer or self._open_writer()
+                failpoints.hit(BEFORE_WRITE)
+                answer = action(cursor, subject)
+                self.stale = True
+                return answer
+            except DRIVER_ERRORS as error:
+                self._end_transaction(broken=breaks_connection(error))
+                patience.bear(error)
+            except BaseException:
+                self._end_transaction(broken=False)
+                raise
 
-    def _put_alone(self, cursor: sqlite3.Cursor, entry: Entry) -> Standing:
-        """In autocommit, a single statement is a whole transaction: it takes the write lock at once or not at all."""
-        standing = rows.put_in(cursor, entry.write, entry.expect, self.environment.wall_us())  # type: ignore[arg-type]
+    def _one(self, cursor: sqlite3.Cursor, entry: Entry) -> Any:
+        """In autocommit, one statement is a whole transaction: it gets the write lock at once or fails at once."""
+        write = entry.write
+        if write is None:
+            return entry.job(cursor) if entry.job is not None else None
+        self._sync(cursor, relaxed=write.relaxed)
+        now = self.environment.wall_us()
+        if entry.look and (found := rows.find(cursor, write.id, now)) is not None:
+            return Standing(False, found)
+        standing = rows.put_in(cursor, write, entry.expect, now)
         failpoints.hit(AFTER_COMMIT)
-        return _recognised(entry, standing)
+        return _recognised(entry, standing) if entry.again else standing
 
-    def _put_all(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> list[Standing]:
+    def _many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> list[Standing]:
+        writes = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+        self._sync(cursor, relaxed=all(write.relaxed for write, _ in writes))
         cursor.execute("BEGIN IMMEDIATE")
         now = self.environment.wall_us()
-        standings = [
-            _recognised(entry, rows.put_in(cursor, entry.write, entry.expect, now))  # type: ignore[arg-type]
-            for entry in batch
-        ]
+        standings = [rows.put_in(cursor, write, expect, now) for write, expect in writes]
         failpoints.hit(BEFORE_COMMIT)
         cursor.execute("COMMIT")
         failpoints.hit(AFTER_COMMIT)
-        return standings
+        return [_recognised(entry, standing) for entry, standing in zip(batch, standings, strict=True)]
 
-    def _write(self, action: Callable[[sqlite3.Cursor], T], relaxed: bool) -> T:
-        """Do something with the writer; whatever goes wrong, no transaction is left open."""
-        if self._closed:
-            raise StoreUnavailable(f"the store {self.path} was closed")
-        if self._writer is None:
-            self._open()
+    def _sync(self, cursor: sqlite3.Cursor, *, relaxed: bool) -> None:
+        """Have the next commit wait for the disk or not."""
+        if self.options.settle == "relaxed" and relaxed is not self._relaxed:
+            cursor.execute(f"PRAGMA synchronous = {'normal' if relaxed else self.options.synchronous}")
+            self._relaxed = relaxed
+
+    def pause(self, seconds: float) -> None:
+        """Wait a little, in a way that an interrupt ends."""
+        self._pause.acquire(timeout=seconds)
+
+    def _end_transaction(self, *, broken: bool) -> None:
+        """After an error: nothing may be left open, and nothing may go on in autocommit as if it were still inside."""
         cursor = self._writer
         if cursor is None:
-            raise StoreUnavailable(f"the store {self.path} could not be opened")
-        relaxed = relaxed and self.options.settle == "relaxed"
-
-        def attempt() -> T:
-            try:
-                if relaxed is not self._relaxed:
-                    cursor.execute(f"PRAGMA synchronous = {'normal' if relaxed else self.options.synchronous}")
-                    self._relaxed = relaxed
-                failpoints.hit(BEFORE_WRITE)
-                return action(cursor)
-            except BaseException:
-                if cursor.connection.in_transaction:
-                    cursor.connection.rollback()
-                raise
-
+            return
         try:
-            return self.patiently(attempt)
-        except StoreUnavailable as error:
-            if error.__cause__ is not None and breaks_connection(error.__cause__):
+            if cursor.connection.in_transaction:
+                cursor.connection.rollback()
+        except DRIVER_ERRORS:
+            broken = True
+        if broken:
+            self._writer = None
+            with suppress(*DRIVER_ERRORS):
                 cursor.connection.close()
-                self._writer = None
-            raise
 
-    def patiently(self, action: Callable[[], T]) -> T:
-        """Try until nobody else is in the way, or the busy limit is reached."""
-        left = self.options.busy_seconds
-        pause = PAUSE_SECONDS_FIRST
+    # Opening and closing.
+
+    def _open_writer(self) -> sqlite3.Cursor:
+        """Open the writer and see to the schema. Done once at the start: errors come then, not at the first call."""
+        if self._closed is not None:
+            raise StoreUnavailable(self._closed)
+        patience = Patience(self)
         while True:
             try:
-                return action()
+                return self._try_to_open_writer()
             except DRIVER_ERRORS as error:
-                if left <= 0 or not is_busy(error):
-                    raise meaning_of(error, self.path) from error
-            # Unequal pauses: processes that collided once would otherwise collide again.
-            wait = min(left, pause * (0.5 + self.environment.random(1)[0] / 256))
-            self._pause.acquire(timeout=wait)
-            left -= wait
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+                patience.bear(error)
+
+    def _try_to_open_writer(self) -> sqlite3.Cursor:
+        connection = connect(self.path)
+        try:
+            cursor = connection.cursor()
+            mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise ConfigurationError(f"{self.path} cannot have a write-ahead log ({mode}): use a local disk")
+            cursor.execute(f"PRAGMA synchronous = {self.options.synchronous}")
+            before, after = schema.bring_up_to_date(cursor)
+        except BaseException:
+            connection.close()
+            raise
+        if before != after:
+            self.migrated = (before, after)
+        self._relaxed = False
+        self._writer = cursor
+        return cursor
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the file."""
+        if self._closed is not None:
+            return
+        entry = Entry(None)
+        self.commits.hold(entry)
+        try:
+            with self._readers_mutex:
+                self._closed = f"the store {self.path} was closed"
+                self._rest()
+        finally:
+            self.commits.let_go(entry)
+
+    def _rest(self) -> bool:
+        """Close every connection; whether all were at rest in time. The lead and the readers' mutex are ours."""
+        if self._writer is not None:
+            self._writer.connection.close()
+            self._writer = None
+        left = REST_SECONDS_MAX
+        while len(self._all_readers) and left > 0:
+            try:
+                reader = self.readers.pop()
+            except IndexError:
+                self._pause.acquire(timeout=PAUSE_SECONDS_MAX)
+                left -= PAUSE_SECONDS_MAX
+                continue
+            self._all_readers.discard(reader)
+            reader.connection.close()
+        return not len(self._all_readers)
 
     # Forking.
 
     def before_fork(self) -> None:
-        """Close everything, at rest, and keep the lead until the fork is over."""
-        self._holding = None
-        if self._closed or self.commits.is_led_by_this_thread():
+        """Close everything, and keep it so until the fork is over."""
+        self._rested = True
+        if self._closed is not None:
             return
-        self._holding = Entry(None)
-        self.commits.hold(self._holding)
+        if self.commits.is_led_by_this_thread():
+            self._rested = False
+            return
+        held = Entry(None)
+        self.commits.hold(held)
+        self._held = held
+        self._readers_mutex.acquire()
         self._rested = self._rest()
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
-        if self._holding is not None:
-            self.commits.let_go(self._holding)
+        """Go on: connections are opened again when they are needed."""
+        if self._held is not None:
+            self._readers_mutex.release()
+            self.commits.let_go(self._held)
+            self._held = None
 
     def after_fork_in_child(self) -> None:
-        """Begin anew: threads, queue and locks of the parent are not here."""
-        if not self._closed:
-            self._start_over()
+        """Begin anew: the threads that held the parent's locks and waited in its queue are not here."""
+        if not self._rested:
+            # Closing inherited connections, or opening others beside them, would undo the locks of this process.
+            _inherited.append((self._writer, list(self._all_readers)))
+            self._closed = (
+                f"this process was forked while {self.path} was in use: open a store of its own after forking"
+            )
+        self._start_over()
 
-    _holding: Entry | None = None
     _rested = True
 
 
-def _relaxed(entry: Entry) -> bool:
-    return entry.write is not None and entry.write.relaxed
+class Patience:
+    """How much longer to wait for other processes. Counted in pauses, so that it needs no clock."""
+
+    __slots__ = ("_database", "_left", "_pause")
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._pause = 0.0
+        self._left = 0.0
+
+    def bear(self, error: BaseException) -> None:
+        """Pause if waiting can help; otherwise raise what the error means."""
+        database = self._database
+        if not is_busy(error):
+            raise meaning_of(error, database.path) from error
+        if not self._pause:
+            self._pause = PAUSE_SECONDS_FIRST
+            self._left = database.options.busy_seconds
+        if self._left <= 0:
+            raise meaning_of(error, database.path) from error
+        # Unequal pauses: processes that collided once would otherwise collide again.
+        pause = min(self._left, self._pause * (0.5 + database.environment.random(1)[0] / 256))
+        database.pause(pause)
+        self._left -= pause
+        self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
 
 
 def _recognised(entry: Entry, standing: Standing) -> Standing:
@@ -304,6 +348,8 @@ def _recognised(entry: Entry, standing: Standing) -> Standing:
     return standing
 
 
+_inherited: list[object] = []
+"""Connections of a parent, kept so that they are never closed here."""
 _open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
 
 

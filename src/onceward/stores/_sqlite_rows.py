@@ -15,10 +15,7 @@ from onceward._core.errors import StoreContended
 from onceward._core.record import NOW, Record, Standing, Write, as_landed
 from onceward._core.register import Selection
 
-_COLUMNS = (
-    "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
-    "first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error"
-).split(", ")
+_COLUMNS = ["id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version", "token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error"]
 _NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error")
 _READ = (
     "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
@@ -52,7 +49,7 @@ _TRIES = 4
 """A put in autocommit can lose to a purge between its statements; more than a few times in a row is no accident."""
 
 
-def find(cursor: sqlite3.Cursor, id: bytes, now: int) -> Record | None:  # noqa: A002
+def find(cursor: sqlite3.Cursor, id: bytes, now: int) -> Record | None:
     """Read one record at the store's time `now`."""
     row = cursor.execute(FIND, (now, now, now, now, bytearray(id))).fetchone()
     return new_tuple(Record, row) if row is not None else None
@@ -95,7 +92,9 @@ def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, n
 def _wrote(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, fence: int) -> bool:
     """One statement that writes and compares; whether it wrote."""
     # One unpacking is a third of the cost of two dozen attributes, and this is done for every write.
-    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, _, attempt) = write[:14]
+    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, _, attempt) = write[
+        :14
+    ]
     (first_at, settled_at, lease, replay, forget, codec, result, error, rise, _) = write[14:]
     nulls = (
         family is None,

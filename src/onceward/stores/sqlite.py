@@ -67,7 +67,6 @@ class SqliteStore:
         self.environment = self._database.environment
         self.peeks = self._database.options.read_first
         self._wall_us = self._database.environment.wall_us
-        self._readers = self._database.readers
         self._read_first = self._database.options.read_first
 
     @classmethod
@@ -78,13 +77,21 @@ class SqliteStore:
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
+        database = self._database
         if expect is None and self._read_first:
+            if database.stale:
+                # The writer's pages are still warm; a reader would have to fetch them again.
+                entry = Entry(write, look=True)
+                if database.commits.run_if_free(entry):
+                    standing: Standing = entry.result()
+                    return standing
             found = self.load(write.id)
             if found is not None:
                 return Standing(False, found)
-        return self._database.write(write, expect)
+        standing = database.commits.run(Entry(write, expect))
+        return standing
 
-    def load(self, id: bytes) -> Record | None:  # noqa: A002
+    def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
         return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()))
 
@@ -106,7 +113,7 @@ class SqliteStore:
         self._database.close()
 
     def _run(self, action: Callable[[sqlite3.Cursor, int], T]) -> T:
-        answer: T = self._database.commits.run(Entry(None, job=self._database.job(action)))
+        answer: T = self._database.commits.run(Entry(None, job=self._database.transaction(action)))
         return answer
 
 
@@ -150,13 +157,15 @@ class AsyncSqliteStore:
             future.set_exception(error)
         return future
 
-    def load(self, id: bytes) -> asyncio.Future[Record | None]:  # noqa: A002
+    def load(self, id: bytes) -> asyncio.Future[Record | None]:
         """Same as `SqliteStore.load`, but awaits."""
         return self._read(lambda cursor: rows.find(cursor, id, self._wall_us()))
 
     def extend(self, family: bytes, replay: int, forget: int) -> asyncio.Future[int]:
         """Same as `SqliteStore.extend`, but awaits."""
-        return self._submit(self._database.job(lambda cursor, now: rows.extend(cursor, family, replay, forget, now)))
+        return self._submit(
+            self._database.transaction(lambda cursor, now: rows.extend(cursor, family, replay, forget, now))
+        )
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> asyncio.Future[list[Record]]:
         """Same as `SqliteStore.scan`, but awaits."""
@@ -165,13 +174,15 @@ class AsyncSqliteStore:
     def purge(self, limit: int) -> asyncio.Future[Purged]:
         """Same as `SqliteStore.purge`, but awaits."""
         version = self._database.environment.random(16)
-        return self._submit(self._database.job(lambda cursor, now: Purged(*rows.purge(cursor, limit, version, now))))
+        return self._submit(
+            self._database.transaction(lambda cursor, now: Purged(*rows.purge(cursor, limit, version, now)))
+        )
 
     async def close(self) -> None:
         """Same as `SqliteStore.close`, but awaits."""
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
 
-    def _find(self, id: bytes) -> Record | None:  # noqa: A002
+    def _find(self, id: bytes) -> Record | None:
         """Look, on the event loop's own thread: microseconds. If the file is busy, say absent: the writer will know."""
         try:
             return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()), patient=False)
@@ -219,7 +230,7 @@ def migrate(url: str, *, environment: Environment = REAL) -> tuple[int, int]:
     path, options = parse(url)
     database = Database(path, options, environment, create=False)
     database.close()
-    return database.migrated if database.migrated != (0, 0) else (schema.LATEST, schema.LATEST)
+    return database.migrated or (schema.LATEST, schema.LATEST)
 
 
 def check(url: str, *, environment: Environment = REAL) -> list[Check]:

@@ -1,6 +1,6 @@
 """What `pytest --pyargs onceward.testing.conformance` finds beside the tests: the same that importers of them get."""
 
-from onceward.testing.conformance.fixtures import (  # noqa: F401 - pytest finds these by their names
+from onceward.testing.conformance.fixtures import (
     another,
     clock,
     do,
@@ -13,4 +13,21 @@ from onceward.testing.conformance.fixtures import (  # noqa: F401 - pytest finds
     scope,
     store,
     together,
+    url,
 )
+
+__all__ = [
+    "another",
+    "clock",
+    "do",
+    "gate",
+    "loop",
+    "opened",
+    "place",
+    "pytest_generate_tests",
+    "runner",
+    "scope",
+    "store",
+    "together",
+    "url",
+]

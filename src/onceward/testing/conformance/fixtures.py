@@ -30,18 +30,21 @@ Together: TypeAlias = Callable[..., list[Any]]
 
 _TOGETHER_SECONDS_MAX = 60
 
-_still: dict[str, bool] = {}
+_still: dict[Source, bool] = {}
 """Source -> whether its clock stands still: asked once per process, because asking costs a few writes."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every store in both colours; what needs an event loop, or a second handle, only where there is one."""
-    if "place" not in metafunc.fixturenames:
+    """Every store in both colours; what needs an event loop, a second handle or a URL, only where there is one."""
+    wants = frozenset(metafunc.fixturenames)
+    if "place" not in wants:
         return
     sources = sources_of(metafunc.config, metafunc.module)
-    if "another" in metafunc.fixturenames:
+    if wants & {"another", "url"}:
         sources = [source for source in sources if isinstance(source, str)]
-    colours = COLOURS[1:] if "loop" in metafunc.fixturenames else COLOURS
+    if "url" in wants:
+        sources = [source for source in sources if not str(source).startswith("memory:")]
+    colours = COLOURS[:1] if "url" in wants else COLOURS[1:] if "loop" in wants else COLOURS
     places = [
         pytest.param((source, colour), id=f"{name_of(source)}-{colour}") for source in sources for colour in colours
     ]
@@ -104,6 +107,12 @@ def another(store: Any, opened: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
+def url(place: Place) -> str:
+    """The store's URL, for other processes to open. Between them the colour does not matter: such tests block."""
+    return str(place.source)
+
+
+@pytest.fixture
 def scope() -> str:
     """A scope nobody else uses, so that rows of other runs do not get in the way."""
     return f"test:{REAL.random(6).hex()}"
@@ -137,7 +146,7 @@ def together(place: Place, do: Do) -> Together:
         async with asyncio.timeout(_TOGETHER_SECONDS_MAX):
             return await asyncio.gather(*map(_adrive, steps))
 
-    return threads if place.colour == "blocking" else lambda *steps: do(tasks(*steps))  # type: ignore[no-any-return]
+    return threads if place.colour == "blocking" else lambda *steps: do(tasks(*steps))
 
 
 @pytest.fixture

@@ -34,11 +34,6 @@ class Place(NamedTuple):
     colour: Colour
     environment: StillEnvironment
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether another process can open it."""
-        return isinstance(self.source, str) and not self.source.startswith("memory:")
-
     def open(self, environment: StillEnvironment | None = None) -> Any:
         """A handle on the store, as its authors made it. For the awaiting colour call this inside the event loop."""
         environment = environment or self.environment

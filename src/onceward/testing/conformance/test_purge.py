@@ -44,13 +44,11 @@ class TestForgetting:
         assert [None, None] == [do(store.load(found.id)) for found in (ended, free)]
         assert True is do(store.put(row(scope, "settled"), None)).landed
 
-    def test_claimed_and_in_doubt_records_are_never_touched(
-        self, do: Do, store: Any, scope: str, clock: Clock
-    ) -> None:
+    def test_claimed_and_in_doubt_records_are_never_touched(self, do: Do, store: Any, scope: str, clock: Clock) -> None:
         """
         However old: nobody knows yet what became of them.
         """
-        ends = {"lease": clock.us(1), "replay": clock.us(1), "forget": clock.us(1), "error": b"{}"}
+        ends: dict[str, Any] = {"lease": clock.us(1), "replay": clock.us(1), "forget": clock.us(1), "error": b"{}"}
         claimed = do(store.put(row(scope, "claimed", **ends), None)).record
         held = do(store.put(row(scope, "in doubt"), None)).record
         in_doubt = do(store.put(doubted(held)._replace(**ends), held.version)).record

@@ -164,7 +164,7 @@ class TestPuttingWhereAVersionIsExpected:
         )
 
 
-EVERY_FIELD = {
+EVERY_FIELD: dict[str, dict[str, Any]] = {
     "claimed": {"lease": HOUR_US},
     "settled": {
         "state": "settled",

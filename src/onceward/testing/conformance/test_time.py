@@ -12,13 +12,13 @@ import pytest
 
 from onceward import Expired, InFlight
 from onceward._core.record import NOW
+from onceward.stores import Selection
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.conformance.clocks import Clock
 from onceward.testing.conformance.fixtures import Do
 from onceward.testing.conformance.rows import row, settled
 
 SPANS = ("lease_left", "replay_left", "forget_left")
-DAY = 24 * 3_600
 
 
 class TestDurations:
@@ -45,7 +45,7 @@ class TestDurations:
         clock.pass_(4)
 
         seen = [do(store.load(write.id)), do(store.put(row(scope), None)).record]
-        for now in [*seen, *do(store.scan(b"", 10, _only(scope)))]:
+        for now in [*seen, *do(store.scan(b"", 10, Selection(scope=scope)))]:
             assert clock.near(clock.us(1_000) - clock.us(4), now.lease_left)
             assert clock.us(2) <= now.age - then.age
             assert [True] * 3 == [clock.us(2) <= getattr(then, span) - getattr(now, span) for span in SPANS]
@@ -159,9 +159,3 @@ class TestACallersClock:
 
         with pytest.raises(InFlight):
             do(fair.run("k", lambda: wrong.run("k", lambda: "stolen", in_flight="refuse")))
-
-
-def _only(scope: str) -> Any:
-    from onceward.stores import Selection
-
-    return Selection(scope=scope)

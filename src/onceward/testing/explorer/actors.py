@@ -187,6 +187,8 @@ class Position:
     def _learn(self, effect: Any, answer: Any) -> None:
         if type(answer) is Standing:
             self.seen = answer.record
+        elif type(answer) is Record:
+            self.seen = answer
         elif type(effect) is Chance:
             self._chances += 1
         elif type(effect) is Probe:

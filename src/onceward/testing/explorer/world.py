@@ -62,6 +62,8 @@ class Deed(NamedTuple):
     by: str
     """Whose run it was: also the answer that the run got."""
     at: int
+    key: str = ""
+    """The key that was passed on to a keyed downstream."""
 
 
 class Layer(NamedTuple):

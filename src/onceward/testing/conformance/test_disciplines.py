@@ -1,0 +1,119 @@
+"""The four disciplines behind the promise: same transaction, constraint as arbiter, violation handled, retention."""
+
+# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from onceward import ConfigurationError, Expired
+from onceward.environment import REAL
+from onceward.testing.conformance.clocks import Clock
+from onceward.testing.conformance.fixtures import Do, Steps, Together
+from onceward.testing.conformance.places import Place
+
+
+class Spoiled(Exception):
+    """The caller's own work went wrong."""
+
+
+@pytest.fixture
+def connection(place: Place, store: Any, do: Do) -> Iterator[sqlite3.Connection | None]:
+    """The caller's own connection to the store's database, for stores that can share a transaction."""
+    if not (isinstance(place.source, str) and place.source.startswith("sqlite:")):
+        yield None
+        return
+    do(store.load(bytes(32)))  # The file is there once the store has been used.
+    path = (store if place.colour == "blocking" else store.handle).path
+    ours = sqlite3.connect(path)
+    ours.execute("CREATE TABLE effects (name TEXT)")
+    yield ours
+    ours.close()
+
+
+class TestDisciplines:
+    """Each one left out lets something happen twice."""
+
+    def test_the_record_commits_with_the_effect_or_the_store_says_that_it_cannot(
+        self, do: Do, gate: Callable[..., Any], connection: sqlite3.Connection | None
+    ) -> None:
+        """
+        Same transaction: rolled back, neither stands; committed, both do. A store apart from the rows refuses.
+        """
+        ours = gate()
+        if connection is None:
+            with pytest.raises(ConfigurationError):
+                do(ours.atomic(object(), "k", lambda: "never"))
+            return
+
+        def work(fails: bool) -> str:
+            connection.execute("INSERT INTO effects VALUES ('one')")
+            if fails:
+                raise Spoiled
+            return "done"
+
+        with pytest.raises(Spoiled):
+            do(ours.atomic(connection, "k", lambda: work(True)))
+        undone = (_count(connection), do(ours.records.get("k")))
+        answers = [do(ours.atomic(connection, "k", lambda: work(False))) for _ in range(2)]
+
+        assert (0, None) == undone
+        assert (["done", "done"], 1) == (answers, _count(connection))
+        assert "settled" == do(ours.records.get("k")).state
+
+    def test_the_constraint_is_the_arbiter(
+        self, do: Do, gate: Callable[..., Any], together: Together, place: Place
+    ) -> None:
+        """
+        Many callers start the same operation at the same time, none of them having looked: it happens once.
+        """
+        effects, ours = [], gate(environment=REAL)
+        crowd = 16 if place.colour == "blocking" else 50
+
+        def call() -> Steps:
+            return (yield ours.run("k", lambda: effects.append("one")))
+
+        together(*(call() for _ in range(crowd)))
+
+        assert ["one"] == effects
+        assert 1 == len(do(ours.records.list()))
+
+    def test_a_violation_is_handled(self, gate: Callable[..., Any], together: Together, place: Place) -> None:
+        """
+        Whoever loses the race hears no error of a database: all get the winner's answer, one of them first-hand.
+        """
+        gates = [gate(environment=REAL) for _ in range(16 if place.colour == "blocking" else 50)]
+
+        def call(ours: Any, number: int) -> Steps:
+            return (yield ours.call("k", lambda: f"by {number}"))
+
+        outcomes = together(*(call(ours, number) for number, ours in enumerate(gates)))
+
+        assert 1 == len({(outcome.value, outcome.fence, outcome.first_at) for outcome in outcomes})
+        assert [False] == [outcome.replayed for outcome in outcomes if not outcome.replayed]
+
+    def test_retention_is_agreed_and_kept(self, do: Do, gate: Callable[..., Any], clock: Clock) -> None:
+        """
+        Until the agreed time is over the answer replays; from then on, as agreed, it is refused or runs again.
+        """
+        refusing = gate(retain=clock.seconds(20))
+        running = gate(retain=clock.seconds(20), after_expiry="run")
+        for ours, key in ((refusing, "refused"), (running, "run-again")):
+            do(ours.run(key, lambda: "first"))
+        clock.pass_(10)
+        within = [do(ours.run(key, lambda: "second")) for ours, key in ((refusing, "refused"), (running, "run-again"))]
+        clock.pass_(11)
+
+        assert ["first", "first"] == within
+        assert "third" == do(running.run("run-again", lambda: "third"))
+        with pytest.raises(Expired):
+            do(refusing.run("refused", lambda: "third"))
+
+
+def _count(connection: sqlite3.Connection) -> int:
+    [(count,)] = connection.execute("SELECT count(*) FROM effects").fetchall()
+    return int(count)

@@ -1,0 +1,340 @@
+"""
+What must hold, whatever the schedule. Each is judged at every single change, and says in a sentence how it was broken.
+
+They are written against the world (what stands in the store, what took place outside, what callers were told) and ask
+nothing of `record.py`: a rule cannot vouch for itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from onceward._core.codec import Encoded, decode
+from onceward._core.errors import (
+    Expired,
+    InDoubt,
+    InFlight,
+    KeyReused,
+    NotReplayable,
+    OwnershipLost,
+    RecordedFailure,
+    StoreContended,
+    StoreUnavailable,
+)
+from onceward._core.flow import Call, Commit, Put
+from onceward._core.record import Guarantee, State
+from onceward._core.sequence import ENTRY, MARK, entry_id
+from onceward.testing.explorer.actors import LOST, Barred
+from onceward.testing.explorer.machine import Move, acknowledged
+from onceward.testing.explorer.scenario import Pass, Purge
+from onceward.testing.explorer.world import Row
+
+Judge = Callable[[Move], str | None]
+
+
+class Invariant(NamedTuple):
+    """Something that must hold: its name, its promise, and what judges it."""
+
+    name: str
+    promise: str
+    judge: Judge
+
+
+INVARIANTS: list[Invariant] = []
+
+
+def invariant(name: str) -> Callable[[Judge], Judge]:
+    """Add a judge to the list; its docstring is the promise."""
+
+    def add(judge: Judge) -> Judge:
+        INVARIANTS.append(Invariant(name, " ".join((judge.__doc__ or "").split()), judge))
+        return judge
+
+    return add
+
+
+_HELD = frozenset(("settle", "release", "doubt", "renew", "takeback"))
+"""Puts that only the holder of a claim may land."""
+
+_HARMLESS = (Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value)
+
+
+# --- the effect ---
+
+
+@invariant("one-effect")
+def one_effect(move: Move) -> str | None:
+    """No key has more than one effect, unless running again is harmless."""
+    most = move.scenario.effects_max
+    if most is None or type(move.effect) not in (Call, Commit):
+        return None
+    counts = Counter(deed.id for deed in move.after.deeds + move.after.table)
+    if counts and max(counts.values()) > most:
+        by = ", ".join(deed.by for deed in move.after.deeds + move.after.table)
+        return f"the effect took place {max(counts.values())} times (runs of {by})"
+    return None
+
+
+@invariant("doubt-never-reruns")
+def doubt_never_reruns(move: Move) -> str | None:
+    """What may have happened is not run again, unless a key, a probe or a person makes that safe."""
+    if type(move.effect) is not Call or move.actor is None or move.was is None:
+        return None
+    held, terms = move.effect.operation.record, move.scenario.terms
+    earlier = [run for run in move.notes.runs if run[0] == held.id]
+    if not earlier or terms.guarantee in _HARMLESS or move.was.not_found or move.answer.barred:
+        return None
+    if terms.guarantee == Guarantee.KEYED and move.before.now - earlier[0][2] < terms.keyed_for:
+        return None
+    return f"{earlier[0][1]} may have had its effect, and {move.actor.name} ran all the same"
+
+
+@invariant("atomic-together")
+def atomic_together(move: Move) -> str | None:
+    """In atomic mode business rows and settled records are committed one for one."""
+    if move.scenario.terms.guarantee != Guarantee.ATOMIC:
+        return None
+    effects = sorted(deed.id for deed in move.after.table)
+    settled = sorted(r.write.id for r in move.after.rows if r.write.state == State.SETTLED and r.write.error is None)
+    unsettled = [row for row in move.after.rows if row.write.state == State.CLAIMED]
+    if effects != settled or unsettled:
+        return f"{len(effects)} business rows, {len(settled)} settled and {len(unsettled)} claimed records committed"
+    return None
+
+
+# --- the answer ---
+
+
+@invariant("same-answer")
+def same_answer(move: Move) -> str | None:
+    """Every caller who is given an answer for a key is given the same one."""
+    if move.now is None or move.actor is None:
+        return None
+    for identity, outcome in acknowledged(move.now):
+        for other, value in move.notes.answers:
+            if other == identity and outcome.replayable and value != outcome.value:
+                return f"{move.actor.name} was answered {outcome.value!r}; somebody before it {value!r}"
+    return None
+
+
+@invariant("acknowledged-stands")
+def acknowledged_stands(move: Move) -> str | None:
+    """An answer that a caller was given is what stands in the store."""
+    if move.now is None or move.actor is None:
+        return None
+    for identity, outcome in acknowledged(move.now):
+        row = move.after.find(identity)
+        if row is None or row.write.state != State.SETTLED:
+            stands = "nothing" if row is None else row.write.state
+            return f"{move.actor.name} was answered {outcome.value!r}, and {stands} stands in the store"
+        if outcome.replayable and _value_of(row) != outcome.value:
+            return f"{move.actor.name} was answered {outcome.value!r}, and {_value_of(row)!r} stands in the store"
+    return None
+
+
+@invariant("settled-stands")
+def settled_stands(move: Move) -> str | None:
+    """What is settled is never changed; purging may drop an answer that has expired."""
+    if move.before.rows is move.after.rows or type(move.effect) is Pass:
+        return None
+    for row in move.before.rows:
+        if row.write.state != State.SETTLED or row.write.kind == MARK or row.is_forgotten(move.before.now):
+            continue
+        new = move.after.find(row.write.id)
+        expired = row.write.replay is not None and row.write.replay <= move.before.now - row.at
+        if type(move.effect) is Purge and expired and new is not None and new.write.state == State.SETTLED:
+            continue
+        if new is None or _ending(new) != _ending(row):
+            return f"a settled record became {'nothing' if new is None else _told(new)}"
+    return None
+
+
+@invariant("other-request-untouched")
+def other_request_untouched(move: Move) -> str | None:
+    """A different request under the same key is neither run nor answered, and leaves the record as it was."""
+    if move.actor is None:
+        return None
+    orders = {actor.name: actor.order for actor in move.scenario.actors}
+    if type(move.effect) is Put and move.old is not None and move.new is not move.old:
+        old, write = move.old, move.effect.write
+        if not old.is_forgotten(move.before.now) and old.write.fingerprint != write.fingerprint:
+            return f"{move.actor.name} asks for something else, and changed the record"
+    if type(move.effect) is Call:
+        held = move.effect.operation.record
+        others = [run[1] for run in move.notes.runs if run[0] == held.id and orders[run[1]] != move.actor.order]
+        if others:
+            return f"{move.actor.name} ran, and asks for something else than {others[0]}, who ran before it"
+    for _, outcome in acknowledged(move.now) if move.now is not None else ():
+        if outcome.replayable and orders.get(outcome.value, move.actor.order) != move.actor.order:
+            return f"{move.actor.name} was given the answer to {outcome.value}'s request, which is another"
+    return None
+
+
+# --- the record ---
+
+
+@invariant("fingerprint-stays")
+def fingerprint_stays(move: Move) -> str | None:
+    """The fingerprint stored at the claim is in every later write, until the record is forgotten."""
+    old, new = move.old, move.new
+    if old is None or new is None or new is old or old.is_forgotten(move.before.now):
+        return None
+    if new.write.fingerprint != old.write.fingerprint:
+        return f"the {move.effect.at} changed the fingerprint"
+    return None
+
+
+@invariant("fence-rises")
+def fence_rises(move: Move) -> str | None:
+    """Every claim of a key gets a higher fence than all before it, across release, expiry and purge."""
+    new = move.new
+    if new is None or new is move.old:
+        return None
+    highest = dict(move.notes.fences).get(new.write.id, 0)
+    if new.write.rise and new.fence <= highest:
+        return f"a claim got a fence {highest - new.fence} below one given out before"
+    if not new.write.rise and move.old is not None and new.fence != move.old.fence:
+        return f"the {move.effect.at} changed the fence"
+    return None
+
+
+@invariant("one-live-lease")
+def one_live_lease(move: Move) -> str | None:
+    """While a holder's lease lasts, by the store's clock, nobody else gets the key."""
+    old, new = move.old, move.new
+    if old is None or new is None or new is old or new.write.token == old.write.token:
+        return None
+    if move.effect.at in _HELD or not old.is_live(move.before.now):
+        return None  # What an overtaken holder writes has an invariant of its own.
+    return f"a {move.effect.at} took the key from a holder whose lease lasts"
+
+
+@invariant("overtaken-changes-nothing")
+def overtaken_changes_nothing(move: Move) -> str | None:
+    """A holder that was overtaken changes nothing."""
+    if type(move.effect) is not Put or move.effect.at not in _HELD or move.actor is None or move.new is move.old:
+        return None
+    if move.old is None or move.old.write.token != move.effect.write.token:
+        return f"{move.actor.name} was overtaken, and its {move.effect.at} landed"
+    return None
+
+
+@invariant("overtaken-is-told")
+def overtaken_is_told(move: Move) -> str | None:
+    """A holder that was overtaken is told, with the winner's answer if there is one; nobody else is told so."""
+    if type(move.effect) is not Put or move.effect.at not in _HELD or move.now is None or move.answer is LOST:
+        return None
+    old, name = move.old, move.now.actor.name
+    error = move.now.ended.error if move.now.ended is not None else None
+    told = isinstance(error, OwnershipLost)
+    if old is not None and old.write.token == move.effect.write.token:
+        if told and old.write.state == State.CLAIMED:
+            return f"{name} was told that it was overtaken, and its claim stands"
+        return None
+    if move.effect.at == "takeback":
+        return None
+    if not isinstance(error, OwnershipLost):
+        return f"{name} was overtaken, and heard {_heard(error)}"
+    answer = _value_of(old) if old is not None else None
+    if (None if error.outcome is None else error.outcome.value) != answer:
+        return f"{name} was overtaken, and was not given the winner's answer"
+    return None
+
+
+@invariant("doubt-is-sticky")
+def doubt_is_sticky(move: Move) -> str | None:
+    """Doubt is cleared by a settle, a reconcile or a probe that found nothing: by nothing else."""
+    old, new = move.old, move.new
+    if old is None or new is None or new is old or move.was is None or old.is_forgotten(move.before.now):
+        return None
+    write = old.write
+    doubtful = write.state == State.IN_DOUBT or (write.state == State.CLAIMED and bool(write.doubt))
+    if new.write.token != write.token and write.state == State.CLAIMED and write.guarantee not in _HARMLESS:
+        doubtful = True  # A lapsed claim: its holder may have acted.
+    cleared = new.write.state == State.SETTLED or move.effect.at == "reconcile" or move.was.not_found
+    if doubtful and not cleared and not new.write.doubt:
+        return f"the {move.effect.at} of {move.was.actor.name} forgot the doubt that an earlier attempt left"
+    return None
+
+
+@invariant("answer-is-true")
+def answer_is_true(move: Move) -> str | None:
+    """A store says what is so: what landed stands there, and what is shown is what stands there."""
+    if type(move.effect) is not Put or move.answer is LOST or move.answer is None or move.actor is None:
+        return None
+    standing, new = move.answer, move.new
+    shown = None if standing.record is None else standing.record.version
+    if standing.landed and (new is None or new.write.version != move.effect.write.version):
+        return f"the {move.effect.at} of {move.actor.name} was answered as landed, and does not stand there"
+    if shown != (None if new is None else new.write.version):
+        return f"the {move.effect.at} of {move.actor.name} was shown a record that does not stand there any more"
+    return None
+
+
+# --- shapes ---
+
+
+@invariant("in-order")
+def in_order(move: Move) -> str | None:
+    """A sequence runs each number after the one before it has settled; its mark never falls and is never ahead."""
+    if type(move.effect) is Call and move.effect.operation.record.kind == ENTRY:
+        held = move.effect.operation.record
+        name, _, number = held.key.partition(" / ")
+        if int(number) > 1:
+            before = move.before.find(entry_id(held.scope, name, int(number) - 1))
+            if before is None or before.write.state != State.SETTLED:
+                return f"number {number} ran before number {int(number) - 1} had settled"
+    new = move.new
+    if new is None or new is move.old or new.write.kind != MARK:
+        return None
+    upcoming = _value_of(new)
+    entry = move.after.find(entry_id(new.write.scope, new.write.key, upcoming - 1))
+    if entry is None or entry.write.state != State.SETTLED:
+        return f"the mark says {upcoming}, and number {upcoming - 1} has not settled"
+    if move.old is not None and _value_of(move.old) > upcoming:
+        return f"the mark fell from {_value_of(move.old)} to {upcoming}"
+    return None
+
+
+# --- coming to an end ---
+
+_EXPECTED = (InDoubt, InFlight, KeyReused, OwnershipLost, NotReplayable, Expired, RecordedFailure)
+_AT_LAST = (InDoubt, NotReplayable, Expired, RecordedFailure)
+
+
+@invariant("never-stuck")
+def never_stuck(move: Move) -> str | None:
+    """After faults stop and time passes, every key is settled, free to claim or in doubt; nobody loops or waits on."""
+    if move.now is None or move.now.ended is None or move.actor is None:
+        return None
+    error = move.now.ended.error
+    faults = bool(move.scenario.losses)
+    if error is None or isinstance(error, (move.actor.body.error, Barred)):
+        return None
+    if isinstance(error, StoreContended):
+        return f"{move.actor.name} gave up on a healthy store: {_heard(error)}"
+    if move.actor.after == "*":
+        return None if isinstance(error, _AT_LAST) else f"long after, a retry hears {_heard(error)}"
+    if isinstance(error, _EXPECTED) or (faults and isinstance(error, StoreUnavailable)):
+        return None
+    return f"{move.actor.name} hears {_heard(error)}"
+
+
+def _value_of(row: Row) -> object:
+    write = row.write
+    return None if write.codec is None else decode(Encoded(write.codec, write.result))
+
+
+def _ending(row: Row) -> tuple[object, ...]:
+    write = row.write
+    return (write.state, write.codec, write.result, write.error)
+
+
+def _told(row: Row) -> str:
+    return f"{row.write.state} with {_value_of(row)!r}"
+
+
+def _heard(error: BaseException | None) -> str:
+    return "nothing of it" if error is None else f"{type(error).__name__}: {str(error).splitlines()[0][:90]}"

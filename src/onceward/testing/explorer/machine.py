@@ -1,0 +1,364 @@
+"""
+One step at a time: which steps a state allows, and what each of them does.
+
+    go           an actor's pending effect is performed, and it is told the answer
+    lose, down   the same, but no answer comes: it was performed (lose), or it was not (down)
+    crash, die   an actor is never resumed: before its pending effect (crash), or after it (die)
+    event        time passes, somebody purges
+    flush        the puts that wait are sent as one statement
+    rest         nothing else can happen: a long time goes by
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback
+from onceward._core.operation import Operation
+from onceward._core.record import Guarantee, State
+from onceward.testing.explorer.actors import LOST, Actor, Position, Ran, clock
+from onceward.testing.explorer.scenario import Look, Pass, Scenario, Watch
+from onceward.testing.explorer.world import SECOND, Deed, Register, Row, World
+
+REST = 100 * SECOND
+"""Longer than any lease or wait of a scenario."""
+
+RESTS_MAX = 4
+"""After so many rests with somebody still waiting, somebody waits for ever."""
+
+_STORE = (Put, Load, Extend, Commit)
+_LASTING = (Put, Call, Commit)
+_ENDINGS = ("settle", "release", "doubt")
+
+
+class Notes(NamedTuple):
+    """What the invariants remember of the past."""
+
+    fences: tuple[tuple[bytes, int], ...] = ()
+    """The greatest fence given out, per id."""
+    runs: tuple[tuple[bytes, str, int], ...] = ()
+    """Runs that may have had their effect: id, whose, and when."""
+    answers: tuple[tuple[bytes, Any], ...] = ()
+    """Answers that callers were given."""
+
+
+class Step(NamedTuple):
+    """One choice of a schedule."""
+
+    kind: str
+    actor: int = -1
+
+
+class Now(NamedTuple):
+    """Everything: the world, and where everybody stands in it."""
+
+    world: World
+    positions: tuple[Position | None, ...]
+    """None: it is dead."""
+    notes: Notes
+    event: int
+    crashes: int
+    losses: int
+    rests: int
+
+
+class Move(NamedTuple):
+    """One change, as the invariants see it."""
+
+    scenario: Scenario
+    actor: Actor | None
+    effect: Any
+    answer: Any
+    before: World
+    after: World
+    was: Position | None
+    now: Position | None
+    notes: Notes
+    old: Row | None = None
+    new: Row | None = None
+    """The row that a put was about, before and after, as its actor sees it."""
+
+
+class Machine:
+    """The rules of the world for one scenario over one register."""
+
+    def __init__(self, scenario: Scenario, register: Register) -> None:
+        self.scenario = scenario
+        self.register = register
+
+    def beginning(self) -> Now:
+        """Where every schedule begins."""
+        world = World()
+        positions = tuple(Position(actor).begun(world.now) for actor in self.scenario.actors)
+        return Now(world, positions, Notes(), 0, self.scenario.crashes, self.scenario.losses, 0)
+
+    # --- what can happen ---
+
+    def steps(self, now: Now) -> list[Step]:
+        """Every choice there is. None: the schedule is at its end."""
+        steps = [step for position in now.positions if position is not None for step in self._steps_of(now, position)]
+        if now.event < len(self.scenario.events) and self._may_pass(now):
+            steps.append(Step("event"))
+        if now.world.queue:
+            steps.append(Step("flush"))
+        if not steps and now.rests < RESTS_MAX and self.unfinished(now):
+            steps.append(Step("rest"))
+        return steps
+
+    def unfinished(self, now: Now) -> list[Actor]:
+        """Who is alive and has not come to an end."""
+        return [p.actor for p in now.positions if p is not None and not p.is_over and not p.actor.background]
+
+    def _steps_of(self, now: Now, position: Position) -> Iterator[Step]:
+        actor, effect = position.actor, position.effect
+        if position.is_over or not self._may_begin(now, actor) or self._is_queued(now, actor):
+            return
+        number, last = actor.index, actor.after == "*"
+        if self._can_perform(now, position):
+            yield Step("go", number)
+            if now.losses and not last and isinstance(effect, _STORE) and self._may_lose(now, effect, number):
+                yield Step("lose", number)
+                yield Step("down", number)
+            if now.crashes and not last and isinstance(effect, _LASTING) and not self.scenario.together:
+                yield Step("die", number)
+        if now.crashes and not last:
+            yield Step("crash", number)
+
+    def _may_begin(self, now: Now, actor: Actor) -> bool:
+        if actor.after == "*":
+            return now.rests > 0 and now.event == len(self.scenario.events) and self._others_are_over(now, actor)
+        return not actor.after or self._is_over(now, actor.after)
+
+    def _is_over(self, now: Now, name: str) -> bool:
+        position = now.positions[self.scenario.index[name]]
+        return position is None or position.is_over
+
+    def _others_are_over(self, now: Now, actor: Actor) -> bool:
+        return all(
+            one.index == actor.index or one.background or self._is_over(now, one.name) for one in self.scenario.actors
+        )
+
+    def _is_queued(self, now: Now, actor: Actor) -> bool:
+        return any(number == actor.index for number, _ in now.world.queue)
+
+    def _may_lose(self, now: Now, effect: Any, number: int) -> bool:
+        """Inside a transaction only the commit can go unanswered: whatever else fails there, undoes it."""
+        return type(effect) is Commit or not now.world.layers(number)
+
+    def _may_pass(self, now: Now) -> bool:
+        event = self.scenario.events[now.event]
+        return type(event) is not Pass or self.scenario.zombies or not self._about_to_act(now)
+
+    def _about_to_act(self, now: Now) -> bool:
+        return any(p is not None and type(p.effect) is Call for p in now.positions)
+
+    def _can_perform(self, now: Now, position: Position) -> bool:
+        effect, number = position.effect, position.actor.index
+        world = now.world
+        match effect:
+            case Put():
+                return not world.is_locked(effect.write.id, number)
+            case Pause():
+                if not effect.id:
+                    return True
+                row = world.find(effect.id, number)
+                return (None if row is None else self.register.read(row, world, number)) != position.seen
+            case Begin():
+                return not (self.scenario.serial and any(one.actor != number for one in world.transactions))
+            case Look():
+                row = world.find(effect.id)
+                doubtful = row is not None and row.write.state in (State.CLAIMED, State.IN_DOUBT)
+                return doubtful and row is not None and not row.is_live(world.now) and not self._about_to_act(now)
+            case Watch():
+                watched = now.positions[self.scenario.index[effect.actor]]
+                return watched is not None and type(watched.effect) is Call
+        return True
+
+    # --- what then happens ---
+
+    def take(self, now: Now, step: Step) -> tuple[Now, list[Move]]:
+        """Take a step: what follows, and the changes on the way."""
+        match step.kind:
+            case "event":
+                return self._take_event(now)
+            case "rest":
+                return self._advance(now, None, world=now.world._replace(now=now.world.now + REST), rests=now.rests + 1)
+            case "flush":
+                return self._take_flush(now)
+            case "crash":
+                world = now.world.with_layers(step.actor, ())
+                return self._advance(now, step.actor, world=world, crashes=now.crashes - 1)
+        return self._take_turn(now, step)
+
+    def _take_turn(self, now: Now, step: Step) -> tuple[Now, list[Move]]:
+        position = now.positions[step.actor]
+        if position is None:
+            raise LookupError("a dead actor cannot act")
+        effect = position.effect
+        if step.kind == "go" and self.scenario.together and type(effect) is Put:
+            queue = (*now.world.queue, (step.actor, effect))
+            return now._replace(world=now.world._replace(queue=queue)), []
+        if step.kind == "down":
+            world = now.world.with_layers(step.actor, ())
+            return self._advance(now, step.actor, LOST, world=world, losses=now.losses - 1)
+        world, answer = self._perform(now, position)
+        if step.kind == "lose":
+            return self._advance(now, step.actor, LOST, world=world, losses=now.losses - 1)
+        if step.kind == "die":
+            world = world.with_layers(step.actor, ())
+            return self._advance(now, step.actor, answer, dead=True, world=world, crashes=now.crashes - 1)
+        return self._advance(now, step.actor, answer, world=world)
+
+    def _take_event(self, now: Now) -> tuple[Now, list[Move]]:
+        event = self.scenario.events[now.event]
+        world = now.world
+        world = world._replace(now=world.now + event.microseconds) if isinstance(event, Pass) else world.purged()
+        return self._advance(now, None, effect=event, world=world, event=now.event + 1)
+
+    def _take_flush(self, now: Now) -> tuple[Now, list[Move]]:
+        together = self.register.sent_together(now.world.queue)
+        left = tuple(waiting for waiting in now.world.queue if waiting not in together)
+        done = self.register.put_together(now.world, together)
+        now = now._replace(world=now.world._replace(queue=left))
+        moves = []
+        for (number, put), (world, standing) in zip(together, done, strict=True):
+            world = world._replace(queue=left)
+            now, made = self._advance(now, number, standing, effect=put, world=world)
+            moves += made
+        return now, moves
+
+    def _advance(
+        self,
+        now: Now,
+        number: int | None,
+        answer: Any = None,
+        *,
+        world: World,
+        effect: Any = None,
+        dead: bool = False,
+        **changes: int,
+    ) -> tuple[Now, list[Move]]:
+        """The state after a change; tell the actor its answer, unless it is dead or about to be."""
+        crashed = dead or "crashes" in changes
+        was = now.positions[number] if number is not None else None
+        positions, after = now.positions, None
+        if number is not None:
+            after = None if crashed or was is None else was.told(answer, world.now)
+            positions = (*positions[:number], after, *positions[number + 1 :])
+        performed = effect if effect is not None else was.effect if was is not None and (dead or not crashed) else None
+        old = new = None
+        if type(performed) is Put and number is not None:
+            identity = performed.write.id
+            old, new = now.world.find(identity, number), world.find(identity, number)
+        actor = self.scenario.actors[number] if number is not None else None
+        move = Move(self.scenario, actor, performed, answer, now.world, world, was, after, now.notes, old, new)
+        after_notes = noted(move)
+        return now._replace(world=world, positions=positions, notes=after_notes, **changes), [move]
+
+    def _perform(self, now: Now, position: Position) -> tuple[World, Any]:
+        """Perform an effect: the world after it, and the answer."""
+        world, effect, number = now.world, position.effect, position.actor.index
+        match effect:
+            case Put():
+                changed = position.actor.body.mutates and effect.at in _ENDINGS
+                return self.register.put(world, effect, number, changed)
+            case Load():
+                row = world.find(effect.id, number)
+                return world, None if row is None else self.register.read(row, world, number)
+            case Call():
+                return self._call(world, position.actor, effect.operation)
+            case Probe():
+                return self._probe(world, effect.operation)
+            case Extend():
+                return world.extended(effect.family, effect.replay, effect.forget)
+            case Begin():
+                return world.begin(number)
+            case Commit():
+                return world.commit(number), None
+            case Rollback():
+                return world.rollback(number), None
+            case Look():
+                return world, world.happened(effect.id)
+            case Watch():
+                watched = now.positions[self.scenario.index[effect.actor]]
+                return world, None if watched is None else watched.effect.operation.record
+        return world, None
+
+    def _call(self, world: World, actor: Actor, operation: Operation) -> tuple[World, Ran]:
+        """The function runs, and the outside world answers it."""
+        held, scenario = operation.record, self.scenario
+        held_until = clock(actor, world.now) + scenario.terms.lease / 1e6
+        if scenario.terms.guarantee == Guarantee.ATOMIC:
+            deed = Deed(held.id, actor.name, world.now)
+            return world.insert(deed, actor.index) if actor.body.acts else world, Ran(actor.name, False, held_until)
+        if scenario.outside == "fenced":
+            if held.fence < world.barred_below(held.id):
+                return world, Ran("", True, held_until)
+            world = world.bar(held.id, held.fence)
+        if not actor.body.acts:
+            return world, Ran(actor.name, False, held_until)
+        key = operation.downstream_key() if scenario.outside == "keyed" else ""
+        for deed in world.deeds:
+            if key and deed.key == key and world.now - deed.at < scenario.terms.keyed_for:
+                return world, Ran(deed.by, False, held_until)  # It knows the key: the first answer, and no new effect.
+        deed = Deed(held.id, actor.name, world.now, key)
+        return world._replace(deeds=(*world.deeds, deed)), Ran(actor.name, False, held_until)
+
+    def _probe(self, world: World, operation: Operation) -> tuple[World, Any]:
+        held = operation.record
+        if self.scenario.outside == "fenced":
+            world = world.bar(held.id, held.fence)
+        return world, world.happened(held.id)
+
+
+def noted(move: Move) -> Notes:
+    """What the invariants remember after this change."""
+    notes, effect = move.notes, move.effect
+    if type(effect) is Put and move.new is not None and move.new is not move.old:
+        notes = _noted_put(notes, move, move.new)
+    elif type(effect) is Call and move.actor is not None and not move.answer.barred:
+        notes = _noted_run(notes, move, move.actor)
+    elif type(effect) is Commit:
+        for row in move.after.rows:
+            notes = _with_fence(notes, row)
+    if move.now is not None and move.now.ended is not None and move.now.ended.value:
+        given = {(identity, outcome.value) for identity, outcome in acknowledged(move.now) if outcome.replayable}
+        if given - set(notes.answers):
+            notes = notes._replace(answers=(*notes.answers, *sorted(given - set(notes.answers))))
+    return notes
+
+
+def _noted_put(notes: Notes, move: Move, new: Row) -> Notes:
+    identity, old = new.write.id, move.old
+    if new.write.rise and (old is None or old.is_forgotten(move.before.now)):
+        notes = notes._replace(
+            runs=tuple(run for run in notes.runs if run[0] != identity),
+            answers=tuple(answer for answer in notes.answers if answer[0] != identity),
+        )
+    if move.effect.at == "reconcile" and new.write.state == State.RELEASED:
+        notes = notes._replace(runs=tuple(run for run in notes.runs if run[0] != identity))
+    in_transaction = move.actor is not None and bool(move.after.layers(move.actor.index))
+    return notes if in_transaction else _with_fence(notes, new)
+
+
+def _noted_run(notes: Notes, move: Move, actor: Actor) -> Notes:
+    if actor.body.proves_nothing_happened or move.scenario.terms.guarantee == Guarantee.ATOMIC:
+        return notes
+    run = (move.effect.operation.record.id, actor.name, move.before.now)
+    return notes._replace(runs=(*notes.runs, run))
+
+
+def _with_fence(notes: Notes, row: Row) -> Notes:
+    identity, known = row.write.id, dict(notes.fences)
+    if known.get(identity, 0) >= row.fence:
+        return notes
+    known[identity] = row.fence
+    return notes._replace(fences=tuple(sorted(known.items())))
+
+
+def acknowledged(position: Position) -> list[tuple[bytes, Any]]:
+    """The answers that a flow ended with: pairs of an id and an outcome that is not pending."""
+    if position.ended is None or not isinstance(position.ended.value, tuple):
+        return []
+    return [(identity, outcome) for identity, outcome in position.ended.value if not outcome.pending]

@@ -1,0 +1,122 @@
+"""
+What actors do: the project's own flows, as callers, operators and renewers use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, cast
+
+from onceward._core import engine, joined, sequence
+from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
+from onceward._core.flow import Effect, Extend, Flow
+from onceward._core.keys import record_id
+from onceward._core.operation import NOT_FOUND, Found
+from onceward._core.record import Record
+from onceward._core.terms import Terms
+from onceward.gate.asking import KEY, STEP, Asking
+from onceward.testing.explorer.actors import Actor
+from onceward.testing.explorer.scenario import Look, Watch
+
+SCOPE = "test:explorer"
+NAME = "charge"
+
+ASKING = Asking(SCOPE, environment=None, listeners=(), options={})
+
+Play: TypeAlias = Callable[[Actor, dict[str, Any]], Flow[Any]]
+
+
+def agreed(guarantee: str, **options: Any) -> Terms:
+    """Terms for a scenario: a lease of ten seconds, and waiting for at most thirty."""
+    return ASKING.agreed({"guarantee": guarantee, "lease": 10, "wait": 30, **options})
+
+
+def calls(terms: Terms, key: str = NAME) -> Play:
+    """Call an operation, as `gate.call` does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        probes = terms.guarantee == "probed"
+        ask = ASKING.ask((key,), request, terms, marked=actor.body.marked, probes=probes)
+        outcome = yield from engine.operate(ask)
+        return ((ask.claimant.id, outcome),)
+
+    return play
+
+
+def calls_joined(terms: Terms) -> Play:
+    """Call an operation inside one's own transaction, as `gate.atomic` does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        ask = ASKING.ask((NAME,), request, terms)
+        outcome = yield from joined.operate_joined(ask)
+        return ((ask.claimant.id, outcome),)
+
+    return play
+
+
+def plans(terms: Terms) -> Play:
+    """Go through a plan of two steps, as `gate.plan` does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        family = record_id("plan", SCOPE, NAME)
+        answers = []
+        yield Extend("touch", family, terms.retain, terms.forget)
+        for step in ("one", "two"):
+            ask = ASKING.ask((NAME, step), request, terms, kind=STEP, family=family)
+            answers.append((ask.claimant.id, (yield from engine.operate(ask))))
+        return tuple(answers)
+
+    return play
+
+
+def numbers(terms: Terms) -> Play:
+    """Send the numbers 1 and 2 of a sequence, as `gate.sequence` does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        answers = []
+        for number in (1, 2):
+            ask = ASKING.ask((NAME, str(number)), request, terms, kind=sequence.ENTRY)
+            answers.append((ask.claimant.id, (yield from sequence.take(ask, NAME, number))))
+        return tuple(answers)
+
+    return play
+
+
+def reconciles(terms: Terms) -> Play:
+    """Look where the effect takes place, then say what became of it, as `gate.reconcile` does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        ask = ASKING.ask((NAME,), None, terms)
+        answer = yield cast(Effect, Look("look", ask.claimant.id))
+        try:
+            yield from engine.reconcile(ask, Found(answer.value) if isinstance(answer, Found) else NOT_FOUND)
+        except IllegalMove:
+            return ()  # Somebody was quicker.
+        return ()
+
+    return play
+
+
+def renews(terms: Terms, name: str, times: int = 1) -> Play:
+    """Renew the lease of an actor while its function runs, as the gate's renewer does."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        ask = ASKING.ask((NAME,), request, terms)
+        held: Record | None = None
+        for _ in range(times):
+            found = yield cast(Effect, Watch("watch", name))
+            held = held or found
+            try:
+                held = yield from engine.renew(ask, held)
+            except OwnershipLost:
+                raise
+            except OncewardError:
+                continue  # The store was away: the next look tries again.
+        return ()
+
+    return play
+
+
+def id_of(order: str) -> bytes:
+    """The id that a careless library would make of a request."""
+    return record_id(KEY, SCOPE, f"{NAME}-{order}")

@@ -1,0 +1,228 @@
+"""
+What is tried: each guarantee, each kind of failure, each kind of race, as small declarative values.
+
+Every scenario ends alike: when everybody is over and faults have stopped, a long time goes by, and `next` retries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.errors import NothingHappened
+from onceward._core.terms import Terms
+from onceward.testing.explorer.actors import Actor, Body
+from onceward.testing.explorer.plays import (
+    Play,
+    agreed,
+    calls,
+    calls_joined,
+    numbers,
+    plans,
+    reconciles,
+    renews,
+)
+from onceward.testing.explorer.scenario import Pass, Purge, Scenario
+from onceward.testing.explorer.world import SECOND
+
+LAPSE = Pass(11 * SECOND)
+"""Past the lease."""
+
+FAILS = Body("inside")
+"""Raises something that says nothing; the effect took place."""
+
+_OUTSIDE = {"keyed": "keyed"}
+_EFFECTS = {"repeatable": None}
+
+
+def scene(name: str, story: str, terms: Terms, *actors: Actor, **options: Any) -> Scenario:
+    """A scenario, with the retry at its end."""
+    last = Actor("next", actors[0].play, order=actors[0].order, after="*")
+    options.setdefault("outside", _OUTSIDE.get(terms.guarantee, "plain"))
+    options.setdefault("effects_max", _EFFECTS.get(terms.guarantee, 1))
+    options.setdefault("zombies", terms.guarantee != "probed" or options["outside"] == "fenced")
+    return Scenario(name, story, (*actors, last), terms, **options)
+
+
+def pair(play: Play, first: Body = Body(), second: Body = Body()) -> tuple[Actor, Actor]:  # noqa: B008 - a constant
+    """Two callers with the same request."""
+    return Actor("A", play, first), Actor("B", play, second)
+
+
+def _races() -> list[Scenario]:
+    """Two callers, the same key and the same request; time may pass and one may die, anywhere."""
+    found = []
+    for guarantee in ("blind", "keyed", "probed", "repeatable"):
+        terms = agreed(guarantee)
+        two = pair(calls(terms))
+        found.append(scene(guarantee, "two callers race", terms, *two, events=(LAPSE,), crashes=1))
+        story = "an answer of the store is lost"
+        found.append(scene(f"{guarantee}-lost", story, terms, *two, events=(LAPSE,), losses=1))
+        late = pair(calls(terms), FAILS)
+        story = "a holder is overtaken, then fails"
+        found.append(scene(f"{guarantee}-late-failure", story, terms, *late, events=(LAPSE,), crashes=1))
+    fenced = agreed("probed")
+    story = "two callers race; holders oversleep, and the resource refuses lower fences"
+    two = pair(calls(fenced))
+    found.append(scene("probed-fenced", story, fenced, *two, events=(LAPSE,), crashes=1, outside="fenced"))
+    for policy in ("refuse", "accept"):
+        terms = agreed("blind", in_flight=policy)
+        story = f"two callers race; who comes second is told {'no' if policy == 'refuse' else 'pending'}"
+        found.append(scene(f"blind-{policy}", story, terms, *pair(calls(terms)), events=(LAPSE,), crashes=1))
+    return found
+
+
+def _joined() -> list[Scenario]:
+    """The same in the caller's own transaction."""
+    terms = agreed("atomic")
+    everything = agreed("atomic", remember="all")
+    two = pair(calls_joined(terms))
+    remembering = pair(calls_joined(everything), FAILS)
+    failing = pair(calls_joined(terms), FAILS)
+    story = "two transactions race"
+    return [
+        scene("atomic", f"{story}; rows are locked", terms, *two, events=(LAPSE,), crashes=1, losses=1),
+        scene("atomic-serial", f"{story}; one at a time", terms, *two, crashes=1, losses=1, serial=True),
+        scene("atomic-fails", "the first one's function fails", terms, *failing, crashes=1, losses=1),
+        scene("atomic-remembers", "its failure is remembered", everything, *remembering, crashes=1),
+    ]
+
+
+def _requests() -> list[Scenario]:
+    """Two callers who ask for different things under one key."""
+    found = []
+    for guarantee in ("blind", "keyed", "repeatable"):
+        play = calls(agreed(guarantee))
+        two = (Actor("A", play), Actor("B", play, order="18"))
+        story = "two callers, one key, different requests"
+        found.append(scene(f"{guarantee}-other", story, agreed(guarantee), *two, events=(LAPSE,), crashes=1))
+    terms = agreed("keyed")
+    changing = pair(calls(terms), Body(mutates=True))
+    story = "the function changes its own request while it runs"
+    found.append(scene("mutation", story, terms, *changing, events=(LAPSE,), crashes=1))
+    return found
+
+
+_FAILURES = {
+    "unknown": (Body("inside"), "raises something unknown"),
+    "unknown-idle": (Body("inside", happens=False), "raises something unknown, and had no effect"),
+    "nothing": (Body("before", NothingHappened), "says that nothing happened"),
+    "before": (Body("before", marked=True), "raises before its marked effect"),
+    "inside": (Body("inside", marked=True), "raises inside its marked effect"),
+    "rejected": (Body("inside", NothingHappened, marked=True, happens=False), "says inside its mark: nothing happened"),
+    "after": (Body("after", marked=True), "raises after its marked effect"),
+    "after-nothing": (Body("after", NothingHappened, marked=True), "says after its marked effect: nothing happened"),
+}
+
+
+def _failures() -> list[Scenario]:
+    """The first function fails; what does the second caller hear?"""
+    found = []
+    for name, (body, what) in _FAILURES.items():
+        terms = agreed("blind")
+        two = pair(calls(terms), body)
+        story = f"the first function {what}"
+        found.append(scene(f"fails-{name}", story, terms, *two, events=(LAPSE,), crashes=1))
+    for guarantee in ("keyed", "probed"):
+        play = calls(agreed(guarantee))
+        rejected = Body("before", NothingHappened)
+        three = (Actor("A", play, FAILS), Actor("B", play, rejected, after="A"), Actor("C", play, after="B"))
+        story = "unknown, then a rejection, then a retry: doubt is sticky"
+        found.append(scene(f"sticky-{guarantee}", story, agreed(guarantee), *three, events=(LAPSE,), crashes=1))
+    terms = agreed("blind", remember="all")
+    found.append(scene("remembered", "a failure is remembered", terms, *pair(calls(terms), FAILS), crashes=1, losses=1))
+    terms = agreed("blind")
+    two = pair(calls(terms), Body(keepable=False))
+    found.append(scene("unkept", "an answer that cannot be stored", terms, *two, events=(LAPSE,), crashes=1))
+    return found
+
+
+def _leases() -> list[Scenario]:
+    """Renewals, releases and purges, against takeovers."""
+    found = []
+    for guarantee in ("repeatable", "keyed"):
+        terms = agreed(guarantee)
+        two = pair(calls(terms))
+        renewer = Actor("renewer", renews(terms, "A"), background=True)
+        story = "a renewal races with a takeover"
+        found.append(scene(f"renewal-{guarantee}", story, terms, *two, renewer, events=(LAPSE,)))
+    terms = agreed("blind")
+    again = Actor("renewer", renews(terms, "A", 2), background=True)
+    story = "the answer to a renewal is lost, and it is renewed again"
+    found.append(scene("renewal-lost", story, terms, Actor("A", calls(terms)), again, losses=1))
+    back = Pass(-5 * SECOND)
+    freed = pair(calls(terms), Body("before", NothingHappened))
+    story = "released and claimed again, the clock going back"
+    found.append(scene("release", story, terms, *freed, events=(back,), crashes=1))
+    short = agreed("blind", retain=20, tombstone=20)
+    story = "forgotten, purged and claimed again, the clock going back"
+    events = (Pass(41 * SECOND), Purge(), Pass(-41 * SECOND))
+    found.append(scene("purge", story, short, *pair(calls(short)), events=events, effects_max=3))
+    window = agreed("keyed", keyed_for=60)
+    events = (Pass(59_900_000), Pass(200_000))
+    alone = (Actor("A", calls(window)), Actor("B", calls(window), after="A"))
+    story = "sent again just before the downstream forgets the key"
+    found.append(scene("keyed-window", story, window, *alone, events=events, crashes=1, zombies=False))
+    return found
+
+
+def _crowds() -> list[Scenario]:
+    """Three callers, and puts that are sent together."""
+    found = []
+    for guarantee, crashes in (("blind", 1), ("keyed", 0), ("repeatable", 0)):
+        terms = agreed(guarantee)
+        three = (*pair(calls(terms)), Actor("C", calls(terms)))
+        story = "three callers race"
+        found.append(scene(f"three-{guarantee}", story, terms, *three, events=(LAPSE,), crashes=crashes))
+    terms = agreed("blind")
+    three = (*pair(calls(terms)), Actor("C", calls(terms, "refund")))
+    story = "puts are sent together"
+    found.append(scene("batch", story, terms, *three, crashes=1, together=True))
+    terms = agreed("repeatable")
+    found.append(scene("batch-takeover", story, terms, *pair(calls(terms)), events=(LAPSE,), crashes=1, together=True))
+    return found
+
+
+def _shapes() -> list[Scenario]:
+    """Plans, sequences, and people who decide."""
+    terms, keyed = agreed("blind"), agreed("keyed")
+    operator = Actor("operator", reconciles(terms), background=True)
+    story = "a person reconciles, racing with a late holder and a retry"
+    numbered = pair(numbers(keyed))
+    return [
+        scene("reconcile", story, terms, *pair(calls(terms)), operator, events=(LAPSE,), crashes=1),
+        scene("reconcile-unknown", story, terms, *pair(calls(terms), FAILS), operator, events=(LAPSE,), losses=1),
+        scene("plan", "two callers, a plan of two steps", keyed, *pair(plans(keyed)), events=(LAPSE,), crashes=1),
+        scene("sequence", "two callers, two numbers", keyed, *numbered, events=(LAPSE,), crashes=1),
+    ]
+
+
+def _limits() -> list[Scenario]:
+    """What is not promised, shown: each of these must break."""
+    probed, blind = agreed("probed"), agreed("blind")
+    story = "a probe cannot see what a holder that overslept is about to do; only a fence can stop it"
+    people = tuple(Actor(name, reconciles(blind), background=True) for name in ("operator", "colleague"))
+    two = (Actor("A", calls(blind), Body("inside", happens=False)), Actor("B", calls(blind), FAILS, after="A"))
+    return [
+        scene("limit-probe", story, probed, *pair(calls(probed)), events=(LAPSE,), zombies=True, limit="one-effect"),
+        scene(
+            "limit-two-people",
+            "two people look, one decides, a retry runs, and the other's decision comes late",
+            blind,
+            *two,
+            *people,
+            Actor("C", calls(blind), after="B"),
+            limit="one-effect",
+        ),
+    ]
+
+
+SCENARIOS: tuple[Scenario, ...] = (
+    *_races(),
+    *_joined(),
+    *_requests(),
+    *_failures(),
+    *_leases(),
+    *_crowds(),
+    *_shapes(),
+)
+LIMITS: tuple[Scenario, ...] = tuple(_limits())

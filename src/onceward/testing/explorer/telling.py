@@ -1,0 +1,88 @@
+"""
+Schedules in words: one line per step, so that a counterexample can be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.flow import Call, Commit, Load, Pause, Probe, Put
+from onceward._core.operation import Found
+from onceward._core.record import Standing
+from onceward.testing.explorer.actors import LOST, Position
+from onceward.testing.explorer.machine import REST, Move, Now, Step
+from onceward.testing.explorer.scenario import Look, Scenario
+from onceward.testing.explorer.world import SECOND
+
+
+def tell(scenario: Scenario, now: Now, step: Step, moves: list[Move]) -> str:
+    """One step, in words."""
+    match step.kind:
+        case "event":
+            return f"-- {scenario.events[now.event]}"
+        case "rest":
+            return f"-- nothing else can happen: {REST // SECOND} s go by"
+        case "flush":
+            return "-- sent together: " + "; ".join(_turn(move) for move in moves)
+    name = scenario.actors[step.actor].name
+    if step.kind == "crash":
+        return f"{name} dies before {_wanted(now.positions[step.actor])}"
+    if not moves:
+        return f"{name} waits to send {_wanted(now.positions[step.actor])}"
+    if step.kind == "down":
+        return f"{_turn(moves[0])} (it was not performed)"
+    if step.kind == "lose":
+        return f"{_turn(moves[0])} (it was performed)"
+    if step.kind == "die":
+        return f"{_turn(moves[0])}; dies before it learns of it"
+    return _turn(moves[0])
+
+
+def _wanted(position: Position | None) -> str:
+    effect = position.effect if position is not None else None
+    return f"its {getattr(effect, 'at', type(effect).__name__.lower())}"
+
+
+def _turn(move: Move) -> str:
+    name = move.actor.name if move.actor is not None else "somebody"
+    told = f"{name} {_done(move.effect, move)}"
+    if move.now is not None and move.now.ended is not None:
+        error = move.now.ended.error
+        told += f"; ends with {type(error).__name__}" if error is not None else "; ends well"
+    return told
+
+
+def _done(effect: Any, move: Move) -> str:
+    if move.answer is LOST:
+        return f"{effect.at}: no answer comes"
+    match effect:
+        case Put():
+            return f"{effect.at}: {_standing(move.answer)}"
+        case Call():
+            return f"runs its function: {_ran(move)}"
+        case Probe():
+            return f"asks its probe: {'it happened' if isinstance(move.answer, Found) else 'it did not happen'}"
+        case Look():
+            return f"looks outside: {'it happened' if isinstance(move.answer, Found) else 'it did not happen'}"
+        case Load():
+            return f"{effect.at}: {'nothing' if move.answer is None else move.answer.state}"
+        case Pause():
+            return "has waited"
+        case Commit():
+            return "commits"
+    return str(getattr(effect, "at", type(effect).__name__.lower()))
+
+
+def _standing(standing: Standing) -> str:
+    if standing.landed:
+        return "landed"
+    return "refused, nothing stands there" if standing.record is None else f"refused, {standing.record.state} stands"
+
+
+def _ran(move: Move) -> str:
+    if move.answer.barred:
+        return "refused by its fence"
+    happened = len(move.after.deeds) > len(move.before.deeds) or move.after.transactions != move.before.transactions
+    body = move.actor.body if move.actor is not None else None
+    told = "the effect takes place" if happened else "no effect"
+    return f"{told}, then it raises {body.error.__name__}" if body is not None and body.fails else told

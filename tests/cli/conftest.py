@@ -1,0 +1,127 @@
+"""A store in an empty folder, ONCEWARD_STORE pointing at it, and a way to type commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from onceward import Gate
+from onceward._core.record import FRESH, Claimant, Record, claim
+from onceward.cli import main
+from onceward.environment import Environment
+from onceward.gate.operating import id_of_key
+from onceward.stores import open_store
+
+URL = "sqlite:///agent.db"
+SCOPE = "live:acme"
+
+
+class Ran(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+class Past(Environment):
+    """The time some seconds ago: what is written with it has aged by now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._micros = int(seconds * 1_000_000)
+
+    def wall_us(self) -> int:
+        return super().wall_us() - self._micros
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Type a command, in this process."""
+
+    def run(*typed: str, stdin: bytes = b"") -> Ran:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        code = main(list(typed))
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, and no store named."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ONCEWARD_STORE", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def store(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> str:
+    """The URL of a store that is ready and named by ONCEWARD_STORE."""
+    monkeypatch.setenv("ONCEWARD_STORE", URL)
+    assert 0 == run("store", "init").code
+    return URL
+
+
+@pytest.fixture
+def gate_at(store: str) -> Iterator[Callable[..., Gate]]:
+    """Gates on that store, some seconds ago."""
+    gates: list[Gate] = []
+
+    def gate_at(seconds_ago: float = 0, scope: str = SCOPE) -> Gate:
+        gates.append(Gate(open_store(store, environment=Past(seconds_ago)), scope=scope))
+        return gates[-1]
+
+    yield gate_at
+    for gate in gates:
+        gate.close()
+
+
+@pytest.fixture
+def gate(gate_at: Callable[..., Gate]) -> Gate:
+    """A gate on that store."""
+    return gate_at()
+
+
+@pytest.fixture
+def doubted(gate: Gate) -> Callable[..., Record]:
+    """Leave an operation in doubt: its function raises, and cannot say what happened."""
+
+    def doubted(key: str = "charge:order-17", message: str = "connection reset", name: str = "charge") -> Record:
+        def charge() -> None:
+            raise RuntimeError(message)
+
+        with pytest.raises(RuntimeError):
+            gate.call(key, charge, name=name)
+        found = gate.store.load(id_of_key(SCOPE, key))
+        assert found is not None
+        return found
+
+    return doubted
+
+
+@pytest.fixture
+def claimed(gate_at: Callable[..., Gate]) -> Callable[..., Record]:
+    """Claim a key and never end it, some seconds ago, for a minute."""
+
+    def claimed(key: str, *, seconds_ago: float = 0, guarantee: str = "blind") -> Record:
+        claimant = Claimant(
+            id_of_key(SCOPE, key), "key", SCOPE, f"live:{key}", "", None, guarantee, b"\x01" * 33, 60_000_000, 0, False
+        )
+        write = claim(claimant, FRESH, token=b"t" * 16, version=b"v" * 16)
+        standing = gate_at(seconds_ago).store.put(write, None)
+        assert standing.landed
+        assert standing.record is not None
+        return standing.record
+
+    return claimed

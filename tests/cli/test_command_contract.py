@@ -1,0 +1,116 @@
+"""`onceward contract`: what is published."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onceward
+from onceward import Guarantee, OncewardError
+from onceward._core import errors, terms
+from onceward._core.terms import DEFAULT_TERMS, Terms
+
+
+@pytest.mark.requirement("E32")
+def test_retention_is_published_in_seconds_for_programs(run: Any) -> None:
+    """
+    A program reads how long a result replays, and how long after that a late retry is refused.
+    """
+    ran = run("contract", "--json")
+
+    assert 0 == ran.code
+    assert {
+        "retainSeconds": 86_400,
+        "tombstoneSeconds": 2_592_000,
+        "forgetSeconds": 2_678_400,
+        "afterExpiry": "refuse",
+    } == ran.document["retention"]
+
+
+def test_every_choice_has_its_value_and_reason(run: Any) -> None:
+    """
+    Each of the terms, in the unit in which it is given, with the text that stands beside it in the source.
+    """
+    choices = {one["name"]: one for one in run("contract", "--json").document["choices"]}
+
+    assert [field.name for field in fields(Terms)] == list(choices)
+    assert [] == [name for name, one in choices.items() if not one["reason"]]
+    assert (60, "seconds") == (choices["lease"]["value"], choices["lease"]["unit"])
+    assert (1_048_576, "bytes") == (choices["result_bytes_max"]["value"], choices["result_bytes_max"]["unit"])
+    source = Path(terms.__file__).read_text(encoding="utf-8")
+    texts = {" ".join(node.value.split()) for node in ast.walk(ast.parse(source)) if _is_text(node)}  # type: ignore[attr-defined]
+    assert {one["reason"] for one in choices.values()} <= texts
+
+
+def test_durations_are_seconds_that_a_gate_takes_back(run: Any) -> None:
+    """
+    What is printed can be given to a gate, and means the same there.
+    """
+    durations = {
+        one["name"]: one["value"] for one in run("contract", "--json").document["choices"] if one["unit"] == "seconds"
+    }
+
+    assert DEFAULT_TERMS == terms.agree(DEFAULT_TERMS, durations)
+    assert {"lease", "lease_max", "wait", "keyed_for", "retain", "tombstone"} == set(durations)
+
+
+def test_limits_are_published(run: Any) -> None:
+    """
+    How long a key may be, and how large a result.
+    """
+    limits = run("contract", "--json").document["limits"]
+
+    assert (1, 255, "visible ASCII") == (
+        limits["keyCharactersMin"],
+        limits["keyCharactersMax"],
+        limits["keyAlphabet"],
+    )
+    assert 1_048_576 == limits["resultBytesMax"]
+
+
+def test_every_guarantee_is_explained_and_one_is_the_default(run: Any) -> None:
+    """
+    The careful one.
+    """
+    guarantees = run("contract", "--json").document["guarantees"]
+
+    assert [one.value for one in Guarantee] == [one["name"] for one in guarantees]
+    assert [] == [one["name"] for one in guarantees if not one["meaning"]]
+    assert ["blind"] == [one["name"] for one in guarantees if one["default"]]
+
+
+def test_every_refusal_says_what_a_caller_may_do(run: Any) -> None:
+    """
+    Each error class with its code, whose fault it is and whether retrying is safe.
+    """
+    refusals = {one["code"]: one for one in run("contract", "--json").document["refusals"]}
+    classes = [
+        one
+        for one in vars(errors).values()
+        if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
+    ]
+
+    assert {one.code: (one.fault.value, one.retry.value) for one in classes} == {
+        code: (one["fault"], one["retry"]) for code, one in refusals.items()
+    }
+    assert [] == [code for code, one in refusals.items() if not one["meaning"]]
+
+
+def test_people_read_the_same_things(run: Any) -> None:
+    """
+    Nothing that programs are told is kept from people.
+    """
+    document, text = run("contract", "--json").document, run("contract").out
+
+    names = [one["name"] for one in document["choices"] + document["guarantees"]]
+    names += [*document["limits"], *document["retention"], *(one["code"] for one in document["refusals"])]
+    assert [] == [name for name in names if name not in text]
+    assert onceward.__version__ in text
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

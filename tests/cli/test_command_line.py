@@ -1,0 +1,392 @@
+"""How commands fail, and how the command behaves among other programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onceward
+from onceward._core import errors
+from onceward.cli import build_parser, exits, main
+from onceward.stores import sqlite
+
+EXIT_CODES = {
+    "record_not_found": 1,
+    "usage": 2,
+    "digest_ambiguous": 2,
+    "configuration": 2,
+    "scope_missing": 2,
+    "key_invalid": 2,
+    "request_invalid": 2,
+    "store_unavailable": 4,
+    "store_contended": 4,
+    "store_full": 4,
+    "store_corrupt": 4,
+    "unrecorded": 4,
+    "schema_mismatch": 4,
+}
+"""Everything else is 3: the record does not allow it."""
+
+
+def typed_for_real(*typed: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Type a command, in a process of its own."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ONCEWARD_")}
+    return subprocess.run(
+        [sys.executable, "-m", "onceward", *typed],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment | options.pop("env", {}),
+        **options,
+    )
+
+
+def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser of every command."""
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for child in action.choices.values():
+            yield from leaves(child)
+
+
+COMMANDS = {parser.prog: parser for parser in leaves(build_parser())}
+EXAMPLES = [
+    pytest.param(line.strip(), id=f"{name} {number}")
+    for name, parser in {"onceward": build_parser(), **COMMANDS}.items()
+    for number, line in enumerate(parser.format_help().splitlines())
+    if line.startswith("  onceward ")
+]
+
+
+class TestHelp:
+    """What --help says is true."""
+
+    @pytest.mark.parametrize("line", EXAMPLES)
+    def test_the_examples_run_as_they_stand(self, line: str, doubted: Any, folder: Path, run: Any) -> None:
+        """
+        With a store named and the record there that they speak of; `# exit N` says how one ends that fails.
+        """
+        doubted("charge:order-17")
+        (folder / "call.json").write_text('{"order": 17}')
+        typed, _, code = line.partition("  # exit ")
+
+        ran = run(*shlex.split(typed)[1:])
+
+        assert int(code or 0) == ran.code, ran.err
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_every_command_has_an_example_and_its_exit_codes(self, name: str) -> None:
+        """
+        An example of the command itself; the codes that it can end with.
+        """
+        text = COMMANDS[name].format_help()
+
+        assert any(line.startswith(f"  {name}") for line in text.splitlines())
+        assert "exit codes:\n  0    fine\n" in text
+        assert "--json" in text
+
+    @pytest.mark.parametrize("typed", [["--help"], ["records", "--help"], ["records", "list", "--help"]])
+    def test_help_is_an_answer(self, typed: list[str], run: Any) -> None:
+        """
+        On stdout, with exit code 0.
+        """
+        ran = run(*typed)
+
+        assert (0, "") == (ran.code, ran.err)
+        assert "exit codes:" in ran.out
+
+    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"]])
+    def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
+        """
+        On stderr, with exit code 2: a script that forgot its command must notice.
+        """
+        ran = run(*typed)
+
+        assert (2, "") == (ran.code, ran.out)
+        assert "commands:" in ran.err
+
+    def test_the_version_is_the_packages(self, run: Any) -> None:
+        """
+        One line.
+        """
+        assert (0, f"onceward {onceward.__version__}\n", "") == run("--version")
+
+
+class TestBadInput:
+    """One line that says what is wrong, an exit code, and never a traceback."""
+
+    @pytest.mark.parametrize(
+        ("typed", "code", "says"),
+        [
+            ("recrods list", 2, "invalid choice: 'recrods'"),
+            ("records lst", 2, "onceward records --help"),
+            ("records list --lmit 3", 2, "unrecognized arguments: --lmit"),
+            ("records list --stat in_doubt", 2, "unrecognized arguments: --stat"),
+            ("records list --limit 0", 2, "from 1 to 10000"),
+            ("records list --limit 10001", 2, "from 1 to 10000"),
+            ("records list --limit ten", 2, "from 1 to 10000"),
+            ("records list --limit 99999999999999999999", 2, "from 1 to 10000"),
+            ("records list --state lost", 2, "in_doubt"),
+            ("records list --after xyz", 2, "hex digits"),
+            ("records purge --limit 5000", 2, "from 1 to 1000"),
+            ("records show", 2, "which record?"),
+            ("records show --scope live:acme", 2, "both --scope and --key"),
+            ("records show abcdef --scope live:acme --key a", 2, "not both"),
+            ("records show abcdef", 1, "no record's id begins with abcdef"),
+            ("records show abc", 2, "4 to 64 hex digits"),
+            ("records show nothexatall", 2, "4 to 64 hex digits"),
+            (f"records show {'a' * 65}", 2, "4 to 64 hex digits"),
+            (f"records show {'a' * 64}", 1, "no record"),
+            ("records show 0000", 1, "no record"),
+            ("records show --scope live:acme --key never:seen", 1, "no record of that key"),
+            ("records show --scope live:acme --key 'a b'", 2, "blanks"),
+            ("records show --scope '' --key a", 2, "scope"),
+            ("records show --scope live:acme --key test:a", 2, "environment"),
+            ("records release abcdef", 2, "--yes"),
+            ("records release abcdef --yes", 1, "no record"),
+            ("records reconcile abcdef", 2, "--happened"),
+            ("records reconcile abcdef --happened 1 --did-not-happen", 2, "not allowed with"),
+            ("records reconcile abcdef --happened '{'", 2, "takes JSON"),
+            ("records reconcile abcdef --happened @nowhere", 2, "cannot read 'nowhere'"),
+            ("records reconcile abcdef --happened 1 --retain soon", 2, "number of seconds"),
+            ("records reconcile abcdef --happened 1 --retain nan", 2, "finite"),
+            ("records reconcile abcdef --happened 1 --retain -5", 2, "greater than zero"),
+            ("records reconcile abcdef --did-not-happen --retain 5", 2, "--happened"),
+            ("records list --store sqlite3:///agent.db", 2, "did you mean sqlite://?"),
+            ("records list --store mongodb://host/db", 2, "no store is called mongodb://"),
+            ("records list --store agent.db", 2, "sqlite:///agent.db"),
+            ("records list --store 'sqlite://[x'", 2, "cannot be read"),
+            ("records list --store sqlite://agent.db", 2, "three slashes"),
+            ("records list --store sqlite:///", 2, "which file?"),
+            ("records list --store sqlite:///agent.db?bsy=2", 2, "no option bsy"),
+            ("records list --store sqlite:///nowhere.db", 2, "there is no file nowhere.db"),
+            ("records list --store sqlite:///nowhere/agent.db", 2, "there is no file nowhere/agent.db"),
+            ("records list --store sqlite:///agent.db/agent.db", 2, "there is no file"),
+            ("records list --store sqlite:///.", 2, "is a folder"),
+            ("store init --store sqlite:///nowhere/agent.db", 2, "does not exist"),
+            ("store check --store memory://a/path", 2, "no path"),
+            ("key explain", 2, "--recipe"),
+            ("key explain a --recipe b", 2, "not allowed with"),
+        ],
+    )
+    def test_is_refused(self, typed: str, code: int, says: str, store: str, run: Any) -> None:
+        """
+        For people one line on stderr, for programs a document there; stdout stays empty.
+        """
+        text, document = run(*shlex.split(typed)), run(*shlex.split(typed), "--json")
+
+        assert (code, "", 1) == (text.code, text.out, len(text.err.splitlines()))
+        assert text.err.startswith("onceward: ")
+        assert says in text.err
+        assert (code, "") == (document.code, document.out)
+        assert {"code", "message", "retry", "retryAfterSeconds"} == json.loads(document.err).keys()
+
+    def test_no_store_named_says_both_ways_to_name_one(self, folder: Path, run: Any) -> None:
+        """
+        The option, and the environment variable.
+        """
+        ran = run("records", "list")
+
+        assert 2 == ran.code
+        assert "--store" in ran.err
+        assert "ONCEWARD_STORE" in ran.err
+
+    def test_the_option_wins_over_the_variable(self, store: str, run: Any) -> None:
+        """
+        What is typed is meant.
+        """
+        ran = run("records", "list", "--store", "memory://")
+
+        assert (0, "", "no records\n") == ran
+
+    def test_a_key_is_not_shown_in_an_error(self, store: str, run: Any) -> None:
+        """
+        People put personal data into keys: an error has at most a digest.
+        """
+        keys = ["bob@example.com", "bob@example.com with a blank", "bob@example.com" * 20, "test:bob@example.com"]
+        errors = [run("records", "show", "--scope", "live:acme", "--key", key).err for key in keys]
+
+        assert [] == [error for error in errors if "bob" in error]
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+    def test_a_file_that_may_not_be_read_is_refused(self, store: str, folder: Path, run: Any) -> None:
+        """
+        The store is not usable: exit code 4, and what is needed.
+        """
+        (folder / "agent.db").chmod(0)
+
+        ran = run("records", "list")
+
+        assert 4 == ran.code
+        assert "needs to read and write" in ran.err
+
+
+class TestExitCodes:
+    """Which error means which exit code."""
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            *(one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.OncewardError)),
+            exits.NoSuchRecord,
+            exits.UsageError,
+            exits.DigestAmbiguous,
+        ],
+    )
+    def test_every_error_has_one(self, error: type[errors.OncewardError]) -> None:
+        """
+        By its class, so that a new error falls under the nearest one that is known.
+        """
+        assert EXIT_CODES.get(error.code, 3) == exits.exit_code_of(error.__new__(error))
+
+    def test_an_error_is_told_with_its_advice(self, store: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        Code, whether to retry, and when.
+        """
+
+        def away(*_: object) -> None:
+            raise errors.StoreUnavailable("the disk is asleep", retry_after_seconds=1.5)
+
+        monkeypatch.setattr(sqlite.SqliteStore, "scan", away)
+
+        text, document = run("records", "list"), run("records", "list", "--json")
+
+        assert (4, "", "onceward: the disk is asleep\n") == text
+        assert {
+            "code": "store_unavailable",
+            "message": "the disk is asleep",
+            "retry": "same-key",
+            "retryAfterSeconds": 1.5,
+        } == json.loads(document.err)
+
+    def test_an_interrupt_is_130(self, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        As shells count it; no traceback.
+        """
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(sqlite.SqliteStore, "purge", interrupt)
+
+        assert 130 == main(["records", "purge", "--all"])
+
+
+class TestAsAProcess:
+    """The command as a program among others."""
+
+    def test_python_dash_m_and_the_script_are_the_same(self, folder: Path) -> None:
+        """
+        Where scripts are not on the path, the module is.
+        """
+        script = Path(sys.executable).parent / "onceward"
+
+        installed = subprocess.run(
+            [script, "--version"], capture_output=True, text=True, timeout=60, check=False, cwd=folder
+        )
+
+        assert (0, f"onceward {onceward.__version__}\n", "") == (
+            installed.returncode,
+            installed.stdout,
+            installed.stderr,
+        )
+        assert installed.stdout == typed_for_real("--version", cwd=folder).stdout
+
+    def test_a_day_in_an_operators_life(self, folder: Path) -> None:
+        """
+        Make a store, find what is in doubt, decide it; each command in a process of its own.
+        """
+        environment = {"ONCEWARD_STORE": "sqlite:///agent.db"}
+        script = (
+            "from onceward import Gate\n"
+            "gate = Gate('sqlite:///agent.db', scope='live:acme')\n"
+            "def charge(): raise RuntimeError('connection reset')\n"
+            "gate.run('charge:order-17', charge)\n"
+        )
+        assert 0 == typed_for_real("store", "init", cwd=folder, env=environment).returncode
+        subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False, cwd=folder)
+
+        listed = typed_for_real("records", "list", "--state", "in_doubt", "--json", cwd=folder, env=environment)
+        [found] = json.loads(listed.stdout)["records"]
+        decided = typed_for_real(
+            *("records", "reconcile", found["digest"], "--happened", "-", "--json"),
+            cwd=folder,
+            env=environment,
+            input='{"charge": "ch_1"}',
+        )
+
+        assert ("", "settled") == (decided.stderr, json.loads(decided.stdout)["state"])
+        again = typed_for_real("records", "list", "--state", "in_doubt", cwd=folder, env=environment)
+        assert (0, "", "no records\n") == (again.returncode, again.stdout, again.stderr)
+
+    def test_a_reader_that_has_seen_enough_causes_no_noise(self, folder: Path) -> None:
+        """
+        `onceward ... | head`: no traceback, and the code that shells give a closed pipe.
+        """
+        process = subprocess.Popen(
+            [sys.executable, "-m", "onceward", "contract"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+
+        noise = process.stderr.read()
+        process.stderr.close()
+
+        assert (141, b"") == (process.wait(timeout=60), noise)
+
+    def test_an_interrupt_from_the_keyboard_causes_no_traceback(self, folder: Path) -> None:
+        """
+        While it waits for its input, which never comes.
+        """
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "print(flush=True); from onceward.cli import main; raise SystemExit(main(['key', 'explain', '-']))",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=folder,
+        )
+        try:
+            _wait_until_it_reads(process.pid)
+            process.send_signal(signal.SIGINT)
+            _, noise = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+
+        assert (130, b"") == (process.returncode, noise)
+
+
+def _wait_until_it_reads(pid: int) -> None:
+    """Until the process sleeps in a read of its stdin, as the kernel tells."""
+    import time
+
+    if not Path(f"/proc/{pid}/syscall").exists():
+        pytest.skip("this system does not tell what a process waits for")
+    for _ in range(1_000):
+        # On x86-64 and on arm64, where the numbers of `read` are 0 and 63; its first argument is the file, 0.
+        words = Path(f"/proc/{pid}/syscall").read_text().split()
+        if words[:2] in (["0", "0x0"], ["63", "0x0"]):
+            return
+        time.sleep(0.01)
+    pytest.skip("it never came to read")

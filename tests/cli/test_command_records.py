@@ -1,0 +1,367 @@
+"""`onceward records`: looking, deciding, tidying."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onceward import Gate, InDoubt
+from onceward._core.record import Record
+
+
+def commands_in(message: str) -> list[list[str]]:
+    """The commands that a message tells one to type."""
+    return [shlex.split(line) for line in re.findall(r"(onceward records .*)$", message, re.MULTILINE)]
+
+
+class TestWhatErrorsAdvise:
+    """The commands in an error's text work as they are printed, with ONCEWARD_STORE set."""
+
+    @pytest.fixture
+    def advice(self, gate: Gate, doubted: Callable[..., Record]) -> list[list[str]]:
+        doubted()
+        with pytest.raises(InDoubt) as refused:
+            gate.run("charge:order-17", lambda: "again")
+        return commands_in(str(refused.value))
+
+    def test_the_command_for_it_happened_settles_the_record(self, advice: Any, gate: Gate, run: Any) -> None:
+        """
+        With the result in place of the words RESULT AS JSON, every caller learns that result.
+        """
+        happened = [word.replace("RESULT AS JSON", '{"charge": "ch_1"}') for word in advice[0][1:]]
+
+        ran = run(*happened)
+
+        assert 0 == ran.code
+        assert {"charge": "ch_1"} == gate.run("charge:order-17", lambda: pytest.fail("it ran again"))
+
+    def test_the_command_for_it_did_not_lets_it_run_again(self, advice: Any, gate: Gate, run: Any) -> None:
+        """
+        Copied letter by letter.
+        """
+        ran = run(*advice[1][1:])
+
+        assert 0 == ran.code
+        assert "again" == gate.run("charge:order-17", lambda: "again")
+
+    def test_a_result_left_as_printed_is_refused_with_advice(self, advice: Any, gate: Gate, run: Any) -> None:
+        """
+        The placeholder is not JSON; nothing is changed, and the message says how a text is written.
+        """
+        ran = run(*advice[0][1:])
+
+        assert 2 == ran.code
+        assert "'\"done\"'" in ran.err
+        assert "in_doubt" == gate.records.get("charge:order-17").state  # type: ignore[union-attr]
+
+    def test_what_show_prints_for_a_record_in_doubt_works_too(self, doubted: Any, gate: Gate, run: Any) -> None:
+        """
+        The ways out are printed under the record.
+        """
+        digest = doubted().id.hex()[:12]
+
+        first, second = commands_in(run("records", "show", digest).out)
+
+        assert ["onceward", "records", "reconcile", digest, "--happened", "RESULT AS JSON"] == first
+        assert 0 == run(*second[1:]).code
+        assert "released" == gate.records.get("charge:order-17").state  # type: ignore[union-attr]
+
+
+class TestReconcile:
+    """Deciding by id, whatever kind of record it is."""
+
+    def test_a_plans_step_is_reconciled_under_its_own_id(self, gate: Gate, run: Any) -> None:
+        """
+        A step is no key, and is found by its digest all the same.
+        """
+        plan = gate.plan("migrate-42")
+        with pytest.raises(RuntimeError):
+            plan.step("seed", self._raise)
+        found = run("records", "list", "--state", "in_doubt", "--json").document["records"]
+
+        ran = run("records", "reconcile", found[0]["digest"], "--happened", "17")
+
+        assert ("step", 0) == (found[0]["kind"], ran.code)
+        assert 17 == plan.step("seed", self._raise)
+
+    def test_a_lapsed_claim_is_reconciled(self, claimed: Any, gate: Gate, run: Any) -> None:
+        """
+        A holder that died is as much in doubt as one that raised.
+        """
+        claimed("charge:1", seconds_ago=120)
+
+        ran = run("records", "reconcile", "--scope", "live:acme", "--key", "charge:1", "--happened", "null", "--json")
+
+        assert (0, "settled", None) == (ran.code, ran.document["state"], ran.document["result"])
+        assert "json/1" == ran.document["codec"]
+
+    def test_a_claim_that_is_held_is_refused(self, claimed: Any, gate: Gate, run: Any) -> None:
+        """
+        While a holder may still finish, nobody decides in its place; nothing is changed.
+        """
+        before = claimed("charge:1")
+
+        ran = run("records", "release", before.id.hex(), "--yes")
+
+        assert (3, "") == (ran.code, ran.out)
+        assert "its lease has run out" in ran.err
+        assert before.version == gate.store.load(before.id).version  # type: ignore[union-attr]
+
+    def test_deciding_again_with_the_same_answer_does_no_harm(self, doubted: Any, run: Any) -> None:
+        """
+        With another answer it is refused: the first one stands.
+        """
+        digest = doubted().id.hex()[:12]
+        answers = ["1", "1", "2"]
+
+        codes = [run("records", "reconcile", digest, "--happened", answer).code for answer in answers]
+
+        assert [0, 0, 3] == codes
+        assert 3 == run("records", "release", digest, "--yes").code
+
+    def test_releasing_needs_a_yes(self, doubted: Any, gate: Gate, run: Any) -> None:
+        """
+        Releasing declares something, so it must be said; again does no harm.
+        """
+        digest = doubted().id.hex()[:12]
+
+        codes = [run("records", "release", digest, *yes).code for yes in ([], ["--yes"], ["--yes"])]
+
+        assert [2, 0, 0] == codes
+        assert "released" == gate.records.get("charge:order-17").state  # type: ignore[union-attr]
+
+    def test_the_result_may_come_from_a_file_or_a_pipe(self, doubted: Any, folder: Any, run: Any) -> None:
+        """
+        A large result does not fit a command line.
+        """
+        (folder / "result.json").write_text('{"from": "file"}')
+        first, second = (doubted(key).id.hex() for key in ("charge:1", "charge:2"))
+
+        from_file = run("records", "reconcile", first, "--happened", "@result.json", "--json")
+        from_pipe = run("records", "reconcile", second, "--happened", "-", "--json", stdin=b'{"from": "pipe"}\n')
+
+        assert [{"from": "file"}, {"from": "pipe"}] == [from_file.document["result"], from_pipe.document["result"]]
+
+    def test_a_result_beyond_the_limit_is_refused(self, doubted: Any, run: Any) -> None:
+        """
+        What a gate would not store, an operator does not either.
+        """
+        digest = doubted().id.hex()
+
+        ran = run("records", "reconcile", digest, "--happened", "-", stdin=b'"' + b"x" * 1_048_576 + b'"')
+
+        assert 2 == ran.code
+        assert "1,048,576 bytes" in ran.err
+
+    def test_a_result_too_deep_to_store_is_refused(self, doubted: Any, run: Any) -> None:
+        """
+        Readable is not yet storable: an error, not a traceback.
+        """
+        digest = doubted().id.hex()
+
+        ran = run("records", "reconcile", digest, "--happened", "[" * 200 + "]" * 200)
+
+        assert 2 == ran.code
+        assert "nests deeper than 128" in ran.err
+
+    def test_the_retention_may_be_said(self, doubted: Any, run: Any) -> None:
+        """
+        The record does not know on which terms its operation was declared; 24 hours otherwise.
+        """
+        first, second = (doubted(key).id.hex() for key in ("charge:1", "charge:2"))
+
+        default = run("records", "reconcile", first, "--happened", "1", "--json").document
+        longer = run("records", "reconcile", second, "--happened", "1", "--retain", "604800", "--json").document
+
+        assert [86_400, 604_800] == [round(one["replaySecondsLeft"]) for one in (default, longer)]
+
+    @staticmethod
+    def _raise() -> None:
+        raise RuntimeError("connection reset")
+
+
+class TestList:
+    """Pages of records, for people and for programs."""
+
+    def test_states_are_shown_as_derived(self, gate_at: Any, claimed: Any, doubted: Any, run: Any) -> None:
+        """
+        A dead holder's blind claim is in doubt, a repeatable one has lapsed, an old answer has expired.
+        """
+        gate_at().run("fresh:1", lambda: 1)
+        gate_at(2 * 86_400).run("expired:1", lambda: 1)
+        gate_at(40 * 86_400).run("gone:1", lambda: 1)
+        claimed("held:1")
+        claimed("dead:1", seconds_ago=120)
+        claimed("dead:2", seconds_ago=120, guarantee="repeatable")
+        doubted("doubted:1")
+
+        found = {
+            state: sorted(one["key"] for one in run("records", "list", "--state", state, "--json").document["records"])
+            for state in ("settled", "expired", "absent", "claimed", "in_doubt", "lapsed", "released")
+        }
+
+        assert {
+            "settled": ["live:fresh:1"],
+            "expired": ["live:expired:1"],
+            "absent": ["live:gone:1"],
+            "claimed": ["live:held:1"],
+            "in_doubt": ["live:dead:1", "live:doubted:1"],
+            "lapsed": ["live:dead:2"],
+            "released": [],
+        } == found
+
+    def test_pages_follow_each_other_without_gap_or_repeat(self, gate: Gate, run: Any) -> None:
+        """
+        `next` of one page is `--after` of the following; the last has none.
+        """
+        for number in range(7):
+            gate.run(f"job:{number}", lambda: 1)
+        pages: list[list[str]] = []
+        after: list[str] = []
+        while True:
+            page = run("records", "list", "--limit", "3", "--json", *after).document
+            pages.append([one["key"] for one in page["records"]])
+            if page["next"] is None:
+                break
+            after = ["--after", page["next"]]
+
+        assert [3, 3, 1] == [len(page) for page in pages]
+        assert {f"live:job:{number}" for number in range(7)} == {key for page in pages for key in page}
+
+    def test_operators_see_every_scope_unless_they_ask_for_one(self, gate_at: Any, run: Any) -> None:
+        """
+        A scope is who calls; an operator stands behind all of them.
+        """
+        for scope in ("live:acme", "live:bolt"):
+            gate_at(scope=scope).run("job:1", lambda: 1)
+
+        every = run("records", "list", "--json").document["records"]
+        one = run("records", "list", "--scope", "live:bolt", "--json").document["records"]
+
+        assert {"live:acme", "live:bolt"} == {record["scope"] for record in every}
+        assert ["live:bolt"] == [record["scope"] for record in one]
+
+    def test_the_table_says_where_to_go_on(self, gate: Gate, run: Any) -> None:
+        """
+        On stderr, so that the table stays a table.
+        """
+        for number in range(2):
+            gate.run(f"job:{number}", lambda: 1)
+
+        ran = run("records", "list", "--limit", "1")
+
+        assert 2 == len(ran.out.splitlines())
+        assert re.fullmatch(r"there are more: go on with --after [0-9a-f]{64}\n", ran.err)
+
+    def test_an_empty_store_is_no_error(self, store: str, run: Any) -> None:
+        """
+        Nothing in doubt is good news.
+        """
+        assert (0, "", "no records\n") == run("records", "list", "--state", "in_doubt")
+        assert {"records": [], "next": None} == run("records", "list", "--json").document
+
+
+class TestShow:
+    """One record, found by what a log shows of it."""
+
+    def test_a_record_is_found_by_id_digest_prefix_and_key(self, gate: Gate, run: Any) -> None:
+        """
+        The whole id, the digest of a log, a few digits in any case, or scope and key: the same record.
+        """
+        gate.run("job:1", lambda: {"answer": 42})
+        [listed] = run("records", "list", "--json").document["records"]
+        names = [
+            [listed["id"]],
+            [listed["digest"]],
+            [listed["id"][:5].upper()],
+            ["--scope", "live:acme", "--key", "job:1"],
+            ["--scope", "live:acme", "--key", "live:job:1"],
+        ]
+
+        shown = [run("records", "show", *name, "--json").document for name in names]
+
+        assert [listed["id"]] * 5 == [one["id"] for one in shown]
+        assert {"answer": 42} == shown[0]["result"]
+        assert [*listed, "result"] == sorted(shown[0], key=lambda name: [*listed, "result"].index(name))
+
+    def test_bytes_are_shown_as_base64(self, gate: Gate, run: Any) -> None:
+        """
+        The codec says so.
+        """
+        gate.run("job:1", lambda: b"\x00\xff")
+
+        shown = run("records", "show", "--scope", "live:acme", "--key", "job:1", "--json").document
+
+        assert ("bytes/1", "AP8=") == (shown["codec"], shown["result"])
+
+    def test_digits_that_fit_several_records_are_refused_with_the_candidates(
+        self, store: str, run: Any, monkeypatch: pytest.MonkeyPatch, gate: Gate
+    ) -> None:
+        """
+        Never a guess: the candidates are listed with more digits than were typed.
+        """
+        gate.run("job:1", lambda: 1)
+        [found] = gate.store.scan(b"", 1, _everything())
+        twin = found._replace(id=found.id[:6] + bytes(26))
+        monkeypatch.setattr("onceward.stores.sqlite.SqliteStore.scan", lambda *_: sorted([found, twin]))
+
+        ran = run("records", "show", found.id.hex()[:12])
+
+        assert (2, "") == (ran.code, ran.out)
+        assert twin.id.hex()[:20] in ran.err
+        assert found.id.hex()[:20] in ran.err
+
+    def test_a_long_result_is_cut_for_people_and_whole_for_programs(self, gate: Gate, run: Any) -> None:
+        """
+        A screenful, and where the rest is.
+        """
+        gate.run("job:1", lambda: "x" * 10_000)
+        name = ["--scope", "live:acme", "--key", "job:1"]
+
+        assert "… (10,002 characters; --json shows all)" == run("records", "show", *name).out.splitlines()[-1]
+        assert "x" * 10_000 == run("records", "show", *name, "--json").document["result"]
+
+
+class TestPurge:
+    """Tidying, in batches."""
+
+    def test_one_batch_is_the_limit_unless_all_is_asked_for(self, gate_at: Any, run: Any) -> None:
+        """
+        `--all` goes on until nothing is left, and tells how far it is on stderr.
+        """
+        long_ago = gate_at(40 * 86_400)
+        for number in range(7):
+            long_ago.run(f"job:{number}", lambda: 1)
+
+        once = run("records", "purge", "--limit", "2", "--json").document
+        rest = run("records", "purge", "--limit", "2", "--all", "--json")
+
+        assert {"forgotten": 2, "shrunk": 0, "batches": 1, "done": False} == once
+        assert {"forgotten": 5, "shrunk": 0, "batches": 3, "done": True} == rest.document
+        assert ["2 forgotten", "4 forgotten"] == [line.split(",")[0] for line in rest.err.splitlines()]
+        assert [] == run("records", "list", "--json").document["records"]
+
+    def test_what_has_expired_is_shrunk_and_what_is_in_doubt_is_left_alone(
+        self, gate_at: Any, claimed: Any, run: Any
+    ) -> None:
+        """
+        A tombstone keeps refusing; doubt is never tidied away.
+        """
+        gate_at(2 * 86_400).run("expired:1", lambda: 1)
+        claimed("dead:1", seconds_ago=400 * 86_400)
+
+        purged = run("records", "purge", "--json").document
+
+        assert (0, 1) == (purged["forgotten"], purged["shrunk"])
+        states = {one["key"]: one["state"] for one in run("records", "list", "--json").document["records"]}
+        assert {"live:expired:1": "expired", "live:dead:1": "in_doubt"} == states
+
+
+def _everything() -> Any:
+    from onceward.stores import Selection
+
+    return Selection()

@@ -1,0 +1,126 @@
+"""`onceward store`: making ready, looking over, moving forward."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import Gate
+
+
+def test_a_store_is_made_ready_and_again_does_no_harm(folder: Path, run: Any) -> None:
+    """
+    The second time everything is there already, records included.
+    """
+    first = run("store", "init", "--store", "sqlite:///agent.db")
+    with Gate("sqlite:///agent.db", scope="live:acme") as gate:
+        gate.run("job:1", lambda: 1)
+
+    second = run("store", "init", "--store", "sqlite:///agent.db", "--json")
+
+    assert (0, 0) == (first.code, second.code)
+    assert {"ready": True, "at": str((folder / "agent.db").resolve())} == second.document
+    assert 1 == len(run("records", "list", "--store", "sqlite:///agent.db", "--json").document["records"])
+
+
+def test_a_healthy_store_is_counted(gate: Gate, claimed: Any, doubted: Any, run: Any) -> None:
+    """
+    By the states that people see, with the oldest record in doubt; doubt is no fault of the store.
+    """
+    gate.run("job:1", lambda: 1)
+    doubted()
+    oldest = claimed("dead:1", seconds_ago=7_200)
+
+    ran = run("store", "check", "--json")
+
+    assert (0, True) == (ran.code, ran.document["healthy"])
+    assert {"in_doubt": 2, "settled": 1} == ran.document["records"]
+    assert 2 == ran.document["inDoubt"]
+    assert oldest.id.hex()[:12] == ran.document["oldestInDoubt"]["digest"]
+    assert {"damage", "schema", "journal", "synchronous"} <= {one["name"] for one in ran.document["checks"]}
+    assert oldest.id.hex()[:12] in run("store", "check").out
+
+
+def test_a_problem_makes_the_answer_no(store: str, folder: Path, run: Any) -> None:
+    """
+    A file that others may read is one: exit code 1, and which check it was.
+    """
+    (folder / "agent.db").chmod(0o644)
+
+    ran = run("store", "check", "--json")
+
+    assert (1, False) == (ran.code, ran.document["healthy"])
+    assert ["mode"] == [one["name"] for one in ran.document["checks"] if not one["ok"]]
+    assert "PROBLEM" in run("store", "check").out
+
+
+def test_a_store_of_this_version_does_not_move(store: str, run: Any) -> None:
+    """
+    Migrating again does no harm.
+    """
+    ran = run("store", "migrate", "--json")
+
+    assert 0 == ran.code
+    assert (False, ran.document["before"]) == (ran.document["moved"], ran.document["after"])
+
+
+@pytest.mark.parametrize("command", [["store", "check"], ["store", "migrate"], ["records", "list"]])
+def test_a_store_of_a_later_version_is_refused(command: list[str], store: str, folder: Path, run: Any) -> None:
+    """
+    Half understood is worse than an error: exit code 4, and what to do.
+    """
+    connection = sqlite3.connect(folder / "agent.db")
+    connection.execute("UPDATE onceward_meta SET value = 99 WHERE name = 'schema_version'")
+    connection.commit()
+    connection.close()
+
+    ran = run(*command)
+
+    assert 4 == ran.code
+    assert "upgrade" in ran.err
+
+
+@pytest.mark.parametrize("command", [["store", "init"], ["store", "check"], ["store", "migrate"], ["records", "list"]])
+def test_a_file_that_is_no_store_is_refused(command: list[str], folder: Path, run: Any) -> None:
+    """
+    Exit code 4, one line, and the file is left as it was.
+    """
+    (folder / "notes.txt").write_text("my notes, " * 1_000)
+
+    ran = run(*command, "--store", "sqlite:///notes.txt")
+
+    assert (4, 1) == (ran.code, len(ran.err.splitlines()))
+    assert "my notes, " * 1_000 == (folder / "notes.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["store", "check"],
+        ["store", "migrate"],
+        ["records", "list"],
+        ["records", "purge"],
+        ["records", "show", "abcdef"],
+    ],
+)
+def test_a_mistyped_path_makes_no_empty_store(command: list[str], folder: Path, run: Any) -> None:
+    """
+    An empty store in which nothing is in doubt would be a wrong answer; the message says how to make one.
+    """
+    ran = run(*command, "--store", "sqlite:///agnet.db")
+
+    assert 2 == ran.code
+    assert "agnet.db" in ran.err
+    assert [] == list(folder.iterdir())
+
+
+def test_a_memory_store_needs_nothing(folder: Path, run: Any) -> None:
+    """
+    It lives as long as its process, so there is nothing to make, move or mend.
+    """
+    codes = [run("store", verb, "--store", "memory://").code for verb in ("init", "check", "migrate")]
+
+    assert [0, 0, 0] == codes
