@@ -4,7 +4,7 @@ Onceward: send it as many times as you like; it happens once, and everyone learn
 At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations go through; see the README.
 """
 
-from onceward._core.canonical import canonical
+from onceward._core.canonical import canonical, parse_json
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
@@ -37,9 +37,12 @@ from onceward._core.errors import (
 )
 from onceward._core.events import Event, Happening, Listener
 from onceward._core.flow import Raised, Returned
+from onceward._core.key_lint import Finding, KeyReport, explain_key, lint_key, lint_recipe
 from onceward._core.keys import mint_from
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
+from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
+from onceward._core.terms import CallOptions, Options
 from onceward.environment import REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.records import RecordView
@@ -50,10 +53,12 @@ __all__ = [
     "NOT_FOUND",
     "AlreadySettled",
     "AsyncGate",
+    "CallOptions",
     "ConfigurationError",
     "Event",
     "Expired",
     "Fault",
+    "Finding",
     "Found",
     "Gate",
     "Guarantee",
@@ -62,6 +67,7 @@ __all__ = [
     "InDoubt",
     "InFlight",
     "KeyInvalid",
+    "KeyReport",
     "KeyReused",
     "Listener",
     "NotFound",
@@ -69,10 +75,12 @@ __all__ = [
     "NothingHappened",
     "OncewardError",
     "Operation",
+    "Options",
     "OutOfOrder",
     "Outcome",
     "OwnershipLost",
     "Raised",
+    "Recipe",
     "RecordView",
     "RecordedFailure",
     "RequestInvalid",
@@ -91,8 +99,13 @@ __all__ = [
     "canonical",
     "derive",
     "derive_colon",
+    "explain_key",
     "input_hash",
+    "lint_key",
+    "lint_recipe",
     "mint",
+    "parse_json",
+    "recipe",
 ]
 
 

@@ -13,6 +13,7 @@ import onceward
 from onceward import Guarantee, OncewardError
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
+from onceward.cli.contract import _beside
 
 
 @pytest.mark.requirement("E32")
@@ -42,7 +43,7 @@ def test_every_choice_has_its_value_and_reason(run: Any) -> None:
     assert (60, "seconds") == (choices["lease"]["value"], choices["lease"]["unit"])
     assert (1_048_576, "bytes") == (choices["result_bytes_max"]["value"], choices["result_bytes_max"]["unit"])
     source = Path(terms.__file__).read_text(encoding="utf-8")
-    texts = {" ".join(node.value.split()) for node in ast.walk(ast.parse(source)) if _is_text(node)}  # type: ignore[attr-defined]
+    texts = {" ".join(node.value.split()) for node in ast.walk(ast.parse(source)) if _is_text(node)}
     assert {one["reason"] for one in choices.values()} <= texts
 
 
@@ -110,6 +111,25 @@ def test_people_read_the_same_things(run: Any) -> None:
     names += [*document["limits"], *document["retention"], *(one["code"] for one in document["refusals"])]
     assert [] == [name for name in names if name not in text]
     assert onceward.__version__ in text
+
+
+def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where the source was not shipped, values and codes are printed all the same.
+    """
+
+    def not_shipped(_: object) -> str:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr("inspect.getsource", not_shipped)
+    _beside.cache_clear()
+    try:
+        ran = run("contract", "--json")
+    finally:
+        _beside.cache_clear()
+
+    assert 0 == ran.code
+    assert 86_400 == ran.document["retention"]["retainSeconds"]
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -28,6 +28,7 @@ EXIT_CODES = {
     "scope_missing": 2,
     "key_invalid": 2,
     "request_invalid": 2,
+    "result_invalid": 2,
     "store_unavailable": 4,
     "store_contended": 4,
     "store_full": 4,
@@ -356,11 +357,7 @@ class TestAsAProcess:
         While it waits for its input, which never comes.
         """
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "print(flush=True); from onceward.cli import main; raise SystemExit(main(['key', 'explain', '-']))",
-            ],
+            [sys.executable, "-m", "onceward", "key", "explain", "-"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -157,7 +157,8 @@ class World:
         self.env = StillEnvironment(seed=f"{kind}/{colour}")
         self.url = f"memory://{folder.name}-{id(self)}" if kind == "memory" else f"sqlite:///{folder}/gate.db"
         self._gates: list[Driven] = []
-        self._runner = asyncio.Runner()
+        # Not a Runner: in its signal handling it writes down a task's exception, which need not be possible.
+        self._loop = asyncio.new_event_loop()
 
     @property
     def awaits(self) -> bool:
@@ -197,7 +198,7 @@ class World:
             asyncio.get_running_loop()
         except RuntimeError:
             if threading.current_thread() is threading.main_thread():
-                return self._runner.run(_finish(made))
+                return self._loop.run_until_complete(_finish(made))
             return asyncio.run(_finish(made))
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(asyncio.run, _finish(made)).result()
@@ -249,7 +250,8 @@ class World:
     def close(self) -> None:
         for driven in self._gates:
             driven.close()
-        self._runner.close()
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
         memory._shared.pop(self.url.removeprefix("memory://"), None)
 
 

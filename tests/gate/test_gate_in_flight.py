@@ -13,15 +13,15 @@ from onceward import AsyncGate, ConfigurationError, Fault, Gate, InFlight, Retry
 from onceward._core.terms import WAITERS_MAX
 
 
-def while_running(world: Any, call: Any, **options: Any) -> Any:
-    """What `call` hears while another gate is in the middle of `charge:1`."""
+def while_running(world: Any, call: Any, key: str = "charge:1") -> Any:
+    """What `call` hears while another gate is in the middle of that key."""
     heard: list[Any] = []
 
     def pay() -> str:
         heard.append(world.hear(call))
         return "ch_1"
 
-    world.gate().run("charge:1", pay, **options)
+    world.gate().run(key, pay)
     return heard[0]
 
 
@@ -298,8 +298,8 @@ def test_waiters_leave_when_they_are_done(world: Any) -> None:
     """
     gate = world.gate(wait=1)
 
-    for _ in range(3):
-        while_running(world, lambda: gate.run("charge:1", world.Effect()))
+    for key in ("charge:1", "charge:2", "charge:3"):
+        while_running(world, lambda key=key: gate.run(key, world.Effect()), key)
 
     assert (0, {}) == (gate.gate._bell._count, gate.gate._bell._waiters)
 

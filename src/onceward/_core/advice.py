@@ -57,14 +57,22 @@ def doubt_note(found: Record) -> str:
 
 
 def _ways_out(found: Record) -> str:
-    digest = digest_of(found.id)
+    digest, call = digest_of(found.id), _CALLS.get(found.kind)
+    happened = f"\n                      or {call}, Found(result))" if call else ""
+    did_not = f"\n                      or {call}, NOT_FOUND)" if call else ""
     return (
         "  check, where the effect takes place, whether it did. Then\n"
-        f"  if it happened:     onceward records reconcile {digest} --happened 'RESULT AS JSON'\n"
-        f"                      or gate.reconcile(key, Found(result))\n"
-        f"  if it did not:      onceward records reconcile {digest} --did-not-happen\n"
-        f"                      or gate.reconcile(key, NOT_FOUND)"
+        f"  if it happened:     onceward records reconcile {digest} --happened 'RESULT AS JSON'{happened}\n"
+        f"  if it did not:      onceward records reconcile {digest} --did-not-happen{did_not}"
     )
+
+
+_CALLS = {
+    "key": "gate.reconcile(key",
+    "step": "plan.reconcile(step",
+    "sequence-entry": "sequence.reconcile(number",
+}
+"""What decides a record from Python, by its kind."""
 
 
 def _what_happened(found: Record) -> str:

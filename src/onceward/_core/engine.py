@@ -21,11 +21,13 @@ from onceward._core import advice, record
 from onceward._core.codec import Encoded, NotEncodable, Restore, decode, decode_failure, encode, encode_failure
 from onceward._core.errors import (
     AlreadySettled,
+    ConfigurationError,
     IllegalMove,
     InFlight,
     NothingHappened,
     OncewardError,
     OwnershipLost,
+    ResultInvalid,
     StoreContended,
     StoreUnavailable,
     Unrecorded,
@@ -33,7 +35,7 @@ from onceward._core.errors import (
 from onceward._core.events import Event, Happening
 from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned
 from onceward._core.keys import digest_of
-from onceward._core.operation import Found, NotFound, Operation, Outcome
+from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
 
@@ -85,8 +87,9 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
         answer = yield from _ask_around(ask, operation, ending_version)
         if isinstance(answer, Outcome):
             return answer
-        held = answer
+        held = operation.record = answer
     ended = yield from call(operation)
+    held = held._replace(version=operation.record.version)  # It may have been renewed meanwhile.
     if isinstance(ended, Raised):
         return (yield from _failed(ask, operation, held, ending_version, ended))
     if _remembers(ask, ended):
@@ -196,12 +199,18 @@ def renew(ask: Ask, held: Record) -> Flow[Record]:
     """Hold on for another lease; raises `OwnershipLost` if somebody else has taken over."""
     chance = yield CHANCE
     write = record.renew(held, version=chance[:16], lease=ask.claimant.lease)
-    standing: Standing = yield Put("renew", write, held.version)
-    if not _landed(standing, write) or standing.record is None:
-        yield from _tell(ask, Happening.OVERTAKEN, held)
-        raise OwnershipLost(outcome=_winner(standing.record, ask.restore))
-    yield from _tell(ask, Happening.RENEWED, held)
-    return standing.record
+    expect = held.version
+    for _ in range(CLAIM_SPINS_MAX):
+        standing: Standing = yield Put("renew", write, expect)
+        found = standing.record
+        if found is not None and _landed(standing, write):
+            yield from _tell(ask, Happening.RENEWED, found)
+            return found
+        if found is None or record.outranks(found, held.token) or found.state != record.State.CLAIMED:
+            yield from _tell(ask, Happening.OVERTAKEN, held)
+            raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
+        expect = found.version  # Another renewal of our own moved it.
+    raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
 # --- run ---
@@ -234,7 +243,8 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
             outcome = yield from settle(ask, operation, held, version, value)
             return outcome._replace(replayed=True)
         case Returned(NotFound()):
-            return held._replace(doubt=0)  # Asked and answered: that is what clears doubt.
+            # Asked and answered: that is what clears doubt. Asking takes time, so make sure that the claim still holds.
+            return (yield from renew(ask, held._replace(doubt=0)))
         case Returned(_):
             error: BaseException = TypeError("a probe returns Found(value) or NOT_FOUND")
         case Raised(raised):
@@ -287,7 +297,7 @@ def _unremembered(ask: Ask, operation: Operation, held: Record, version: bytes, 
     """The function returned something that is not to be remembered: its answer says that nothing happened."""
     write = record.release(held, version=version, forget=ask.terms.tombstone)
     stands = yield from _end(ask, held, write, operation, value)
-    yield from _tell(ask, Happening.RELEASED, stands, "the answer is not one to remember")
+    yield from _tell(ask, _HAPPENING[stands.state], stands, "the answer is not one to remember")
     return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
 
 
@@ -306,6 +316,7 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
     yield from _tell(ask, _HAPPENING[stands.state], stands, type(error).__name__)
     if stands.state == record.State.IN_DOUBT:
         _note(error, advice.doubt_note(stands))
+    judge(error)
     raise error
 
 
@@ -417,7 +428,7 @@ def _tell(ask: Ask, happening: Happening, about: Record, detail: str = "") -> Fl
 def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
     """Decide an in-doubt record: it happened, with this result; or it did not."""
     chance = yield CHANCE
-    kept = encode(answer.value) if isinstance(answer, Found) else Encoded(None, None)
+    kept = _decided(answer)
     for _ in range(CLAIM_SPINS_MAX):
         found: Record | None = yield Load("reconcile.load", ask.claimant.id)
         if found is None:
@@ -443,3 +454,15 @@ def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
             yield from _tell(ask, Happening.RECONCILED, standing.record, standing.record.state)
             return standing.record
     raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _decided(answer: Found | NotFound) -> Encoded:
+    """What a decision stores; refused unless it is one."""
+    if isinstance(answer, NotFound):
+        return _NOTHING
+    if not isinstance(answer, Found):
+        raise ConfigurationError("a decision is Found(result), it happened; or NOT_FOUND, it did not")
+    try:
+        return encode(answer.value)
+    except NotEncodable as error:
+        raise ResultInvalid(f"{error}. Nothing was changed") from None

@@ -180,7 +180,7 @@ class RecordedFailure(OncewardError):
     fault = Fault.OUTSIDE
     retry = RetryAdvice.NEW_KEY
 
-    def __init__(self, type: str, message: str, failure_code: str | None = None) -> None:  # noqa: A002
+    def __init__(self, type: str, message: str, failure_code: str | None = None) -> None:
         super().__init__(f"the first run failed and its failure was remembered: {type}: {message}")
         self.type = type
         self.message = message

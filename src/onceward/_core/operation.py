@@ -4,12 +4,13 @@ What the user's function is handed (`Operation`), and what the caller gets back 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from onceward._core.downstream import downstream_key
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, InFlight
 from onceward._core.keys import digest_of
 from onceward._core.record import Record
 
@@ -45,6 +46,13 @@ class Outcome(NamedTuple, Generic[T]):
         """When this operation was first claimed, on the store's clock, in UTC."""
         return instant(self.first_at_us)
 
+    @property
+    def answer(self) -> T:
+        """The value; or `InFlight` if there is none yet (with in_flight="accept")."""
+        if self.pending:
+            raise InFlight(retry_after_seconds=self.retry_after_seconds)
+        return self.value
+
 
 class Found(NamedTuple):
     """A probe's or a person's answer: it did happen, and this is its result."""
@@ -79,7 +87,7 @@ class Operation:
         """The claim, as it landed."""
         self._began = False
         self._done = False
-        self._broke: BaseException | None = None
+        self._broke: tuple[BaseException, ...] = ()
         self.started = False
         """Whether the function was entered."""
         self.held_until = 0.0
@@ -141,8 +149,9 @@ class Operation:
         if self._done:
             return False
         if not self._began:
-            return marked or isinstance(error, harmless)
-        return self._broke is error and isinstance(error, harmless)
+            return marked or (isinstance(error, harmless) and not _is_judged(error))
+        # Several blocks may have broken: one that may have had its effect is enough for doubt.
+        return self._broke[-1:] == (error,) and all(isinstance(broke, harmless) for broke in self._broke)
 
     def __repr__(self) -> str:
         return f"<Operation {self.digest} attempt {self.attempt} fence {self.fence}>"
@@ -158,7 +167,6 @@ class _EffectMark:
 
     def __enter__(self) -> None:
         self._operation._began = True
-        self._operation._broke = None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -166,8 +174,21 @@ class _EffectMark:
         if error is None:
             self._operation._done = True
         else:
-            self._operation._broke = error
+            self._operation._broke = (*self._operation._broke, error)
         return False
+
+
+_JUDGED = "_onceward_judged"
+
+
+def judge(error: BaseException) -> None:
+    """Remember that this error has spoken for an operation: passing through an outer one, it says nothing of that."""
+    with suppress(Exception):
+        setattr(error, _JUDGED, True)
+
+
+def _is_judged(error: BaseException) -> bool:
+    return bool(getattr(error, _JUDGED, False))
 
 
 class Settling(Operation):

@@ -46,7 +46,7 @@ class Store(Protocol):
         and `record` is None.
         """
 
-    def load(self, id: bytes) -> Record | None:  # noqa: A002
+    def load(self, id: bytes) -> Record | None:
         """Read one record."""
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
@@ -77,7 +77,7 @@ class AsyncStore(Protocol):
     def put(self, write: Write, expect: bytes | None) -> Awaitable[Standing]:
         """Same as `Store.put`, but awaits."""
 
-    def load(self, id: bytes) -> Awaitable[Record | None]:  # noqa: A002
+    def load(self, id: bytes) -> Awaitable[Record | None]:
         """Same as `Store.load`, but awaits."""
 
     def extend(self, family: bytes, replay: int, forget: int) -> Awaitable[int]:

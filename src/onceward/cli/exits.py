@@ -11,6 +11,7 @@ from onceward._core.errors import (
     KeyInvalid,
     OncewardError,
     RequestInvalid,
+    ResultInvalid,
     SchemaMismatch,
     StoreUnavailable,
 )
@@ -59,7 +60,8 @@ def exit_code_of(error: OncewardError) -> int:
     match error:
         case NoSuchRecord():
             return NO
-        case ConfigurationError() | KeyInvalid() | RequestInvalid():
+        case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
+            # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.
             return USAGE
         case StoreUnavailable() | SchemaMismatch():
             return STORE

@@ -133,9 +133,9 @@ class Asking:
         )
         return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
 
-    def ask_about(self, key: str) -> Ask:
-        """An ask that only names a record (to reconcile it)."""
-        return self.ask((self.stored_key(key),), None, self.terms)
+    def about(self, parts: tuple[str, ...], kind: str = KEY) -> Called:
+        """Only the name of a record, for deciding it."""
+        return Called(self.ask(parts, None, self.terms, kind=kind), unreachable)
 
     def called(
         self,
@@ -226,8 +226,6 @@ class Asking:
                 "guarantee='atomic' and connection='name of the parameter that carries your connection' go together: "
                 "the record is written on that connection, in your transaction"
             )
-        if terms.in_flight == "accept":
-            raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
         return declared(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
 
 
@@ -252,6 +250,12 @@ def check_blocking(fn: Callable[..., Any]) -> None:
 
 def _blocks(fn: Callable[..., Any]) -> ConfigurationError:
     return ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
+
+
+def check_answered(options: Mapping[str, Any]) -> None:
+    """Whoever wants the value alone cannot be told that there is none yet."""
+    if options.get("in_flight") == "accept":
+        raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
 
 
 def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:

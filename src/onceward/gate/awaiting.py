@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
 from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from onceward._core.engine import Ask, operate, reconcile
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Begin,
@@ -42,7 +43,7 @@ from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import arun
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Called, Housekeeping, unreachable
+from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import AsyncPlan
@@ -110,9 +111,8 @@ class AsyncGate:
 
     async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Gate.run`, but awaits."""
-        if options.get("in_flight") == "accept":
-            raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
-        return (await self.call(key, fn, **options)).value
+        check_answered(options)
+        return (await self.call(key, fn, **options)).answer
 
     def once(
         self,
@@ -126,6 +126,7 @@ class AsyncGate:
         **options: Unpack[Options],
     ) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Coroutine[Any, Any, T]]]:
         """Same as `Gate.once`; the result is to be awaited."""
+        check_answered(options)
         terms = self._asking.agreed(options)
 
         def decorate(fn: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
@@ -150,7 +151,7 @@ class AsyncGate:
 
             @wraps(fn)
             async def wrapper(*args: Any, **kwargs: Any) -> T:
-                return (await call(*args, **kwargs)).value
+                return (await call(*args, **kwargs)).answer
 
             wrapper.call = call  # type: ignore[attr-defined]
             wrapper.__signature__ = taken.signature  # type: ignore[attr-defined]
@@ -223,8 +224,8 @@ class AsyncGate:
 
     async def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
         """Same as `Gate.reconcile`, but awaits."""
-        ask = self._asking.ask_about(key)
-        return view(await self.drive(reconcile(ask, answer), Called(ask, unreachable)))
+        about = self._asking.about((self._asking.stored_key(key),))
+        return view(await self.drive(reconcile(about.ask, answer), about))
 
     async def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Same as `Gate.purge`, but awaits."""
@@ -249,7 +250,8 @@ class AsyncGate:
         performer = _Performer(self, called, joined)
         outcome = await arun(flow, performer.instant, performer.perform)
         if self._housekeeping.is_due():
-            await self.store.purge(Housekeeping.PURGE_LIMIT)
+            with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
+                await self.store.purge(Housekeeping.PURGE_LIMIT)
         return outcome
 
     async def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
@@ -337,6 +339,8 @@ class _Performer:
         raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
 
     async def _ask_probe(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
             answer = self._called.probe(operation) if self._called.probe is not None else None
             return Returned(await answer if inspect.isawaitable(answer) else answer)
@@ -344,6 +348,8 @@ class _Performer:
             raise
         except BaseException as error:
             return Raised(error)
+        finally:
+            gate._renewer.unwatch(operation)
 
 
 async def _blocking(work: Callable[..., T], *arguments: Any) -> T:

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import wraps
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from onceward._core.engine import Ask, operate, reconcile
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Begin,
@@ -45,7 +46,7 @@ from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import run
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Called, Housekeeping, check_blocking, unreachable
+from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import Plan
@@ -123,9 +124,8 @@ class Gate:
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        if options.get("in_flight") == "accept":
-            raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
-        return (self.call(key, fn, **options)).value
+        check_answered(options)
+        return (self.call(key, fn, **options)).answer
 
     def once(
         self,
@@ -145,6 +145,7 @@ class Gate:
         request (`exclude` leaves some out). With guarantee="atomic", `connection` names the parameter that carries
         the connection whose transaction the record joins. `.call` on the result returns the whole outcome.
         """
+        check_answered(options)
         terms = self._asking.agreed(options)
 
         def decorate(fn: Callable[..., T]) -> Callable[..., T]:
@@ -169,7 +170,7 @@ class Gate:
 
             @wraps(fn)
             def wrapper(*args: Any, **kwargs: Any) -> T:
-                return call(*args, **kwargs).value
+                return call(*args, **kwargs).answer
 
             wrapper.call = call  # type: ignore[attr-defined]
             wrapper.__signature__ = taken.signature  # type: ignore[attr-defined]
@@ -246,8 +247,8 @@ class Gate:
 
     def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
         """Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it."""
-        ask = self._asking.ask_about(key)
-        return view(self.drive(reconcile(ask, answer), Called(ask, unreachable)))
+        about = self._asking.about((self._asking.stored_key(key),))
+        return view(self.drive(reconcile(about.ask, answer), about))
 
     def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Delete what may be forgotten and shrink what has expired, at most `limit` of each."""
@@ -272,7 +273,8 @@ class Gate:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
         outcome = run(flow, _Performer(self, called, joined).perform)
         if self._housekeeping.is_due():
-            self.store.purge(Housekeeping.PURGE_LIMIT)
+            with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
+                self.store.purge(Housekeeping.PURGE_LIMIT)
         return outcome
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
@@ -347,10 +349,14 @@ class _Performer:
         raise ConfigurationError(f"a blocking gate cannot perform {type(effect).__name__}")
 
     def _ask_probe(self, operation: Operation) -> Returned | Raised:
+        gate, probe = self._gate, self._called.probe
+        gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
-            return Returned(self._called.probe(operation) if self._called.probe is not None else None)
+            return Returned(probe(operation) if probe is not None else None)
         except BaseException as error:
             return Raised(error)
+        finally:
+            gate._renewer.unwatch(operation)
 
 
 def _refuse_awaitable(operation: Operation, value: Any) -> Raised:

@@ -97,7 +97,9 @@ def _marks(code: CodeType, parameter: str) -> bool:
             return True
         if instruction.opname not in ("CACHE", "EXTENDED_ARG"):
             previous = instruction
-    return any(_marks(const, parameter) for const in code.co_consts if isinstance(const, CodeType))
+    # A function inside counts only if it uses this very operation, and not one of its own by the same name.
+    inside = (const for const in code.co_consts if isinstance(const, CodeType) and parameter in const.co_freevars)
+    return any(_marks(const, parameter) for const in inside)
 
 
 def _loads(instruction: dis.Instruction, parameter: str) -> bool:

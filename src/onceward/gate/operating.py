@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward._core.codec import NotEncodable
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import ConfigurationError, IllegalMove, RequestInvalid
+from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.flow import Chance, Effect, Load, Put
 from onceward._core.keys import record_id
 from onceward._core.operation import Found, NotFound
@@ -77,10 +76,7 @@ def reconcile_record(
                 return environment.random(48)
         raise ConfigurationError(f"reconciling does not need {type(effect).__name__}")
 
-    try:
-        return run(reconcile(_ask_about(found, terms), answer), perform)
-    except NotEncodable as error:
-        raise RequestInvalid(f"this result cannot be stored: {error}") from None
+    return run(reconcile(_ask_about(found, terms), answer), perform)
 
 
 def _ask_about(found: Record, terms: Terms) -> Ask:

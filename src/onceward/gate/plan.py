@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from onceward._core.engine import Ask, operate
+from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
 from onceward._core.keys import check_key, record_id
-from onceward._core.operation import Outcome
+from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import STEP, Asking, Called
+from onceward.gate.records import RecordView, view
 
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
@@ -56,6 +57,10 @@ class _Steps:
             parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family
         )
 
+    def about(self, step: str) -> Called:
+        """Only the name of a step, for deciding it."""
+        return self._asking.about((self.plan, check_key(step)), STEP)
+
     def flow(self, ask: Ask) -> Flow[Outcome[Any]]:
         """Touch the plan, then run the step."""
         now = yield MONOTONIC
@@ -89,7 +94,12 @@ class Plan:
 
     def step(self, step: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        return (self.call(step, fn, **options)).value
+        return (self.call(step, fn, **options)).answer
+
+    def reconcile(self, step: str, answer: Found | NotFound) -> RecordView:
+        """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
+        about = self._steps.about(step)
+        return view(self._gate.drive(reconcile(about.ask, answer), about))
 
 
 class AsyncPlan:
@@ -116,4 +126,9 @@ class AsyncPlan:
 
     async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Plan.step`, but awaits."""
-        return (await self.call(step, fn, **options)).value
+        return (await self.call(step, fn, **options)).answer
+
+    async def reconcile(self, step: str, answer: Found | NotFound) -> RecordView:
+        """Same as `Plan.reconcile`, but awaits."""
+        about = self._steps.about(step)
+        return view(await self._gate.drive(reconcile(about.ask, answer), about))

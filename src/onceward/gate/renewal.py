@@ -49,7 +49,7 @@ class Watched:
 
     def done(self, held: Record, now: float) -> None:
         """Its renewal landed."""
-        self.held = held
+        self.held = self.operation.record = held
         self.renewed = now
         self.operation.held_until = now + self.ask.claimant.lease / 1e6
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from onceward._core.engine import reconcile
 from onceward._core.errors import ConfigurationError
-from onceward._core.operation import Outcome
+from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.sequence import ENTRY, NUMBER_MAX, take
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import Asking, Called
+from onceward.gate.records import RecordView, view
 
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
@@ -50,6 +52,10 @@ class _Numbers:
         parts, changes = (self.name, str(number)), {**self._options, **options}
         return self._asking.called(parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=ENTRY)
 
+    def about(self, number: int) -> Called:
+        """Only the name of a number, for deciding it."""
+        return self._asking.about((self.name, str(number)), ENTRY)
+
 
 class Sequence:
     """A sequence under a blocking gate."""
@@ -75,7 +81,12 @@ class Sequence:
 
     def run(self, number: int, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        return (self.call(number, fn, **options)).value
+        return (self.call(number, fn, **options)).answer
+
+    def reconcile(self, number: int, answer: Found | NotFound) -> RecordView:
+        """Decide a number that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
+        about = self._numbers.about(number)
+        return view(self._gate.drive(reconcile(about.ask, answer), about))
 
 
 class AsyncSequence:
@@ -102,4 +113,9 @@ class AsyncSequence:
 
     async def run(self, number: int, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Sequence.run`, but awaits."""
-        return (await self.call(number, fn, **options)).value
+        return (await self.call(number, fn, **options)).answer
+
+    async def reconcile(self, number: int, answer: Found | NotFound) -> RecordView:
+        """Same as `Sequence.reconcile`, but awaits."""
+        about = self._numbers.about(number)
+        return view(await self._gate.drive(reconcile(about.ask, answer), about))

@@ -70,7 +70,7 @@ class Window:
 
     def run(self, request: Any, fn: Callable[..., T], *, money: bool = False) -> T:
         """Same as `call`, but returns the value alone."""
-        return (self.call(request, fn, money=money)).value
+        return (self.call(request, fn, money=money)).answer
 
 
 class AsyncWindow:
@@ -89,4 +89,4 @@ class AsyncWindow:
 
     async def run(self, request: Any, fn: Callable[..., Awaitable[T]], *, money: bool = False) -> T:
         """Same as `Window.run`, but awaits."""
-        return (await self.call(request, fn, money=money)).value
+        return (await self.call(request, fn, money=money)).answer

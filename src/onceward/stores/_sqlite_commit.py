@@ -53,8 +53,8 @@ class Entry:
         self,
         write: Write | None,
         expect: bytes | None = None,
-        *,
         look: bool = False,
+        *,
         job: Callable[[Any], Any] | None = None,
         future: asyncio.Future[Any] | None = None,
     ) -> None:
@@ -73,21 +73,16 @@ class Entry:
         self.again = False
         """Done once already by a leader that was interrupted: it may have landed."""
 
-    def succeed(self, answer: Any) -> None:
-        """Note the answer."""
-        self.answer = answer
-        self.done = True
-
-    def fail(self, error: BaseException) -> None:
-        """Note the error."""
-        self.error = error
-        self.done = True
-
     def result(self) -> Any:
         """The answer, or the error raised."""
         if self.error is not None:
             raise self.error
         return self.answer
+
+    def fail(self, error: BaseException) -> None:
+        """Note the error."""
+        self.error = error
+        self.done = True
 
 
 class GroupCommit:
@@ -99,7 +94,6 @@ class GroupCommit:
         self._mutex = threading.Lock()
         self._queue: deque[Entry] = deque()
         self._leader: Entry | None = None
-        self._leading_thread = 0
         self._batch: list[Entry] = []
         """What the leader has taken and not answered yet."""
         self._worker: threading.Thread | None = None
@@ -110,36 +104,41 @@ class GroupCommit:
 
     def run(self, entry: Entry) -> Any:
         """Have an entry performed, by this thread or by whoever leads, and answer."""
-        try:
-            if (wake := self._enqueue(entry)) is not None:
-                wake.acquire()
-            if self._leader is entry:
-                self._lead()
-        except BaseException:
-            self._withdraw(entry)
-            raise
+        if not self.run_if_free(entry):
+            try:
+                self._wait_for_lead(entry)
+                if self._leader is entry:
+                    self._lead()
+            except BaseException:
+                self._withdraw(entry)
+                raise
         return entry.result()
 
     def run_if_free(self, entry: Entry) -> bool:
-        """Perform an entry if nobody leads; whether that was so. For what is better done elsewhere than waited for."""
+        """Perform an entry now, alone, if nobody leads; whether that was so."""
         try:
             with self._mutex:
                 if self._leader is not None:
                     return False
                 self._leader = entry
-                self._queue.append(entry)
-            self._lead()
+                self._batch = batch = [entry]
+            self._perform(batch)
+            failpoints.hit(BEFORE_ANSWER)
+            with self._mutex:
+                self._batch = []
+                if self._queue:
+                    self._hand_on()
+                else:
+                    self._leader = None
         except BaseException:
             self._withdraw(entry)
             raise
         return True
 
-    def hold(self, entry: Entry) -> None:
-        """Wait for the lead and keep it, for what needs the connection at rest. `let_go` ends it."""
+    def hold(self, entry: Entry, seconds: float = -1) -> bool:
+        """Wait for the lead and keep it, for what needs the connection at rest; whether it came in time."""
         try:
-            if (wake := self._enqueue(entry)) is not None:
-                wake.acquire()
-            self._leading_thread = threading.get_ident()
+            return self._wait_for_lead(entry, seconds) or not self._withdraw(entry)
         except BaseException:
             self._withdraw(entry)
             raise
@@ -148,24 +147,20 @@ class GroupCommit:
         """Give up a lead that was held."""
         self._withdraw(entry)
 
-    def is_led_by_this_thread(self) -> bool:
-        """Whether waiting for the lead here would be waiting for oneself."""
-        return self._leader is not None and self._leading_thread == threading.get_ident()
-
-    def _enqueue(self, entry: Entry) -> threading.Lock | None:
-        """Join the queue; what to wait on, if there is anything to wait for."""
+    def _wait_for_lead(self, entry: Entry, seconds: float = -1) -> bool:
+        """Queue, and wait for the lead or an answer."""
         with self._mutex:
-            self._queue.append(entry)
             if self._leader is None:
                 self._leader = entry
-                return None
-            wake = entry.wake = threading.Lock()
+                self._queue.append(entry)
+                return True
+            entry.wake = wake = threading.Lock()
             wake.acquire()
-            return wake
+            self._queue.append(entry)
+        return wake.acquire(timeout=seconds)
 
     def _lead(self) -> None:
         """Perform one batch, answer it and hand the lead on."""
-        self._leading_thread = threading.get_ident()
         with self._mutex:
             batch = self._take()
         self._perform(batch)
@@ -174,20 +169,21 @@ class GroupCommit:
         with self._mutex:
             self._hand_on()
 
-    def _withdraw(self, entry: Entry) -> None:
-        """Leave, interrupted: take nobody along and leave nobody waiting."""
+    def _withdraw(self, entry: Entry) -> bool:
+        """Leave: take nobody along and leave nobody waiting. Whether that was all; otherwise there is an answer now."""
         with self._mutex:
             if self._leader is entry:
                 self._give_back(entry)
                 self._hand_on()
-                return
+                return True
             if entry in self._queue:
                 self._queue.remove(entry)
-                return
+                return True
         # Taken: whether it lands is being decided right now. Wait for that, however often we are interrupted.
         while entry.wake is not None and not entry.done:
             with suppress(KeyboardInterrupt):
                 entry.wake.acquire()
+        return False
 
     # Awaiting callers.
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from onceward import failpoints
-from onceward._core.errors import ConfigurationError, SchemaMismatch, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.record import Standing
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
@@ -41,7 +41,6 @@ from onceward.stores._sqlite_file import (
     prepare,
 )
 
-S = TypeVar("S")
 T = TypeVar("T")
 
 PAUSE_SECONDS_FIRST = 0.0002
@@ -67,6 +66,7 @@ class Database:
         """The schema's versions before and after, if opening changed it."""
         self._closed: str | None = None
         """Why nothing can be done with it any more."""
+        self._may_relax = options.settle == "relaxed"
         self._start_over()
         self._open_writer()
         _open_databases.add(self)
@@ -93,7 +93,7 @@ class Database:
             reader = self.readers.pop()
         except IndexError:
             reader = self._open_reader()
-        patience = Patience(self)
+        patience: Patience | None = None
         try:
             while True:
                 try:
@@ -101,7 +101,9 @@ class Database:
                 except DRIVER_ERRORS as error:
                     if not patient and is_busy(error):
                         raise
-                    patience.bear(error)
+                    patience = patience or Patience(self)
+                    if (failure := patience.bear(error)) is not None:
+                        raise failure from error
         finally:
             self.stale = False
             self.readers.append(reader)
@@ -135,66 +137,74 @@ class Database:
 
     def _perform(self, batch: list[Entry]) -> None:
         """Give each entry its answer or its error. The lead is ours, and with it the writer."""
-        try:
-            if len(batch) == 1:
-                batch[0].succeed(self._write(self._one, batch[0]))
-                return
-            standings = self._write(self._many, batch)
-        except (StoreUnavailable, SchemaMismatch) as error:
-            if len(batch) == 1:
-                batch[0].fail(error)
-                return
-            # One bad row must not fail the others, and none of them is stored: each for itself.
-            for entry in batch:
-                self._perform([entry])
-        else:
-            for entry, standing in zip(batch, standings, strict=True):
-                entry.succeed(standing)
-
-    def _write(self, action: Callable[[sqlite3.Cursor, S], T], subject: S) -> T:
-        """Do something with the writer; whatever goes wrong, no transaction is left open."""
-        patience = Patience(self)
+        patience: Patience | None = None
         while True:
             try:
-                cursor = self._writer or self._open_writer()
-                failpoints.hit(BEFORE_WRITE)
-                answer = action(cursor, subject)
+                self._try(batch)
                 self.stale = True
-                return answer
+                return
             except DRIVER_ERRORS as error:
                 self._end_transaction(broken=breaks_connection(error))
-                patience.bear(error)
+                patience = patience or Patience(self)
+                failure = patience.bear(error)
+            except OncewardError as error:
+                self._end_transaction(broken=False)
+                failure = error
             except BaseException:
                 self._end_transaction(broken=False)
                 raise
+            if failure is not None:
+                break
+        if len(batch) == 1:
+            batch[0].fail(failure)
+            return
+        # One bad row must not fail the others, and none of them is stored: each for itself.
+        for entry in batch:
+            self._perform([entry])
 
-    def _one(self, cursor: sqlite3.Cursor, entry: Entry) -> Any:
-        """In autocommit, one statement is a whole transaction: it gets the write lock at once or fails at once."""
+    def _try(self, batch: list[Entry]) -> None:
+        """Perform a batch, once, or raise."""
+        cursor = self._writer or self._open_writer()
+        failpoints.hit(BEFORE_WRITE)
+        if len(batch) > 1:
+            self._many(cursor, batch)
+            return
+        entry = batch[0]
         write = entry.write
         if write is None:
-            return entry.job(cursor) if entry.job is not None else None
-        self._sync(cursor, relaxed=write.relaxed)
-        now = self.environment.wall_us()
-        if entry.look and (found := rows.find(cursor, write.id, now)) is not None:
-            return Standing(False, found)
-        standing = rows.put_in(cursor, write, entry.expect, now)
-        failpoints.hit(AFTER_COMMIT)
-        return _recognised(entry, standing) if entry.again else standing
+            entry.answer = entry.job(cursor) if entry.job is not None else None
+        else:
+            if self._may_relax:
+                self._sync(cursor, relaxed=write.relaxed)
+            # In autocommit, one statement is a whole transaction: it gets the write lock at once or fails at once,
+            # so that the clock is read when the write is made.
+            now = self.environment.wall_us()
+            if entry.look and (found := rows.find(cursor, write.id, now)) is not None:
+                entry.answer = Standing(False, found)
+            else:
+                standing = rows.put_in(cursor, write, entry.expect, now)
+                failpoints.hit(AFTER_COMMIT)
+                entry.answer = _recognised(entry, standing) if entry.again else standing
+        entry.done = True
 
-    def _many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> list[Standing]:
+    def _many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> None:
+        """One transaction for everybody. Nobody has an answer before the commit."""
         writes = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-        self._sync(cursor, relaxed=all(write.relaxed for write, _ in writes))
+        if self._may_relax:
+            self._sync(cursor, relaxed=all(write.relaxed for write, _ in writes))
         cursor.execute("BEGIN IMMEDIATE")
         now = self.environment.wall_us()
         standings = [rows.put_in(cursor, write, expect, now) for write, expect in writes]
         failpoints.hit(BEFORE_COMMIT)
         cursor.execute("COMMIT")
         failpoints.hit(AFTER_COMMIT)
-        return [_recognised(entry, standing) for entry, standing in zip(batch, standings, strict=True)]
+        for entry, standing in zip(batch, standings, strict=True):
+            entry.answer = _recognised(entry, standing) if entry.again else standing
+            entry.done = True
 
     def _sync(self, cursor: sqlite3.Cursor, *, relaxed: bool) -> None:
         """Have the next commit wait for the disk or not."""
-        if self.options.settle == "relaxed" and relaxed is not self._relaxed:
+        if relaxed is not self._relaxed:
             cursor.execute(f"PRAGMA synchronous = {'normal' if relaxed else self.options.synchronous}")
             self._relaxed = relaxed
 
@@ -228,7 +238,8 @@ class Database:
             try:
                 return self._try_to_open_writer()
             except DRIVER_ERRORS as error:
-                patience.bear(error)
+                if (failure := patience.bear(error)) is not None:
+                    raise failure from error
 
     def _try_to_open_writer(self) -> sqlite3.Cursor:
         connection = connect(self.path)
@@ -285,14 +296,13 @@ class Database:
         self._rested = True
         if self._closed is not None:
             return
-        if self.commits.is_led_by_this_thread():
-            self._rested = False
-            return
         held = Entry(None)
-        self.commits.hold(held)
-        self._held = held
-        self._readers_mutex.acquire()
-        self._rested = self._rest()
+        # Not in time: somebody is stuck in a write, or this very thread is forking in the middle of one.
+        self._rested = self.commits.hold(held, REST_SECONDS_MAX)
+        if self._rested:
+            self._held = held
+            self._readers_mutex.acquire()
+            self._rested = self._rest()
 
     def after_fork_in_parent(self) -> None:
         """Go on: connections are opened again when they are needed."""
@@ -321,24 +331,22 @@ class Patience:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._pause = 0.0
-        self._left = 0.0
+        self._pause = PAUSE_SECONDS_FIRST
+        self._left = database.options.busy_seconds
 
-    def bear(self, error: BaseException) -> None:
-        """Pause if waiting can help; otherwise raise what the error means."""
+    def bear(self, error: BaseException) -> OncewardError | None:
+        """Pause if waiting can help; otherwise say what the error means."""
         database = self._database
-        if not is_busy(error):
-            raise meaning_of(error, database.path) from error
-        if not self._pause:
-            self._pause = PAUSE_SECONDS_FIRST
-            self._left = database.options.busy_seconds
-        if self._left <= 0:
-            raise meaning_of(error, database.path) from error
+        if self._left <= 0 or not is_busy(error):
+            meaning = meaning_of(error, database.path)
+            meaning.__cause__ = error
+            return meaning
         # Unequal pauses: processes that collided once would otherwise collide again.
         pause = min(self._left, self._pause * (0.5 + database.environment.random(1)[0] / 256))
         database.pause(pause)
         self._left -= pause
         self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
+        return None
 
 
 def _recognised(entry: Entry, standing: Standing) -> Standing:

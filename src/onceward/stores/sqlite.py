@@ -29,7 +29,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar, cast
 
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record, Standing, Write
@@ -39,7 +39,7 @@ from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores._sqlite_commit import Entry
 from onceward.stores._sqlite_database import Database
-from onceward.stores._sqlite_file import BUSY_SECONDS, Options, mode_of, parse
+from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, Options, mode_of, parse
 from onceward.stores._sqlite_rows import put_on
 
 __all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on"]
@@ -81,19 +81,27 @@ class SqliteStore:
         if expect is None and self._read_first:
             if database.stale:
                 # The writer's pages are still warm; a reader would have to fetch them again.
-                entry = Entry(write, look=True)
+                entry = Entry(write, None, True)
                 if database.commits.run_if_free(entry):
-                    standing: Standing = entry.result()
-                    return standing
+                    return cast(Standing, entry.result())
             found = self.load(write.id)
             if found is not None:
                 return Standing(False, found)
-        standing = database.commits.run(Entry(write, expect))
-        return standing
+        return cast(Standing, database.commits.run(Entry(write, expect)))
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
-        return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()))
+        database = self._database
+        try:
+            reader = database.readers.pop()
+            try:
+                return rows.find(reader, id, self._wall_us())
+            finally:
+                database.stale = False
+                database.readers.append(reader)
+        except (IndexError, *DRIVER_ERRORS):
+            # No reader is free, or the file is busy: the long way.
+            return database.read(lambda cursor: rows.find(cursor, id, self._wall_us()))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `onceward.stores.Store.extend`."""

@@ -13,7 +13,7 @@ from hashlib import sha384
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
-from onceward._core.flow import Call, Chance, Emit, Flow, Monotonic, Probe, Raised, Returned
+from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Probe, Raised, Returned
 from onceward._core.operation import NOT_FOUND, Operation
 from onceward._core.record import Record, Standing
 
@@ -187,7 +187,7 @@ class Position:
     def _learn(self, effect: Any, answer: Any) -> None:
         if type(answer) is Standing:
             self.seen = answer.record
-        elif type(answer) is Record:
+        elif type(effect) is Load and answer is not LOST:
             self.seen = answer
         elif type(effect) is Chance:
             self._chances += 1

@@ -262,7 +262,7 @@ def doubt_is_sticky(move: Move) -> str | None:
 @invariant("answer-is-true")
 def answer_is_true(move: Move) -> str | None:
     """A store says what is so: what landed stands there, and what is shown is what stands there."""
-    if type(move.effect) is not Put or move.answer is LOST or move.answer is None or move.actor is None:
+    if type(move.effect) is not Put or move.answer is LOST or move.actor is None or move.now is None:
         return None
     standing, new = move.answer, move.new
     shown = None if standing.record is None else standing.record.version
@@ -316,7 +316,8 @@ def never_stuck(move: Move) -> str | None:
     if isinstance(error, StoreContended):
         return f"{move.actor.name} gave up on a healthy store: {_heard(error)}"
     if move.actor.after == "*":
-        return None if isinstance(error, _AT_LAST) else f"long after, a retry hears {_heard(error)}"
+        reused = isinstance(error, KeyReused) and any(one.order != move.actor.order for one in move.scenario.actors)
+        return None if reused or isinstance(error, _AT_LAST) else f"long after, a retry hears {_heard(error)}"
     if isinstance(error, _EXPECTED) or (faults and isinstance(error, StoreUnavailable)):
         return None
     return f"{move.actor.name} hears {_heard(error)}"

@@ -277,7 +277,7 @@ class Machine:
             case Commit():
                 return world.commit(number), None
             case Rollback():
-                return world.rollback(number), None
+                return world.rollback(number), bool(world.layers(number))
             case Look():
                 return world, world.happened(effect.id)
             case Watch():

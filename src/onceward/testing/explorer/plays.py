@@ -31,13 +31,13 @@ def agreed(guarantee: str, **options: Any) -> Terms:
     return ASKING.agreed({"guarantee": guarantee, "lease": 10, "wait": 30, **options})
 
 
-def calls(terms: Terms, key: str = NAME) -> Play:
-    """Call an operation, as `gate.call` does."""
+def calls(terms: Terms, key: str = NAME, *, peeks: bool = False) -> Play:
+    """Call an operation, as `gate.call` does; `peeks`: over a store where it looks first."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         probes = terms.guarantee == "probed"
         ask = ASKING.ask((key,), request, terms, marked=actor.body.marked, probes=probes)
-        outcome = yield from engine.operate(ask)
+        outcome = yield from engine.operate(ask._replace(peeks=peeks))
         return ((ask.claimant.id, outcome),)
 
     return play
@@ -69,12 +69,12 @@ def plans(terms: Terms) -> Play:
     return play
 
 
-def numbers(terms: Terms) -> Play:
-    """Send the numbers 1 and 2 of a sequence, as `gate.sequence` does."""
+def numbers(terms: Terms, *which: int) -> Play:
+    """Send these numbers of a sequence, one after the other, as `gate.sequence` does."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         answers = []
-        for number in (1, 2):
+        for number in which:
             ask = ASKING.ask((NAME, str(number)), request, terms, kind=sequence.ENTRY)
             answers.append((ask.claimant.id, (yield from sequence.take(ask, NAME, number))))
         return tuple(answers)

@@ -60,6 +60,9 @@ def _races() -> list[Scenario]:
         late = pair(calls(terms), FAILS)
         story = "a holder is overtaken, then fails"
         found.append(scene(f"{guarantee}-late-failure", story, terms, *late, events=(LAPSE,), crashes=1))
+        peeking = pair(calls(terms, peeks=True))
+        story = "two callers race, and look before they claim"
+        found.append(scene(f"{guarantee}-peeks", story, terms, *peeking, events=(LAPSE,), crashes=1))
     fenced = agreed("probed")
     story = "two callers race; holders oversleep, and the resource refuses lower fences"
     two = pair(calls(fenced))
@@ -187,12 +190,17 @@ def _shapes() -> list[Scenario]:
     terms, keyed = agreed("blind"), agreed("keyed")
     operator = Actor("operator", reconciles(terms), background=True)
     story = "a person reconciles, racing with a late holder and a retry"
-    numbered = pair(numbers(keyed))
+    both, one = numbers(keyed, 1, 2), numbers(keyed, 1)
+    resumed = (Actor("A", plans(keyed)), Actor("B", plans(keyed), after="A"))
+    numbered = (Actor("A", both), Actor("B", both, after="A"))
     return [
         scene("reconcile", story, terms, *pair(calls(terms)), operator, events=(LAPSE,), crashes=1),
-        scene("reconcile-unknown", story, terms, *pair(calls(terms), FAILS), operator, events=(LAPSE,), losses=1),
-        scene("plan", "two callers, a plan of two steps", keyed, *pair(plans(keyed)), events=(LAPSE,), crashes=1),
-        scene("sequence", "two callers, two numbers", keyed, *numbered, events=(LAPSE,), crashes=1),
+        scene("reconcile-unknown", story, terms, *pair(calls(terms), FAILS), operator, events=(LAPSE,), crashes=1),
+        scene("plan", "a plan of two steps dies and is resumed", keyed, *resumed, events=(LAPSE,), crashes=1, losses=1),
+        scene("plan-race", "two callers race through a plan of two steps", keyed, *pair(plans(keyed))),
+        scene("sequence", "two numbers, dying and resumed", keyed, *numbered, events=(LAPSE,), crashes=1, losses=1),
+        scene("sequence-race", "two callers send the same number", keyed, *pair(one), events=(LAPSE,), crashes=1),
+        scene("sequence-next", "one sends 1 and 2, the other 1", keyed, Actor("A", both), Actor("B", one)),
     ]
 
 

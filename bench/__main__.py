@@ -1,0 +1,51 @@
+"""
+Ratios against the raw store and against peers.
+
+    python -m bench                      everything, about five minutes
+    python -m bench --quick --only keys  three rounds of one group
+    python -m bench --json out.json      with every slice, for programs
+
+See docs/reference/benchmarks.md for what is measured and how.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench import group_growth, group_keys, group_sqlite
+from bench.settings import parse
+
+RUNS = {"sqlite": group_sqlite.run, "keys": group_keys.run, "growth": group_growth.run}
+
+
+def main() -> int:
+    """Run the chosen groups; 1 if something of ours is broken."""
+    settings = parse()
+    begin = time.monotonic()
+    print(f"# onceward benchmarks: {settings.rounds} rounds of {settings.seconds} s slices, seed {settings.seed}\n")
+    print(
+        f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, {platform.system()} "
+        f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Only ratios are claims."
+    )
+    measured: dict[str, Any] = {}
+    # On a disk: what /tmp is made of is not known, and in memory a sync costs nothing.
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
+        for group in settings.groups:
+            measured[group] = RUNS[group](settings, Path(folder) / group)
+    print(f"\n{time.monotonic() - begin:.0f} seconds in all, load {os.getloadavg()[0]:.1f} at the end")
+    if settings.json is not None:
+        settings.json.write_text(json.dumps(measured, indent=1), encoding="utf-8")
+    broken = {name for group in measured.values() for name in group["broken"]}
+    return 1 if any(name.startswith("ours") for name in broken) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The peers' environment: a virtual environment of its own, made on demand, with pinned versions."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from bench.interleave import ROOT, progress
+
+PLACE = ROOT / ".venv-bench"
+PYTHON = PLACE / "bin" / "python"
+PINNED = {"exactly-once": "0.2.1", "agent-once": "0.1.0", "dbos": "3.3.0"}
+
+
+def prepare() -> dict[str, str]:
+    """Make the environment; what could not be installed, and why."""
+    try:
+        if not PYTHON.exists():
+            progress(f"making {PLACE.name} for the peers (once)")
+            _run([sys.executable, "-m", "venv", str(PLACE)])
+    except subprocess.CalledProcessError as error:
+        return dict.fromkeys(PINNED, f"no environment could be made: {_last_line(error)}")
+    missing: dict[str, str] = {}
+    for name, version in PINNED.items():
+        if _installed(name) == version:
+            continue
+        progress(f"installing {name}=={version}")
+        try:
+            _run([str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{name}=={version}"])
+        except subprocess.CalledProcessError as error:
+            missing[name] = f"cannot be installed: {_last_line(error)}"
+    return missing
+
+
+def package_of(adapter: str) -> str:
+    """The package that an adapter needs."""
+    return next(name for name in PINNED if adapter.startswith(name))
+
+
+def _installed(name: str) -> str | None:
+    code = "import sys; from importlib.metadata import version; print(version(sys.argv[1]))"
+    done = subprocess.run([str(PYTHON), "-c", code, name], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _run(command: Sequence[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def _last_line(error: subprocess.CalledProcessError) -> str:
+    lines = (error.stderr or error.stdout or "").strip().splitlines()
+    return lines[-1] if lines else f"exit {error.returncode}"

@@ -1,0 +1,49 @@
+"""
+The explorer: every interleaving of two callers, of three, and every crash point of the whole flow, in seconds.
+
+    python -m onceward.testing explore                          everything holds: exit 0
+    python -m onceward.testing explore --fault upsert-claim     with a planted fault: exit 1, and the schedule
+
+The engine's flows stop at every effect. So a race is a choice of whose flow goes on, and a crash is one that never does:
+no threads, no sleeps, no luck. The search tries every choice in a simulated world (`world`), judges every change by the
+invariants (`invariants`), and prints a shortest schedule for each that breaks.
+
+From a test of your own, with the given scenarios or with your own:
+
+    from onceward.testing.explorer import Actor, Body, Pass, Scenario, agreed, calls, explore
+
+    terms = agreed("keyed", keyed_for=3600)
+    mine = Scenario("mine", "two callers", (Actor("A", calls(terms)), Actor("B", calls(terms))), terms, crashes=1)
+    for report in explore([mine]):
+        assert report.ok, report.violations
+"""
+
+from onceward.testing.explorer.actors import Actor, Body
+from onceward.testing.explorer.command import main
+from onceward.testing.explorer.exploring import explore
+from onceward.testing.explorer.faults import FAULTS, Fault
+from onceward.testing.explorer.invariants import INVARIANTS, Invariant
+from onceward.testing.explorer.plays import agreed, calls
+from onceward.testing.explorer.scenario import Pass, Purge, Scenario
+from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS
+from onceward.testing.explorer.search import Report, Violation
+
+__all__ = [
+    "FAULTS",
+    "INVARIANTS",
+    "LIMITS",
+    "SCENARIOS",
+    "Actor",
+    "Body",
+    "Fault",
+    "Invariant",
+    "Pass",
+    "Purge",
+    "Report",
+    "Scenario",
+    "Violation",
+    "agreed",
+    "calls",
+    "explore",
+    "main",
+]

@@ -1,0 +1,229 @@
+"""
+Faults to plant, one at a time: an explorer that finds nothing must be shown to find something.
+
+Each is a mistake that a store or an engine could make, and names the invariant that must notice it and the scenarios in
+which it shows. None of them is in the production code: a store's mistake is a register with one method done wrong, an
+engine's is a function of `record` replaced while the search runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from onceward._core import record
+from onceward._core.flow import Put
+from onceward._core.record import Record, Standing, State, Write
+from onceward.testing.explorer.actors import SKEW
+from onceward.testing.explorer.plays import id_of
+from onceward.testing.explorer.world import SECOND, Register, Row, World
+
+_HELD = ("settle", "release", "doubt", "renew")
+
+
+class Fault(NamedTuple):
+    """A mistake, and who must notice it."""
+
+    name: str
+    story: str
+    breaks: str
+    """The invariant that must notice it."""
+    scenarios: tuple[str, ...]
+    """Where it shows."""
+    register: type[Register] = Register
+    replaces: str = ""
+    """The function of `record` that is done wrong."""
+    by: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
+    """Makes the wrong function from the right one."""
+
+
+# --- mistakes of a store ---
+
+
+class _UnfencedSettle(Register):
+    def matches(self, world: World, old: Row | None, put: Put) -> bool:
+        """Whoever ends an operation is believed to hold it."""
+        return put.at in _HELD or super().matches(world, old, put)
+
+
+class _TokenOnlySwap(Register):
+    keeps_past = True
+
+    def matches(self, world: World, old: Row | None, put: Put) -> bool:
+        """Compare who owns it and its state, and not its version: a renewal in between goes unnoticed."""
+        if old is None or put.expect is None:
+            return super().matches(world, old, put)
+        expected = [row.write for row in (*world.past, old) if row.write.version == put.expect]
+        return any((one.token, one.state) == (old.write.token, old.write.state) for one in expected)
+
+
+class _UpsertClaim(Register):
+    def matches(self, world: World, old: Row | None, put: Put) -> bool:
+        """Insert or overwrite."""
+        return put.expect is None or super().matches(world, old, put)
+
+
+class _KeyRecomputed(Register):
+    def addressed(self, put: Put, changed: Any) -> Put:
+        """Make the id anew from the request, which the function has changed meanwhile."""
+        if not changed:
+            return put
+        return put._replace(write=put.write._replace(id=id_of("changed by the function")), expect=None)
+
+
+class _FenceReused(Register):
+    def fence(self, world: World, old: Row | None, write: Write) -> int:
+        """Count from one again whenever nobody holds it."""
+        over_nothing = old is None or old.write.state == State.RELEASED
+        return 1 if write.rise and over_nothing else write.fence
+
+
+class _CallersClock(Register):
+    def read(self, row: Row, world: World, actor: int) -> Record:
+        """Judge the time left by the clock of whoever asks."""
+        ahead = int(SKEW * SECOND) * actor
+        shown = row.read(world.now)
+        return shown if shown.lease_left is None else shown._replace(lease_left=shown.lease_left - ahead)
+
+
+class _DuplicateIdInBatch(Register):
+    def sent_together(self, queue: tuple[tuple[int, Put], ...]) -> tuple[tuple[int, Put], ...]:
+        """Everything that waits, whatever it is about."""
+        return queue
+
+    def put_together(self, world: World, together: tuple[tuple[int, Put], ...]) -> list[tuple[World, Standing]]:
+        """Compare each with what stood there before the statement; all of them land."""
+        done, before = [], world
+        for actor, put in together:
+            _, standing = self.put(before, put, actor)
+            if standing.landed and standing.record is not None:
+                write = put.write._replace(first_at=standing.record.first_at, settled_at=standing.record.settled_at)
+                world = world.written(Row(write, standing.record.fence, world.now), actor)
+            done.append((world, standing))
+        return done
+
+
+class _StaleSwapAnswer(Register):
+    keeps_past = True
+
+    def refused(self, world: World, old: Row | None, put: Put, actor: int) -> Standing:
+        """Answer a refused swap from a snapshot taken before it: it still shows the version that was expected."""
+        stale = [row for row in world.past if row.write.version == put.expect and row.write.id == put.write.id]
+        return super().refused(world, stale[-1] if stale else old, put, actor)
+
+
+# --- mistakes of an engine ---
+
+
+def _without_fingerprint(right: Callable[..., Write]) -> Callable[..., Write]:
+    return lambda held, **ending: right(held, **ending)._replace(fingerprint=b"\1" + bytes(32))
+
+
+def _without_lease(right: Callable[..., Any]) -> Callable[..., Any]:
+    def decide(found: Record | None, claimant: Any) -> Any:
+        lapsed = found is not None and found.lease_left is not None
+        return right(found._replace(lease_left=0) if found is not None and lapsed else found, claimant)
+
+    return decide
+
+
+def _releasing(right: Callable[..., Write]) -> Callable[..., Write]:
+    def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) -> Write:
+        return right(held, version=version, error=error)._replace(state=State.RELEASED.value, doubt=0)
+
+    return leave_in_doubt
+
+
+def _without_doubt(right: Callable[..., Write]) -> Callable[..., Write]:
+    return lambda held, **ending: right(held._replace(doubt=0), **ending)
+
+
+_FAULTS = (
+    Fault(
+        "unfenced-settle",
+        "a settle is written without comparing anything",
+        "overtaken-changes-nothing",
+        ("keyed", "repeatable"),
+        _UnfencedSettle,
+    ),
+    Fault(
+        "token-only-swap",
+        "a swap compares token and state, not the version",
+        "one-live-lease",
+        ("renewal-repeatable", "renewal-keyed"),
+        _TokenOnlySwap,
+    ),
+    Fault("upsert-claim", "a claim overwrites what stands there", "one-live-lease", ("blind",), _UpsertClaim),
+    Fault(
+        "key-recomputed",
+        "the ending goes to an id made from a request that has changed",
+        "acknowledged-stands",
+        ("mutation",),
+        _KeyRecomputed,
+    ),
+    Fault("fence-reused", "fences begin at one again", "fence-rises", ("release", "purge"), _FenceReused),
+    Fault("callers-clock", "a lease is judged by the caller's clock", "one-live-lease", ("keyed",), _CallersClock),
+    Fault(
+        "duplicate-id-in-batch",
+        "two writes for one key in one statement both land",
+        "one-live-lease",
+        ("batch", "batch-takeover"),
+        _DuplicateIdInBatch,
+    ),
+    Fault(
+        "stale-swap-answer",
+        "a refused swap shows the version that was expected",
+        "never-stuck",
+        ("repeatable",),
+        _StaleSwapAnswer,
+    ),
+    Fault(
+        "dropped-fingerprint",
+        "a settle drops the fingerprint",
+        "fingerprint-stays",
+        ("blind", "blind-other"),
+        replaces="settle",
+        by=_without_fingerprint,
+    ),
+    Fault(
+        "lease-ignored",
+        "a live lease is taken for a lapsed one",
+        "one-live-lease",
+        ("repeatable", "keyed"),
+        replaces="decide",
+        by=_without_lease,
+    ),
+    Fault(
+        "release-on-unknown",
+        "an unknown failure releases the key",
+        "doubt-never-reruns",
+        ("fails-unknown", "fails-unknown-idle"),
+        replaces="leave_in_doubt",
+        by=_releasing,
+    ),
+    Fault(
+        "doubt-not-sticky",
+        "a rejection clears an earlier attempt's doubt",
+        "doubt-is-sticky",
+        ("sticky-keyed",),
+        replaces="release",
+        by=_without_doubt,
+    ),
+)
+
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in _FAULTS}
+
+
+@contextmanager
+def planted(fault: Fault | None) -> Iterator[Register]:
+    """The register to search over; while this lasts, the engine makes the fault's mistake."""
+    if fault is None or fault.by is None:
+        yield Register() if fault is None else fault.register()
+        return
+    right = getattr(record, fault.replaces)
+    setattr(record, fault.replaces, fault.by(right))
+    try:
+        yield fault.register()
+    finally:
+        setattr(record, fault.replaces, right)
