@@ -113,7 +113,7 @@ def test_a_mistyped_path_makes_no_empty_store(command: list[str], folder: Path, 
     ran = run(*command, "--store", "sqlite:///agnet.db")
 
     assert 2 == ran.code
-    assert "agnet.db" in ran.err
+    assert "`onceward store init --store sqlite:///agnet.db` makes it" in ran.err
     assert [] == list(folder.iterdir())
 
 

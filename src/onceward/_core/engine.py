@@ -33,7 +33,7 @@ from onceward._core.errors import (
     Unrecorded,
 )
 from onceward._core.events import Event, Happening
-from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned
+from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned, Sleep
 from onceward._core.keys import digest_of
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
@@ -352,8 +352,8 @@ def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, valu
     Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
     answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told.
     """
-    expect, pause = held.version, STORE_RETRY_FIRST
-    for _ in range(CLAIM_SPINS_MAX):
+    expect, pause, spins = held.version, STORE_RETRY_FIRST, 0
+    while spins < CLAIM_SPINS_MAX:
         try:
             standing: Standing = yield Put(_AT[write.state], write, expect)
         except StoreUnavailable as error:
@@ -371,6 +371,7 @@ def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, valu
         if found.state != record.State.CLAIMED:
             raise AlreadySettled(advice.already(found))
         expect = found.version  # Our own renewal moved it.
+        spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
@@ -389,7 +390,7 @@ def _hold_out(
     if left <= 0:
         raise Unrecorded(advice.unrecorded(held, error), value=value) from error
     yield from _tell(ask, Happening.STORE_RETRIED, held, type(error).__name__)
-    yield Pause(b"", min(pause, left))
+    yield Sleep(min(pause, left))
 
 
 def _landed(standing: Standing, write: Write) -> bool:

@@ -57,6 +57,12 @@ class Pause(NamedTuple):
     seconds: float
 
 
+class Sleep(NamedTuple):
+    """Wait this long."""
+
+    seconds: float
+
+
 class Call(NamedTuple):
     """Run the user's function with this operation; answer `Returned | Raised`."""
 
@@ -107,7 +113,9 @@ class Raised(NamedTuple):
     error: BaseException
 
 
-Effect: TypeAlias = Put | Load | Extend | Chance | Monotonic | Pause | Call | Probe | Emit | Begin | Commit | Rollback
+Effect: TypeAlias = (
+    Put | Load | Extend | Chance | Monotonic | Pause | Sleep | Call | Probe | Emit | Begin | Commit | Rollback
+)
 Flow: TypeAlias = Generator[Effect, Any, T]
 
 CHANCE = Chance()
@@ -116,7 +124,7 @@ MONOTONIC = Monotonic()
 INSTANT = frozenset((Chance, Monotonic, Emit))
 """Answered on the spot, in either colour."""
 
-INTERRUPTIBLE = frozenset((Pause, Call, Probe))
+INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
 BOUNDARIES = {

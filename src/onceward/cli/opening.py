@@ -37,6 +37,14 @@ def url_of(asked: argparse.Namespace) -> str:
     return url
 
 
+def existing_url_of(asked: argparse.Namespace) -> str:
+    """Same as `url_of`, for a store that must be there: only `store init` makes one."""
+    url = url_of(asked)
+    if is_sqlite(url):
+        _check_is_there(url)
+    return url
+
+
 def is_sqlite(url: str) -> bool:
     """Whether a URL names a SQLite file."""
     return urlsplit(url).scheme.lower() == "sqlite"
@@ -44,11 +52,8 @@ def is_sqlite(url: str) -> bool:
 
 @contextmanager
 def opened(asked: argparse.Namespace) -> Iterator[Store]:
-    """The store that is meant, open for the length of a `with` block. It must be there: only `store init` makes one."""
-    url = url_of(asked)
-    if is_sqlite(url):
-        _check_is_there(url)
-    store = open_store(url)
+    """The store that is meant, open for the length of a `with` block."""
+    store = open_store(existing_url_of(asked))
     try:
         yield store
     finally:

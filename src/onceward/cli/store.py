@@ -13,7 +13,7 @@ from onceward._core.operation import instant
 from onceward._core.record import Record, is_in_doubt, shown_state
 from onceward._core.register import Selection, Store
 from onceward.cli import exits
-from onceward.cli.opening import add_store_argument, is_sqlite, opened, url_of
+from onceward.cli.opening import add_store_argument, existing_url_of, is_sqlite, opened, url_of
 from onceward.cli.parsing import Groups, add_command, add_group
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, table
@@ -68,7 +68,7 @@ def _init(asked: argparse.Namespace) -> int:
 
 
 def _migrate(asked: argparse.Namespace) -> int:
-    url = url_of(asked)
+    url = existing_url_of(asked)
     before = after = None
     if is_sqlite(url):
         from onceward.stores import sqlite
@@ -95,7 +95,7 @@ class _Holdings(NamedTuple):
 
 
 def _check(asked: argparse.Namespace) -> int:
-    url = url_of(asked)
+    url = existing_url_of(asked)
     checks: list[dict[str, Any]] = []
     if is_sqlite(url):
         from onceward.stores import sqlite

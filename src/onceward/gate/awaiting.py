@@ -35,6 +35,7 @@ from onceward._core.flow import (
     Raised,
     Returned,
     Rollback,
+    Sleep,
 )
 from onceward._core.joined import operate_joined
 from onceward._core.operation import Found, NotFound, Operation, Outcome
@@ -326,6 +327,8 @@ class _Performer:
         match effect:
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
+            case Sleep():
+                return gate.environment.asleep(effect.seconds)
             case Extend():
                 return gate.store.extend(effect.family, effect.replay, effect.forget)
             case Probe():

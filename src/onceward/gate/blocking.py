@@ -38,6 +38,7 @@ from onceward._core.flow import (
     Raised,
     Returned,
     Rollback,
+    Sleep,
 )
 from onceward._core.joined import operate_joined
 from onceward._core.operation import Found, NotFound, Operation, Outcome
@@ -325,7 +326,7 @@ class _Performer:
         finally:
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return _refuse_awaitable(operation, value) if inspect.isawaitable(value) else Returned(value)
+        return _refuse_awaitable(value) if inspect.isawaitable(value) else Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
@@ -334,6 +335,8 @@ class _Performer:
                 return gate.environment.monotonic()
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
+            case Sleep():
+                return gate.environment.sleep(effect.seconds)
             case Emit():
                 return gate._asking.tell(effect.event)
             case Extend():
@@ -359,9 +362,8 @@ class _Performer:
             gate._renewer.unwatch(operation)
 
 
-def _refuse_awaitable(operation: Operation, value: Any) -> Raised:
-    """The function gave back something to await, and nobody here awaits: it has not run."""
+def _refuse_awaitable(value: Any) -> Raised:
+    """The function gave back something to await, and nobody here awaits. What it did before that, it did."""
     if inspect.iscoroutine(value):
         value.close()
-        operation.started = False
     return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))

@@ -171,43 +171,53 @@ class GroupCommit:
 
     def _withdraw(self, entry: Entry) -> bool:
         """Leave: take nobody along and leave nobody waiting. Whether that was all; otherwise there is an answer now."""
-        with self._mutex:
-            if self._leader is entry:
-                self._give_back(entry)
-                self._hand_on()
-                return True
-            if entry in self._queue:
-                self._queue.remove(entry)
-                return True
-        # Taken: whether it lands is being decided right now. Wait for that, however often we are interrupted.
-        while entry.wake is not None and not entry.done:
-            with suppress(KeyboardInterrupt):
-                entry.wake.acquire()
-        return False
+        while True:
+            with suppress(KeyboardInterrupt):  # Asked twice: still leaving.
+                with self._mutex:
+                    if self._leader is entry:
+                        self._give_back(entry)
+                        self._hand_on()
+                        return True
+                    if entry in self._queue:
+                        self._queue.remove(entry)
+                        return True
+                    if self._leader is not None and not self._batch:
+                        self._wake(self._leader)  # The interrupt may have come between choosing and waking it.
+                # Taken: whether it lands is being decided right now, so wait for that.
+                while entry.wake is not None and not entry.done:
+                    entry.wake.acquire()
+                return False
 
     # Awaiting callers.
 
     def submit(self, entry: Entry) -> None:
         """Queue an entry whose caller awaits its future."""
         with self._mutex:
+            if self._worker is None:
+                self._start_worker()
             self._queue.append(entry)
             if self._leader is None:
                 self._leader = entry
-                self._wake_worker()
+                self._worker_wake.release()
 
-    def _wake_worker(self) -> None:
-        """Under the mutex."""
-        if self._worker is None:
-            self._worker = threading.Thread(target=self._work, name="onceward-sqlite", daemon=True)
-            self._worker.start()
-        self._worker_wake.release()
+    def _start_worker(self) -> None:
+        worker = threading.Thread(target=self._work, name="onceward-sqlite", daemon=True)
+        try:
+            worker.start()
+        except RuntimeError as error:
+            raise StoreUnavailable(f"no thread could be started to write with: {error}") from error
+        self._worker = worker
 
     def _work(self) -> None:
         """Lead for those who await, for as long as there are any."""
         while True:
-            if not self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS):
-                with self._mutex:
-                    if not self._worker_wake.acquire(blocking=False):
+            woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
+            with self._mutex:
+                if not self._queue or self._leader is not self._queue[0] or self._leader.future is None:
+                    if woken:
+                        continue
+                    # With awaiting callers in the queue there must be a worker, whoever leads now.
+                    if not any(entry.future is not None for entry in self._queue):
                         self._worker = None
                         return
             try:
@@ -230,7 +240,7 @@ class GroupCommit:
             return self._batch
         taken: dict[bytes, Entry] = {}
         later: list[Entry] = []
-        while queue and len(taken) < BATCH_MAX:
+        while queue and len(taken) < BATCH_MAX and len(later) < BATCH_MAX:
             if (write := queue[0].write) is None:
                 break
             entry = queue.popleft()
@@ -248,36 +258,34 @@ class GroupCommit:
         for entry in batch:
             if entry.future is not None:
                 loops.setdefault(entry.future.get_loop(), []).append(entry)
-            elif entry.wake is not None and entry.wake.locked():
-                entry.wake.release()
+            else:
+                self._wake(entry)
         for loop, entries in loops.items():
             with suppress(RuntimeError):  # The loop was closed: nobody is left to hear it.
                 loop.call_soon_threadsafe(_deliver, entries)
 
     def _give_back(self, own: Entry) -> None:
         """Put what has no answer back at the head of the queue, but not the leader's own."""
-        unanswered = [entry for entry in self._batch if entry is not own and not entry.done]
-        for entry in unanswered:
-            entry.again = True
-        answered = [entry for entry in self._batch if entry is not own and entry.done]
-        self._batch = []
         if own in self._queue:
             self._queue.remove(own)
-        self._queue.extendleft(reversed(unanswered))
-        if answered:
-            self._answer(answered)
+        for entry in reversed(self._batch):
+            if entry is not own and not entry.done and entry not in self._queue:
+                entry.again = True
+                self._queue.appendleft(entry)
+        self._answer([entry for entry in self._batch if entry is not own and entry.done])
 
     def _hand_on(self) -> None:
         """The next in the queue leads, if there is one."""
         self._batch = []
-        if not self._queue:
-            self._leader = None
-            return
-        head = self._leader = self._queue[0]
-        if head.future is not None:
-            self._wake_worker()
-        elif head.wake is not None:
-            head.wake.release()
+        self._leader = self._queue[0] if self._queue else None
+        if self._leader is not None:
+            self._wake(self._leader)
+
+    def _wake(self, entry: Entry) -> None:
+        """Let a caller, or the worker in its place, look around. Once too often does no harm."""
+        wake = self._worker_wake if entry.future is not None else entry.wake
+        if wake is not None and wake.locked():
+            wake.release()
 
 
 def _deliver(entries: list[Entry]) -> None:

@@ -179,12 +179,14 @@ class Database:
             # In autocommit, one statement is a whole transaction: it gets the write lock at once or fails at once,
             # so that the clock is read when the write is made.
             now = self.environment.wall_us()
-            if entry.look and (found := rows.find(cursor, write.id, now)) is not None:
-                entry.answer = Standing(False, found)
-            else:
+            standing: Standing | None = None
+            if entry.look and rows.is_there(cursor, write.id):
+                found = rows.find(cursor, write.id, now)
+                standing = Standing(False, found) if found is not None else None
+            if standing is None:
                 standing = rows.put_in(cursor, write, entry.expect, now)
                 failpoints.hit(AFTER_COMMIT)
-                entry.answer = _recognised(entry, standing) if entry.again else standing
+            entry.answer = _recognised(entry, standing) if entry.again else standing
         entry.done = True
 
     def _many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> None:

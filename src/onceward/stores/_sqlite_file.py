@@ -23,7 +23,7 @@ from onceward._core.errors import (
 )
 
 BUSY_SECONDS = 5.0
-"""How long a call waits for another process to finish its write: far above any write of ours, below any HTTP timeout."""
+"""How long a call waits for other processes to finish writing: far above any write of ours, below HTTP timeouts."""
 BUSY_SECONDS_MAX = 3600.0
 SQLITE_LEAST = (3, 37, 0)
 """STRICT tables came with 3.37 (2021-11)."""
@@ -108,7 +108,7 @@ def prepare(path: Path, *, create: bool = True) -> Path:
         return real
     except OSError as error:
         raise StoreUnavailable(
-            f"cannot create {real}: {error.strerror}; this process (user {os.geteuid()}) needs to write to {real.parent}"
+            f"cannot create {real}: {error.strerror}; this process (user {os.geteuid()}) must be able to write there"
         ) from error
     try:
         # The umask can only have taken bits away; SQLite gives -wal and -shm the mode of this file.
@@ -122,8 +122,8 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """
     A connection that begins no transaction by itself, never waits, and creates no file.
 
-    Waiting is ours (`waits.py` would be SQLite's busy handler): it must not start a clock before the lock is ours,
-    and a person must be able to interrupt it.
+    Waiting is done by `Patience`: the store's clock is to be read when the lock is ours and not when the waiting
+    began, and a person must be able to interrupt it.
     """
     if sqlite3.sqlite_version_info < SQLITE_LEAST:
         raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old: at least 3.37 is needed")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import sha384
 from typing import Any, NamedTuple
 
@@ -23,6 +24,10 @@ SKEW = 3_600.0
 
 class Unknown(Exception):
     """A failure that says nothing about what happened."""
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, or a cancellation."""
 
 
 class Barred(Exception):
@@ -80,13 +85,18 @@ class Ran(NamedTuple):
     answer: str
     barred: bool
     held_until: float
+    interrupted: bool = False
+    """Struck while it ran, after its effect."""
 
 
-class Lost(NamedTuple):
-    """No answer came."""
+class Missing(Enum):
+    """What comes in the place of an answer."""
+
+    LOST = "no answer comes"
+    STRUCK = "an interrupt strikes"
 
 
-LOST = Lost()
+LOST, STRUCK = Missing.LOST, Missing.STRUCK
 
 
 class Ended(NamedTuple):
@@ -113,6 +123,8 @@ class _Run:
         """Go on to the next effect."""
         if answer is LOST:
             self._on(lambda: self.flow.throw(StoreUnavailable("no answer came")))
+        elif answer is STRUCK:
+            self._on(lambda: self.flow.throw(Interrupted()))
         elif type(self.effect) is Call:
             ended = _enact(self.actor.body, self.effect.operation, answer, self.request)
             self._on(lambda: self.flow.send(ended))
@@ -126,7 +138,7 @@ class _Run:
             self.effect = go()
         except StopIteration as stop:
             self.effect, self.ended = None, Ended(stop.value, None)
-        except Exception as error:
+        except (Exception, Interrupted) as error:
             self.effect, self.ended = None, Ended(None, error.with_traceback(None))
 
 
@@ -136,7 +148,7 @@ def _enact(body: Body, operation: Operation, ran: Ran, request: dict[str, Any]) 
     operation.held_until = ran.held_until
     try:
         return Returned(_function(body, operation, ran, request))
-    except Exception as error:
+    except (Exception, Interrupted) as error:
         return Raised(error)
 
 
@@ -158,6 +170,8 @@ def _function(body: Body, operation: Operation, ran: Ran, request: dict[str, Any
 def _act(body: Body, ran: Ran) -> None:
     if ran.barred:
         raise Barred
+    if ran.interrupted:
+        raise Interrupted
     if body.fails == "inside":
         raise body.error("inside the effect")
 
@@ -187,7 +201,7 @@ class Position:
     def _learn(self, effect: Any, answer: Any) -> None:
         if type(answer) is Standing:
             self.seen = answer.record
-        elif type(effect) is Load and answer is not LOST:
+        elif type(effect) is Load and not isinstance(answer, Missing):
             self.seen = answer
         elif type(effect) is Chance:
             self._chances += 1

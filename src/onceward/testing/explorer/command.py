@@ -8,6 +8,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from onceward.environment import REAL
 from onceward.testing.explorer.exploring import explore
@@ -127,11 +128,14 @@ def _result(report: Report) -> str:
 
 
 def _ending(reports: list[Report], fault: Fault | None, seconds: float) -> str:
-    """The counterexamples, and the last line."""
+    """The counterexamples (with a planted fault: the one that it must lead to), and the last line."""
     lines: list[str] = []
-    for name, (scenario, violation) in _shortest(reports).items():
+    found = _shortest(reports)
+    if fault is not None and fault.breaks in found:
+        found = {fault.breaks: found[fault.breaks]}
+    for name, (scenario, violation) in found.items():
         lines += ["", f"{name} broke in {scenario.name} ({scenario.story}): {violation.how}"]
-        lines += [f"  {number:2}. {line}" for number, line in enumerate(violation.schedule, start=1)]
+        lines += _numbered(violation.schedule)
     total = f"{sum(r.schedules for r in reports):,} schedules, {sum(r.states for r in reports):,} states"
     checks = f"{sum(r.checks for r in reports):,} checks in {seconds:.1f} s"
     broken = sorted({name for report in reports if not report.ok for name in report.violations})
@@ -139,6 +143,16 @@ def _ending(reports: list[Report], fault: Fault | None, seconds: float) -> str:
     if fault is not None:
         verdict = f"{fault.name} was {'caught' if fault.breaks in broken else 'NOT caught'}; {verdict}"
     return "\n".join([*lines, "", f"{total}, {checks}: {verdict}"])
+
+
+def _numbered(schedule: tuple[str, ...]) -> list[str]:
+    """A schedule, line by line; a line that repeats is shown once."""
+    lines, number = [], 1
+    for line, same in groupby(schedule):
+        times = len(list(same))
+        lines.append(f"  {number:2}. {line}" + (f" ({times} times)" if times > 1 else ""))
+        number += times
+    return lines
 
 
 def _shortest(reports: list[Report]) -> dict[str, tuple[Scenario, Violation]]:

@@ -151,7 +151,7 @@ _FAULTS = (
         "token-only-swap",
         "a swap compares token and state, not the version",
         "one-live-lease",
-        ("renewal-repeatable", "renewal-keyed"),
+        ("renewal",),
         _TokenOnlySwap,
     ),
     Fault("upsert-claim", "a claim overwrites what stands there", "one-live-lease", ("blind",), _UpsertClaim),

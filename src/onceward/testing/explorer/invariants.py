@@ -26,7 +26,7 @@ from onceward._core.errors import (
 from onceward._core.flow import Call, Commit, Put
 from onceward._core.record import Guarantee, State
 from onceward._core.sequence import ENTRY, MARK, entry_id
-from onceward.testing.explorer.actors import LOST, Barred
+from onceward.testing.explorer.actors import Barred, Interrupted, Missing
 from onceward.testing.explorer.machine import Move, acknowledged
 from onceward.testing.explorer.scenario import Pass, Purge
 from onceward.testing.explorer.world import Row
@@ -84,7 +84,9 @@ def doubt_never_reruns(move: Move) -> str | None:
         return None
     held, terms = move.effect.operation.record, move.scenario.terms
     earlier = [run for run in move.notes.runs if run[0] == held.id]
-    if not earlier or terms.guarantee in _HARMLESS or move.was.not_found or move.answer.barred:
+    if not earlier or terms.guarantee in _HARMLESS or move.was.not_found or isinstance(move.answer, Missing):
+        return None
+    if move.answer.barred:
         return None
     if terms.guarantee == Guarantee.KEYED and move.before.now - earlier[0][2] < terms.keyed_for:
         return None
@@ -161,7 +163,7 @@ def other_request_untouched(move: Move) -> str | None:
         old, write = move.old, move.effect.write
         if not old.is_forgotten(move.before.now) and old.write.fingerprint != write.fingerprint:
             return f"{move.actor.name} asks for something else, and changed the record"
-    if type(move.effect) is Call:
+    if type(move.effect) is Call and not isinstance(move.answer, Missing):
         held = move.effect.operation.record
         others = [run[1] for run in move.notes.runs if run[0] == held.id and orders[run[1]] != move.actor.order]
         if others:
@@ -194,7 +196,7 @@ def fence_rises(move: Move) -> str | None:
         return None
     highest = dict(move.notes.fences).get(new.write.id, 0)
     if new.write.rise and new.fence <= highest:
-        return f"a claim got a fence {highest - new.fence} below one given out before"
+        return f"a claim got {'a fence' if new.fence == highest else 'a lower fence than one'} given out before"
     if not new.write.rise and move.old is not None and new.fence != move.old.fence:
         return f"the {move.effect.at} changed the fence"
     return None
@@ -224,7 +226,9 @@ def overtaken_changes_nothing(move: Move) -> str | None:
 @invariant("overtaken-is-told")
 def overtaken_is_told(move: Move) -> str | None:
     """A holder that was overtaken is told, with the winner's answer if there is one; nobody else is told so."""
-    if type(move.effect) is not Put or move.effect.at not in _HELD or move.now is None or move.answer is LOST:
+    if type(move.effect) is not Put or move.effect.at not in _HELD or move.now is None:
+        return None
+    if isinstance(move.answer, Missing):
         return None
     old, name = move.old, move.now.actor.name
     error = move.now.ended.error if move.now.ended is not None else None
@@ -262,7 +266,7 @@ def doubt_is_sticky(move: Move) -> str | None:
 @invariant("answer-is-true")
 def answer_is_true(move: Move) -> str | None:
     """A store says what is so: what landed stands there, and what is shown is what stands there."""
-    if type(move.effect) is not Put or move.answer is LOST or move.actor is None or move.now is None:
+    if type(move.effect) is not Put or isinstance(move.answer, Missing) or move.actor is None or move.now is None:
         return None
     standing, new = move.answer, move.new
     shown = None if standing.record is None else standing.record.version
@@ -311,7 +315,7 @@ def never_stuck(move: Move) -> str | None:
         return None
     error = move.now.ended.error
     faults = bool(move.scenario.losses)
-    if error is None or isinstance(error, (move.actor.body.error, Barred)):
+    if error is None or isinstance(error, (move.actor.body.error, Barred, Interrupted)):
         return None
     if isinstance(error, StoreContended):
         return f"{move.actor.name} gave up on a healthy store: {_heard(error)}"

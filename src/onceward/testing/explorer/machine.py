@@ -4,6 +4,7 @@ One step at a time: which steps a state allows, and what each of them does.
     go           an actor's pending effect is performed, and it is told the answer
     lose, down   the same, but no answer comes: it was performed (lose), or it was not (down)
     crash, die   an actor is never resumed: before its pending effect (crash), or after it (die)
+    stop, strike an interrupt strikes the actor: before its pending effect (stop), or after it (strike)
     event        time passes, somebody purges
     flush        the puts that wait are sent as one statement
     rest         nothing else can happen: a long time goes by
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback
 from onceward._core.operation import Operation
 from onceward._core.record import Guarantee, State
-from onceward.testing.explorer.actors import LOST, Actor, Position, Ran, clock
+from onceward.testing.explorer.actors import LOST, STRUCK, Actor, Position, Ran, clock
 from onceward.testing.explorer.scenario import Look, Pass, Scenario, Watch
 from onceward.testing.explorer.world import SECOND, Deed, Register, Row, World
 
@@ -29,6 +30,7 @@ RESTS_MAX = 4
 
 _STORE = (Put, Load, Extend, Commit)
 _LASTING = (Put, Call, Commit)
+_STRIKABLE = (Put, Call, Probe, Pause)
 _ENDINGS = ("settle", "release", "doubt")
 
 
@@ -60,6 +62,7 @@ class Now(NamedTuple):
     event: int
     crashes: int
     losses: int
+    interrupts: int
     rests: int
 
 
@@ -89,9 +92,9 @@ class Machine:
 
     def beginning(self) -> Now:
         """Where every schedule begins."""
-        world = World()
-        positions = tuple(Position(actor).begun(world.now) for actor in self.scenario.actors)
-        return Now(world, positions, Notes(), 0, self.scenario.crashes, self.scenario.losses, 0)
+        scenario, world = self.scenario, World(lag=self.scenario.lag)
+        positions = tuple(Position(actor).begun(world.now) for actor in scenario.actors)
+        return Now(world, positions, Notes(), 0, scenario.crashes, scenario.losses, scenario.interrupts, 0)
 
     # --- what can happen ---
 
@@ -122,8 +125,12 @@ class Machine:
                 yield Step("down", number)
             if now.crashes and not last and isinstance(effect, _LASTING) and not self.scenario.together:
                 yield Step("die", number)
+            if now.interrupts and not last and isinstance(effect, (Put, Call)):
+                yield Step("strike", number)
         if now.crashes and not last:
             yield Step("crash", number)
+        if now.interrupts and not last and isinstance(effect, _STRIKABLE):
+            yield Step("stop", number)
 
     def _may_begin(self, now: Now, actor: Actor) -> bool:
         if actor.after == "*":
@@ -202,7 +209,12 @@ class Machine:
         if step.kind == "down":
             world = now.world.with_layers(step.actor, ())
             return self._advance(now, step.actor, LOST, world=world, losses=now.losses - 1)
+        if step.kind == "stop":
+            return self._advance(now, step.actor, STRUCK, world=now.world, interrupts=now.interrupts - 1)
         world, answer = self._perform(now, position)
+        if step.kind == "strike":
+            answer = answer._replace(interrupted=True) if type(effect) is Call else STRUCK
+            return self._advance(now, step.actor, answer, world=world, interrupts=now.interrupts - 1)
         if step.kind == "lose":
             return self._advance(now, step.actor, LOST, world=world, losses=now.losses - 1)
         if step.kind == "die":
@@ -317,7 +329,7 @@ def noted(move: Move) -> Notes:
     notes, effect = move.notes, move.effect
     if type(effect) is Put and move.new is not None and move.new is not move.old:
         notes = _noted_put(notes, move, move.new)
-    elif type(effect) is Call and move.actor is not None and not move.answer.barred:
+    elif type(effect) is Call and move.actor is not None and move.answer is not STRUCK and not move.answer.barred:
         notes = _noted_run(notes, move, move.actor)
     elif type(effect) is Commit:
         for row in move.after.rows:

@@ -61,6 +61,10 @@ class Scenario:
     """How many actors may die, anywhere: before an effect, or after it and before its answer."""
     losses: int = 0
     """How many store calls may go unanswered: performed or not, the caller cannot know."""
+    interrupts: int = 0
+    """How many times Ctrl-C or a cancellation may strike, anywhere: before an effect is performed, or after."""
+    lag: int = 0
+    """How long a claim waits in the store after its lease has begun, in microseconds."""
     outside: str = "plain"
     """`plain`: every run is an effect; `keyed`: the downstream knows a key again; `fenced`: it refuses lower fences."""
     zombies: bool = True

@@ -57,9 +57,12 @@ def _races() -> list[Scenario]:
         found.append(scene(guarantee, "two callers race", terms, *two, events=(LAPSE,), crashes=1))
         story = "an answer of the store is lost"
         found.append(scene(f"{guarantee}-lost", story, terms, *two, events=(LAPSE,), losses=1))
-        late = pair(calls(terms), FAILS)
-        story = "a holder is overtaken, then fails"
-        found.append(scene(f"{guarantee}-late-failure", story, terms, *late, events=(LAPSE,), crashes=1))
+        story = "an interrupt strikes one of them"
+        found.append(scene(f"{guarantee}-interrupted", story, terms, *two, events=(LAPSE,), interrupts=1))
+        if guarantee != "blind":
+            late = pair(calls(terms), FAILS)
+            story = "a holder is overtaken, then fails"
+            found.append(scene(f"{guarantee}-late-failure", story, terms, *late, events=(LAPSE,), crashes=1))
         peeking = pair(calls(terms, peeks=True))
         story = "two callers race, and look before they claim"
         found.append(scene(f"{guarantee}-peeks", story, terms, *peeking, events=(LAPSE,), crashes=1))
@@ -71,6 +74,17 @@ def _races() -> list[Scenario]:
         terms = agreed("blind", in_flight=policy)
         story = f"two callers race; who comes second is told {'no' if policy == 'refuse' else 'pending'}"
         found.append(scene(f"blind-{policy}", story, terms, *pair(calls(terms)), events=(LAPSE,), crashes=1))
+    return found
+
+
+def _storms() -> list[Scenario]:
+    """Everything at once: a crash, a lost answer, an interrupt, and time going by."""
+    found = []
+    for guarantee in ("blind", "keyed", "probed"):
+        terms = agreed(guarantee)
+        faults = {"events": (LAPSE,), "crashes": 1, "losses": 1, "interrupts": 1}
+        two = (Actor("A", calls(terms)), Actor("B", calls(terms), after="A"))
+        found.append(scene(f"storm-{guarantee}", "one after the other, and all goes wrong", terms, *two, **faults))
     return found
 
 
@@ -86,6 +100,7 @@ def _joined() -> list[Scenario]:
         scene("atomic", f"{story}; rows are locked", terms, *two, events=(LAPSE,), crashes=1, losses=1),
         scene("atomic-serial", f"{story}; one at a time", terms, *two, crashes=1, losses=1, serial=True),
         scene("atomic-fails", "the first one's function fails", terms, *failing, crashes=1, losses=1),
+        scene("atomic-interrupted", "an interrupt strikes one of them", terms, *two, crashes=1, interrupts=1),
         scene("atomic-remembers", "its failure is remembered", everything, *remembering, crashes=1),
     ]
 
@@ -142,17 +157,20 @@ def _failures() -> list[Scenario]:
 def _leases() -> list[Scenario]:
     """Renewals, releases and purges, against takeovers."""
     found = []
-    for guarantee in ("repeatable", "keyed"):
-        terms = agreed(guarantee)
-        two = pair(calls(terms))
-        renewer = Actor("renewer", renews(terms, "A"), background=True)
-        story = "a renewal races with a takeover"
-        found.append(scene(f"renewal-{guarantee}", story, terms, *two, renewer, events=(LAPSE,)))
+    terms = agreed("repeatable")
+    two = pair(calls(terms))
+    renewer = Actor("renewer", renews(terms, "A"), background=True)
+    story = "a renewal races with a takeover"
+    found.append(scene("renewal", story, terms, *two, renewer, events=(LAPSE,), crashes=1))
     terms = agreed("blind")
     again = Actor("renewer", renews(terms, "A", 2), background=True)
     story = "the answer to a renewal is lost, and it is renewed again"
     found.append(scene("renewal-lost", story, terms, Actor("A", calls(terms)), again, losses=1))
-    back = Pass(-5 * SECOND)
+    terms = agreed("repeatable")
+    two = pair(calls(terms))
+    story = "a claim waits in the store until little of its lease is left"
+    found.append(scene("slow-claim", story, terms, *two, events=(LAPSE,), losses=1, lag=7 * SECOND))
+    terms, back = agreed("blind"), Pass(-5 * SECOND)
     freed = pair(calls(terms), Body("before", NothingHappened))
     story = "released and claimed again, the clock going back"
     found.append(scene("release", story, terms, *freed, events=(back,), crashes=1))
@@ -171,7 +189,7 @@ def _leases() -> list[Scenario]:
 def _crowds() -> list[Scenario]:
     """Three callers, and puts that are sent together."""
     found = []
-    for guarantee, crashes in (("blind", 1), ("keyed", 0), ("repeatable", 0)):
+    for guarantee, crashes in (("blind", 1), ("keyed", 0)):
         terms = agreed(guarantee)
         three = (*pair(calls(terms)), Actor("C", calls(terms)))
         story = "three callers race"
@@ -196,9 +214,11 @@ def _shapes() -> list[Scenario]:
     return [
         scene("reconcile", story, terms, *pair(calls(terms)), operator, events=(LAPSE,), crashes=1),
         scene("reconcile-unknown", story, terms, *pair(calls(terms), FAILS), operator, events=(LAPSE,), crashes=1),
-        scene("plan", "a plan of two steps dies and is resumed", keyed, *resumed, events=(LAPSE,), crashes=1, losses=1),
+        scene("plan", "a plan of two steps dies and is resumed", keyed, *resumed, events=(LAPSE,), crashes=1),
+        scene("plan-lost", "an answer of the store is lost, and it is resumed", keyed, *resumed, losses=1),
         scene("plan-race", "two callers race through a plan of two steps", keyed, *pair(plans(keyed))),
-        scene("sequence", "two numbers, dying and resumed", keyed, *numbered, events=(LAPSE,), crashes=1, losses=1),
+        scene("sequence", "two numbers, dying and resumed", keyed, *numbered, events=(LAPSE,), crashes=1),
+        scene("sequence-lost", "two numbers, an answer lost, and sent again", keyed, *numbered, losses=2),
         scene("sequence-race", "two callers send the same number", keyed, *pair(one), events=(LAPSE,), crashes=1),
         scene("sequence-next", "one sends 1 and 2, the other 1", keyed, Actor("A", both), Actor("B", one)),
     ]
@@ -226,6 +246,7 @@ def _limits() -> list[Scenario]:
 
 SCENARIOS: tuple[Scenario, ...] = (
     *_races(),
+    *_storms(),
     *_joined(),
     *_requests(),
     *_failures(),

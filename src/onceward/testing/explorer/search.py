@@ -66,7 +66,8 @@ class Search:
         self._progress = progress
         self._report = Report(scenario)
         self._numbers: dict[Now, int] = {}
-        self._came: list[tuple[int, str]] = []
+        self._came: list[tuple[int, Step]] = []
+        """For each state: from which one, by which step."""
         self._next: list[list[int]] = []
 
     def run(self, *, remember: bool = True) -> Report:
@@ -81,16 +82,14 @@ class Search:
 
     def _breadth_first(self) -> None:
         waiting = [self._machine.beginning()]
-        self._number(waiting[0], -1, "")
-        for now in waiting:  # It grows while it is walked through: a queue.
-            number = self._numbers[now]
+        self._number(waiting[0], -1, Step(""))
+        for number, now in enumerate(waiting):  # It grows while it is walked through: a queue.
             for step in self._machine.steps(now):
                 after = self._take(now, step, number)
-                if after in self._numbers:
-                    self._next[number].append(self._numbers[after])
-                    continue
-                self._next[number].append(self._number(after, number, self._told))
-                waiting.append(after)
+                reached = self._number(after, number, step)
+                self._next[number].append(reached)
+                if reached == len(waiting):
+                    waiting.append(after)
             if not self._next[number]:
                 self._end(now, number)
             if len(waiting) > STATES_MAX:
@@ -99,34 +98,40 @@ class Search:
             if self._progress is not None and not number % 1_000:
                 self._progress(number)
 
-    def _number(self, now: Now, parent: int, told: str) -> int:
-        number = self._numbers[now] = len(self._came)
-        self._came.append((parent, told))
-        self._next.append([])
+    def _number(self, now: Now, parent: int, step: Step) -> int:
+        """The number of a state: its own, or the next one if it is new."""
+        number = self._numbers.setdefault(now, len(self._came))
+        if number == len(self._came):
+            self._came.append((parent, step))
+            self._next.append([])
         return number
 
     def _take(self, now: Now, step: Step, number: int) -> Now:
         after, moves = self._machine.take(now, step)
         self._report.steps += 1
-        self._told = tell(self._machine.scenario, now, step, moves)
         for move in moves:
-            self._judge(move, number)
+            self._judge(move, number, step)
         return after
 
-    def _judge(self, move: Move, number: int) -> None:
+    def _judge(self, move: Move, number: int, step: Step) -> None:
         self._report.checks += len(INVARIANTS)
         for name, _, judge in INVARIANTS:
             how = judge(move)
             if how is not None and name not in self._report.violations:
-                schedule = (*self._schedule(number), self._told)
-                self._report.violations[name] = Violation(name, how, schedule)
+                self._report.violations[name] = Violation(name, how, self._schedule(number, step))
 
-    def _schedule(self, number: int) -> tuple[str, ...]:
-        told: list[str] = []
+    def _schedule(self, number: int, last: Step | None = None) -> tuple[str, ...]:
+        """The steps to that state (and one more) in words: they are taken again, and told."""
+        steps = [last] if last is not None else []
         while number > 0:
-            number, line = self._came[number]
-            told.append(line)
-        return tuple(reversed(told))
+            number, step = self._came[number]
+            steps.append(step)
+        told, now = [], self._machine.beginning()
+        for step in reversed(steps):
+            after, moves = self._machine.take(now, step)
+            told.append(tell(self._machine.scenario, now, step, moves))
+            now = after
+        return tuple(told)
 
     def _end(self, now: Now, number: int) -> None:
         left = self._machine.unfinished(now)
@@ -152,8 +157,7 @@ class Search:
 
     def _every_schedule(self, now: Now) -> None:
         """Follow each schedule by itself, from its beginning to its end."""
-        if now not in self._numbers:
-            self._number(now, -1, "")
+        self._number(now, -1, Step(""))
         steps = self._machine.steps(now)
         if not steps:
             self._report.schedules += 1

@@ -9,7 +9,7 @@ from typing import Any
 from onceward._core.flow import Call, Commit, Load, Pause, Probe, Put
 from onceward._core.operation import Found
 from onceward._core.record import Standing
-from onceward.testing.explorer.actors import LOST, Position
+from onceward.testing.explorer.actors import Missing, Position
 from onceward.testing.explorer.machine import REST, Move, Now, Step
 from onceward.testing.explorer.scenario import Look, Scenario
 from onceward.testing.explorer.world import SECOND
@@ -29,13 +29,16 @@ def tell(scenario: Scenario, now: Now, step: Step, moves: list[Move]) -> str:
         return f"{name} dies before {_wanted(now.positions[step.actor])}"
     if not moves:
         return f"{name} waits to send {_wanted(now.positions[step.actor])}"
-    if step.kind == "down":
-        return f"{_turn(moves[0])} (it was not performed)"
-    if step.kind == "lose":
-        return f"{_turn(moves[0])} (it was performed)"
-    if step.kind == "die":
-        return f"{_turn(moves[0])}; dies before it learns of it"
-    return _turn(moves[0])
+    return _turn(moves[0]) + _AFTERWARDS.get(step.kind, "")
+
+
+_AFTERWARDS = {
+    "down": " (it was not performed)",
+    "lose": " (it was performed)",
+    "stop": " (it was not performed)",
+    "strike": " (it was performed)",
+    "die": "; dies before it learns of it",
+}
 
 
 def _wanted(position: Position | None) -> str:
@@ -53,8 +56,8 @@ def _turn(move: Move) -> str:
 
 
 def _done(effect: Any, move: Move) -> str:
-    if move.answer is LOST:
-        return f"{effect.at}: no answer comes"
+    if isinstance(move.answer, Missing):
+        return f"{getattr(effect, 'at', 'pause')}: {move.answer.value}"
     match effect:
         case Put():
             return f"{effect.at}: {_standing(move.answer)}"
@@ -76,7 +79,11 @@ def _done(effect: Any, move: Move) -> str:
 def _standing(standing: Standing) -> str:
     if standing.landed:
         return "landed"
-    return "refused, nothing stands there" if standing.record is None else f"refused, {standing.record.state} stands"
+    found = standing.record
+    if found is None:
+        return "refused, nothing stands there"
+    lapsed = found.lease_left is not None and found.lease_left <= 0
+    return f"refused, it is {found.state}{' and has lapsed' if lapsed else ''}"
 
 
 def _ran(move: Move) -> str:
@@ -85,4 +92,6 @@ def _ran(move: Move) -> str:
     happened = len(move.after.deeds) > len(move.before.deeds) or move.after.transactions != move.before.transactions
     body = move.actor.body if move.actor is not None else None
     told = "the effect takes place" if happened else "no effect"
+    if move.answer.interrupted:
+        return f"{told}, then an interrupt strikes"
     return f"{told}, then it raises {body.error.__name__}" if body is not None and body.fails else told

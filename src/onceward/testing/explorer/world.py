@@ -100,6 +100,8 @@ class World(NamedTuple):
     """The highest fence that a fenced resource has seen, per key: it refuses a lower one."""
     past: tuple[Row, ...] = ()
     """Rows that were replaced (kept only for faults that need a stale one)."""
+    lag: int = 0
+    """How long a claim waits in the store after its lease has begun (it read the clock, then waited for a lock)."""
 
     def find(self, id: bytes, actor: int = -1) -> Row | None:  # noqa: A002
         """The row of that id, as this actor sees it: with what its own transaction wrote."""
@@ -251,7 +253,7 @@ class Register:
         write = write._replace(
             first_at=write.first_at or now, settled_at=now if write.settled_at == NOW else write.settled_at
         )
-        new = Row(write, self.fence(world, old, write), now)
+        new = Row(write, self.fence(world, old, write), now - world.lag if write.rise else now)
         if self.keeps_past and old is not None:
             world = world._replace(past=(*world.past, old))
         return world.written(new, actor), Standing(True, self.read(new, world, actor))
