@@ -56,8 +56,10 @@ class Slices:
         self._check("blocking", adapter.fresh, adapter.replay)
         if self._separate:
             self._check("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
-        else:
-            self._check_one("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
+            return
+        self._check_one("awaiting", self._awaited(adapter.afresh), self._awaited(adapter.areplay))
+        if adapter.replay(*self._settled[0]) != self._awaited(adapter.areplay)(*self._settled[0]):
+            raise Broken("awaiting: a replay gave another answer than the blocking one")
 
     def _check(self, colour: str, fresh: Callable[..., Result], replay: Callable[..., Result]) -> None:
         self._check_one(colour, fresh, replay)

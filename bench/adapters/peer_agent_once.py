@@ -26,14 +26,14 @@ class AgentOnce:
 
     def fresh(self, key: str, request: Request) -> Result:
         """Run once."""
-        result: Result = self._once.execute(self._charge, key=key, request=request)
+        result: Result = self._once.execute(self._charge, key=key, tool_name="charge", request=request)
         return result
 
     replay = fresh
 
     async def afresh(self, key: str, request: Request) -> Result:
         """Same as `fresh`, but awaits."""
-        result: Result = await self._once.aexecute(self._acharge, key=key, request=request)
+        result: Result = await self._once.aexecute(self._acharge, key=key, tool_name="charge", request=request)
         return result
 
     areplay = afresh

@@ -341,6 +341,9 @@ class Shape:
         self._shape = shape
         self._marks = marks
 
+    def reconcile(self, what: Any, answer: Any) -> Any:
+        return self._driven.world.do(self._shape.reconcile(what, answer))
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._shape, name)
 

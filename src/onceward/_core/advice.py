@@ -84,7 +84,7 @@ def _what_happened(found: Record) -> str:
         failure = decode_failure(found.error)
     except ResultInvalid:
         return "could not say what happened"
-    return f"raised {failure.type}: {failure.message}"
+    return f"raised {_one_line(failure.type)}: {_one_line(failure.message)}"
 
 
 def in_flight(found: Record) -> str:
@@ -121,7 +121,14 @@ def unrecorded(held: Record, error: OncewardError) -> str:
 
 
 def _name(found: Record) -> str:
-    return f"{found.operation or 'operation'} {digest_of(found.id)} in {found.scope}"
+    return f"{_one_line(found.operation) or 'operation'} {digest_of(found.id)} in {found.scope}"
+
+
+def _one_line(text: str) -> str:
+    """Stored text for an error or a log: what is not printable is escaped, so that it cannot forge lines or colours."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )
 
 
 def _first(found: Record) -> str:

@@ -111,7 +111,7 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
             write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
             standing = yield from _put_claim(ask, write, start, chance[32:])
             if _landed(standing, write):
-                return (yield from _claimed(ask, standing, start.probe, chance))
+                return (yield from _claimed(ask, standing, start, chance))
             found = standing.record
         look = False
         decision = record.decide(found, ask.claimant)
@@ -156,15 +156,19 @@ def _take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
         return  # The store is away. If the claim did land, its lease will lapse.
 
 
-def _claimed(ask: Ask, standing: Standing, probe: bool, chance: bytes) -> Flow[Claimed]:
+def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[Claimed]:
     held = standing.record
     if held is None:
         raise IllegalMove("a store said that a put landed, and that nothing stands there")
+    if start.doubt and not start.probe and not record.still_honoured(held, ask.claimant):
+        # Between deciding and landing, the downstream's time ran out: sending again would not be recognised.
+        yield from _end(ask, held, record.leave_in_doubt(held, version=chance[32:]), None)
+        raise advice.in_doubt(held, "the downstream may have forgotten its key meanwhile")
     if held.lease_left is not None and held.lease_left * 2 < ask.claimant.lease:
         # The claim waited in the store: its lease began when it was sent. Do not run on what is left of it.
         held = yield from renew(ask, held)
     yield from _tell(ask, Happening.CLAIMED, held)
-    return Claimed(held, probe, chance)
+    return Claimed(held, start.probe, chance)
 
 
 def _answered(ask: Ask, decision: Replay | Refuse) -> Flow[Outcome[Any]]:

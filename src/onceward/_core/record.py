@@ -234,9 +234,18 @@ def _decide_unknown(found: Record, claimant: Claimant) -> Decision:
     if claimant.can_probe:
         return Start(found, doubt=True, probe=True)
     both_keyed = found.guarantee == Guarantee.KEYED and claimant.guarantee == Guarantee.KEYED
-    if both_keyed and found.age < claimant.keyed_for:
+    if both_keyed and still_honoured(found, claimant):
         return Start(found, doubt=True)
     return Refuse(Refusal.IN_DOUBT, found)
+
+
+def still_honoured(found: Record, claimant: Claimant) -> bool:
+    """
+    Whether the downstream will still know the key when a call sent under this claim reaches it.
+
+    A call may be sent at any time while the lease holds, so the whole lease has to fit into the downstream's time.
+    """
+    return found.age + claimant.lease < claimant.keyed_for
 
 
 def is_in_doubt(record: Record) -> bool:

@@ -102,7 +102,7 @@ class Terms:
 
 DEFAULT_TERMS = Terms()
 
-_DURATIONS = {
+DURATIONS = {
     "lease": False,
     "lease_max": False,
     "wait": True,
@@ -135,12 +135,17 @@ def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
         raise ConfigurationError("lease_max is at most a day: a claim that nobody can ever end is not a claim")
     if terms.lease_max < terms.lease:
         raise ConfigurationError("lease_max is how long a claim may hold in all, so it cannot be less than lease")
+    if terms.guarantee == Guarantee.KEYED and terms.keyed_for <= terms.lease:
+        raise ConfigurationError(
+            "keyed_for is how long the downstream honours a key; it must be longer than the lease, because a call may "
+            "be sent at any time while the lease holds"
+        )
     return terms
 
 
 def _check(name: str, value: Any) -> Any:
-    if name in _DURATIONS:
-        return microseconds(value, name, zero=_DURATIONS[name])
+    if name in DURATIONS:
+        return microseconds(value, name, zero=DURATIONS[name])
     if name in _CHOICES:
         if value not in _CHOICES[name]:
             raise ConfigurationError(f"{name} is one of {', '.join(_CHOICES[name])}, not {str(value)[:40]!r}")

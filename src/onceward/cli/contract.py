@@ -21,7 +21,7 @@ from onceward._core import codec, durations, errors, keys, record, terms
 from onceward._core.durations import SECOND, in_words
 from onceward._core.errors import OncewardError
 from onceward._core.record import Guarantee
-from onceward._core.terms import _DURATIONS as DURATIONS
+from onceward._core.terms import DURATIONS as DURATIONS
 from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward.cli import exits
 from onceward.cli.documents import camel

@@ -107,8 +107,11 @@ class GroupCommit:
         if not self.run_if_free(entry):
             try:
                 self._wait_for_lead(entry)
-                if self._leader is entry:
-                    self._lead()
+                while not entry.done:
+                    if self._leader is entry:
+                        self._lead()
+                    elif entry.wake is not None:
+                        entry.wake.acquire()
             except BaseException:
                 self._withdraw(entry)
                 raise
@@ -214,12 +217,11 @@ class GroupCommit:
             woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
             with self._mutex:
                 if not self._queue or self._leader is not self._queue[0] or self._leader.future is None:
-                    if woken:
+                    # Not our turn. As long as awaiting callers are in the queue, our turn will come.
+                    if woken or any(entry.future is not None for entry in self._queue):
                         continue
-                    # With awaiting callers in the queue there must be a worker, whoever leads now.
-                    if not any(entry.future is not None for entry in self._queue):
-                        self._worker = None
-                        return
+                    self._worker = None
+                    return
             try:
                 self._lead()
             except BaseException as error:  # A worker must outlive everything, or its callers wait for ever.

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
-from onceward._core.record import Standing
+from onceward._core.record import Record, Standing
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
@@ -35,6 +35,7 @@ from onceward.stores._sqlite_file import (
     DRIVER_ERRORS,
     Options,
     breaks_connection,
+    concerns_everybody,
     connect,
     is_busy,
     meaning_of,
@@ -87,36 +88,50 @@ class Database:
 
     # Reading.
 
+    def find(self, id: bytes, *, patient: bool = True) -> Record | None:
+        """Read one record: the short way if there is a reader and nothing is in its way."""
+        try:
+            reader = self.readers.pop()
+            try:
+                return rows.find(reader, id, self.environment.wall_us())
+            finally:
+                self.stale = False
+                self.readers.append(reader)
+        except (IndexError, *DRIVER_ERRORS):
+            return self.read(lambda cursor: rows.find(cursor, id, self.environment.wall_us()), patient=patient)
+
     def read(self, action: Callable[[sqlite3.Cursor], T], *, patient: bool = True) -> T:
         """Do something with a reader. If not patient, the driver's own error says that the file is busy."""
         try:
-            reader = self.readers.pop()
+            reader: sqlite3.Cursor | None = self.readers.pop()
         except IndexError:
-            reader = self._open_reader()
+            reader = None
         patience: Patience | None = None
         try:
             while True:
                 try:
+                    reader = reader or self._open_reader()
                     return action(reader)
                 except DRIVER_ERRORS as error:
+                    if breaks_connection(error) and reader is not None:
+                        self._all_readers.discard(reader)
+                        reader.connection.close()
+                        reader = None
                     if not patient and is_busy(error):
                         raise
                     patience = patience or Patience(self)
-                    if (failure := patience.bear(error)) is not None:
-                        raise failure from error
+                    if not patience.has_borne(error):
+                        raise self._error(error) from error
         finally:
-            self.stale = False
-            self.readers.append(reader)
+            if reader is not None:
+                self.readers.append(reader)
 
     def _open_reader(self) -> sqlite3.Cursor:
         """One more, since all the others are lent."""
         with self._readers_mutex:
             if self._closed is not None:
                 raise StoreUnavailable(self._closed)
-            try:
-                reader = connect(self.path, read_only=True).cursor()
-            except DRIVER_ERRORS as error:
-                raise meaning_of(error, self.path) from error
+            reader = connect(self.path, read_only=True).cursor()
             self._all_readers.add(reader)
             return reader
 
@@ -146,21 +161,33 @@ class Database:
             except DRIVER_ERRORS as error:
                 self._end_transaction(broken=breaks_connection(error))
                 patience = patience or Patience(self)
-                failure = patience.bear(error)
+                if patience.has_borne(error):
+                    continue
+                failure: Exception = error
+                break
             except OncewardError as error:
                 self._end_transaction(broken=False)
                 failure = error
+                break
             except BaseException:
                 self._end_transaction(broken=False)
                 raise
-            if failure is not None:
-                break
-        if len(batch) == 1:
-            batch[0].fail(failure)
+        if len(batch) == 1 or concerns_everybody(failure):
+            for entry in batch:
+                entry.fail(self._error(failure))
             return
         # One bad row must not fail the others, and none of them is stored: each for itself.
         for entry in batch:
+            entry.again = True
             self._perform([entry])
+
+    def _error(self, error: Exception) -> OncewardError:
+        """What to raise for an error; for one of the driver's, a new one each time: each caller adds its own traceback."""
+        if isinstance(error, OncewardError):
+            return error
+        meaning = meaning_of(error, self.path)
+        meaning.__cause__ = error
+        return meaning
 
     def _try(self, batch: list[Entry]) -> None:
         """Perform a batch, once, or raise."""
@@ -240,8 +267,8 @@ class Database:
             try:
                 return self._try_to_open_writer()
             except DRIVER_ERRORS as error:
-                if (failure := patience.bear(error)) is not None:
-                    raise failure from error
+                if not patience.has_borne(error):
+                    raise self._error(error) from error
 
     def _try_to_open_writer(self) -> sqlite3.Cursor:
         connection = connect(self.path)
@@ -336,19 +363,16 @@ class Patience:
         self._pause = PAUSE_SECONDS_FIRST
         self._left = database.options.busy_seconds
 
-    def bear(self, error: BaseException) -> OncewardError | None:
-        """Pause if waiting can help; otherwise say what the error means."""
-        database = self._database
+    def has_borne(self, error: BaseException) -> bool:
+        """Pause if waiting can still help, and say whether that was so."""
         if self._left <= 0 or not is_busy(error):
-            meaning = meaning_of(error, database.path)
-            meaning.__cause__ = error
-            return meaning
+            return False
         # Unequal pauses: processes that collided once would otherwise collide again.
-        pause = min(self._left, self._pause * (0.5 + database.environment.random(1)[0] / 256))
-        database.pause(pause)
+        pause = min(self._left, self._pause * (0.5 + self._database.environment.random(1)[0] / 256))
+        self._database.pause(pause)
         self._left -= pause
         self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
-        return None
+        return True
 
 
 def _recognised(entry: Entry, standing: Standing) -> Standing:

@@ -32,6 +32,22 @@ DRIVER_ERRORS = (sqlite3.Error, OverflowError, UnicodeError)
 """What `sqlite3` raises: its own, and Python's for a value that has no place in a column."""
 
 
+_ABOUT_THE_FILE = frozenset(
+    (
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_NOMEM,
+    )
+)
+
+
 class Options(NamedTuple):
     """What can be chosen about a SQLite store."""
 
@@ -148,6 +164,11 @@ def is_busy(error: BaseException) -> bool:
 def breaks_connection(error: BaseException) -> bool:
     """Whether the connection is better not used again: what it has read or written is no longer certain."""
     return isinstance(error, sqlite3.Error) and _code(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT)
+
+
+def concerns_everybody(error: BaseException) -> bool:
+    """Whether an error is about the file, so that trying each write by itself would only fail as often."""
+    return isinstance(error, sqlite3.Error) and _code(error) in _ABOUT_THE_FILE
 
 
 def _code(error: sqlite3.Error) -> int:

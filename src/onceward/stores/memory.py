@@ -83,7 +83,7 @@ class MemoryStore:
             new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
             return Standing(True, new.read(now))
 
-    def load(self, id: bytes) -> Record | None:  # noqa: A002
+    def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
         with self._rows.lock:
             row = self._rows.rows.get(id)
@@ -143,7 +143,7 @@ class AsyncMemoryStore:
         """Same as `MemoryStore.put`, but awaits."""
         return _ready(self._store.put(write, expect))
 
-    def load(self, id: bytes) -> asyncio.Future[Record | None]:  # noqa: A002
+    def load(self, id: bytes) -> asyncio.Future[Record | None]:
         """Same as `MemoryStore.load`, but awaits."""
         return _ready(self._store.load(id))
 

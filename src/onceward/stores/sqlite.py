@@ -39,7 +39,7 @@ from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores._sqlite_commit import Entry
 from onceward.stores._sqlite_database import Database
-from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, Options, mode_of, parse
+from onceward.stores._sqlite_file import BUSY_SECONDS, Options, mode_of, parse
 from onceward.stores._sqlite_rows import put_on
 
 __all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on"]
@@ -84,24 +84,13 @@ class SqliteStore:
                 entry = Entry(write, None, True)
                 if database.commits.run_if_free(entry):
                     return cast(Standing, entry.result())
-            found = self.load(write.id)
-            if found is not None:
+            if (found := database.find(write.id)) is not None:
                 return Standing(False, found)
         return cast(Standing, database.commits.run(Entry(write, expect)))
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
-        database = self._database
-        try:
-            reader = database.readers.pop()
-            try:
-                return rows.find(reader, id, self._wall_us())
-            finally:
-                database.stale = False
-                database.readers.append(reader)
-        except (IndexError, *DRIVER_ERRORS):
-            # No reader is free, or the file is busy: the long way.
-            return database.read(lambda cursor: rows.find(cursor, id, self._wall_us()))
+        return self._database.find(id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `onceward.stores.Store.extend`."""
@@ -193,7 +182,7 @@ class AsyncSqliteStore:
     def _find(self, id: bytes) -> Record | None:
         """Look, on the event loop's own thread: microseconds. If the file is busy, say absent: the writer will know."""
         try:
-            return self._database.read(lambda cursor: rows.find(cursor, id, self._wall_us()), patient=False)
+            return self._database.find(id, patient=False)
         except sqlite3.Error:
             return None
 

@@ -22,13 +22,14 @@ import pytest
 from onceward import AsyncGate, Gate
 from onceward.environment import REAL
 from onceward.testing.conformance.clocks import Clock, is_still, probe_row
-from onceward.testing.conformance.places import COLOURS, Awaiting, Place, name_of, new_place, sources_of
+from onceward.testing.conformance.places import COLOURS, Awaiting, Place, Source, name_of, new_place, sources_of
 
 Do: TypeAlias = Callable[[Any], Any]
 Steps: TypeAlias = Generator[Any, Any, Any]
 Together: TypeAlias = Callable[..., list[Any]]
 
 _TOGETHER_SECONDS_MAX = 60
+_PURGES_MAX, _PURGE_LIMIT = 100, 1_000
 
 _still: dict[Source, bool] = {}
 """Source -> whether its clock stands still: asked once per process, because asking costs a few writes."""
@@ -122,14 +123,13 @@ def scope() -> str:
 def clock(request: pytest.FixtureRequest, place: Place, do: Do, tmp_path: Path) -> Clock:
     """The store's clock."""
     source, colour = request.node.callspec.params["place"]
-    name = name_of(source)
-    if name not in _still:
+    if source not in _still:
         (aside := tmp_path / "clock").mkdir()
         asked = _open(new_place(source, colour, aside), do)
-        _still[name] = is_still(do(asked.put(probe_row(), None)).record.first_at)
+        _still[source] = is_still(do(asked.put(probe_row(), None)).record.first_at)
         do(asked.purge(1))
         do(asked.close())
-    return Clock(place.environment, still=_still[name])
+    return Clock(place.environment, still=_still[source])
 
 
 @pytest.fixture
@@ -163,6 +163,14 @@ def gate(place: Place, store: Any, scope: str, clock: Clock, do: Do) -> Iterator
     yield over
     for made in gates:
         do(made.close())
+
+
+def purge_all(do: Do, store: Any) -> None:
+    """Purge until there is nothing left to do. Bounded: a broken store must fail a test, and not hang it."""
+    for _ in range(_PURGES_MAX):
+        if not any(do(store.purge(_PURGE_LIMIT))):
+            return
+    pytest.fail(f"{_PURGES_MAX} purges of {_PURGE_LIMIT} rows, and the store says that there are still more")
 
 
 def _open(place: Place, do: Do) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onceward.testing.conformance.clocks import Clock
-from onceward.testing.conformance.fixtures import Do
+from onceward.testing.conformance.fixtures import Do, purge_all
 from onceward.testing.conformance.rows import reclaimed, released, row, settled
 
 
@@ -102,8 +102,7 @@ def _claimed_and_purged(do: Do, store: Any, scope: str, clock: Clock, fence: int
     held = do(store.put(row(scope, fence=fence), None)).record
     do(store.put(released(held, forget=clock.us(1)), held.version))
     clock.pass_(2)
-    while do(store.purge(100)).forgotten:
-        continue
+    purge_all(do, store)
 
     assert None is do(store.load(held.id))
     return int(held.fence)

@@ -8,7 +8,7 @@ from typing import Any
 
 from onceward._core.record import Record
 from onceward.testing.conformance.clocks import Clock
-from onceward.testing.conformance.fixtures import Do
+from onceward.testing.conformance.fixtures import Do, purge_all
 from onceward.testing.conformance.rows import doubted, released, row, settled, timeless
 
 
@@ -17,10 +17,6 @@ def _ended(do: Do, store: Any, scope: str, key: str, **ends: Any) -> Record:
     found: Record = do(store.put(settled(held, **ends), held.version)).record
     return found
 
-
-def _purge_all(do: Do, store: Any) -> None:
-    while any(do(store.purge(100))):
-        continue
 
 
 class TestForgetting:
@@ -35,10 +31,10 @@ class TestForgetting:
         ended = _ended(do, store, scope, "settled", replay=clock.us(4), forget=clock.us(8))
         held = do(store.put(row(scope, "released"), None)).record
         free = do(store.put(released(held, forget=clock.us(8)), held.version)).record
-        _purge_all(do, store)
+        purge_all(do, store)
         both = [do(store.load(found.id)) for found in (ended, free)]
         clock.pass_(9)
-        _purge_all(do, store)
+        purge_all(do, store)
 
         assert [ended.id, free.id] == [found.id for found in both]
         assert [None, None] == [do(store.load(found.id)) for found in (ended, free)]
@@ -53,7 +49,7 @@ class TestForgetting:
         held = do(store.put(row(scope, "in doubt"), None)).record
         in_doubt = do(store.put(doubted(held)._replace(**ends), held.version)).record
         clock.pass_(2)
-        _purge_all(do, store)
+        purge_all(do, store)
 
         assert [timeless(claimed), timeless(in_doubt)] == [
             timeless(do(store.load(found.id))) for found in (claimed, in_doubt)
@@ -65,7 +61,7 @@ class TestForgetting:
         """
         kept = _ended(do, store, scope, "kept", replay=None, forget=None)
         clock.pass_(2)
-        _purge_all(do, store)
+        purge_all(do, store)
 
         assert timeless(kept) == timeless(do(store.load(kept.id)))
 
@@ -110,7 +106,7 @@ class TestShrinking:
         """
         ended = _ended(do, store, scope, "k", replay=clock.us(1), forget=clock.us(1_000))
         clock.pass_(2)
-        _purge_all(do, store)
+        purge_all(do, store)
 
         assert False is do(store.put(row(scope, "k"), ended.version)).landed
 
@@ -120,7 +116,7 @@ class TestShrinking:
         """
         ended = _ended(do, store, scope, "k", replay=clock.us(1), forget=clock.us(1_000))
         clock.pass_(2)
-        _purge_all(do, store)
+        purge_all(do, store)
         tombstone = do(store.load(ended.id))
 
         assert (0, 0) == tuple(do(store.purge(10)))
@@ -141,6 +137,6 @@ class TestShrinking:
         Within retention a purge changes nothing.
         """
         ended = _ended(do, store, scope, "k", replay=clock.us(1_000), forget=clock.us(2_000))
-        _purge_all(do, store)
+        purge_all(do, store)
 
         assert timeless(ended) == timeless(do(store.load(ended.id)))

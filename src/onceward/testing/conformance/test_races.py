@@ -14,6 +14,9 @@ from onceward.testing.conformance.rows import reclaimed, row, settled, timeless
 
 THREADS, TASKS = 16, 50
 
+PUTS_MAX = 5_000
+"""Of one racer: a broken store must fail a test, and not hang it."""
+
 
 def _crowd(place: Place) -> range:
     return range(THREADS if place.colour == "blocking" else TASKS)
@@ -130,8 +133,10 @@ class TestRacesSideBySide:
 
 def _count(store: Any, start: Record, times: int) -> Steps:
     """Raise the record's attempt so many times, by compare-and-swap; the fences that were given out."""
-    found, fences = start, list[int]()
+    found, fences, puts = start, list[int](), 0
     while len(fences) < times:
+        puts += 1
+        assert puts < PUTS_MAX, "somebody must win each round, so nobody needs this many"
         standing = yield store.put(reclaimed(found), found.version)
         found = standing.record
         if standing.landed:

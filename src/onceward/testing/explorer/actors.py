@@ -62,6 +62,10 @@ class Body(NamedTuple):
         return self.fails == "inside" and self.error is not Unknown
 
 
+SUCCEEDS = Body()
+"""Has its effect, and returns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """Somebody who acts: a caller, an operator who reconciles, a renewer of somebody's lease."""
@@ -69,7 +73,7 @@ class Actor:
     name: str
     play: Callable[[Actor, dict[str, Any]], Flow[Any]]
     """Makes its flow. The flow returns the answers it acknowledges: pairs of an id and an outcome."""
-    body: Body = Body()
+    body: Body = SUCCEEDS
     order: str = "17"
     """What it asks for. Two actors with the same order ask for the same."""
     after: str = ""
@@ -179,7 +183,7 @@ def _act(body: Body, ran: Ran) -> None:
 class Position:
     """Where an actor stands: what it wants next, or how it ended."""
 
-    __slots__ = ("_answer", "_children", "_chances", "_parent", "_run", "actor", "effect", "ended", "not_found", "seen")
+    __slots__ = ("_answer", "_chances", "_children", "_parent", "_run", "actor", "effect", "ended", "not_found", "seen")
 
     def __init__(self, actor: Actor, parent: Position | None = None, answer: Any = None, run: _Run | None = None):
         run = run or _Run(actor)

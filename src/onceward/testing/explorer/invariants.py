@@ -293,12 +293,12 @@ def in_order(move: Move) -> str | None:
     new = move.new
     if new is None or new is move.old or new.write.kind != MARK:
         return None
-    upcoming = _value_of(new)
+    upcoming = _mark_of(new)
     entry = move.after.find(entry_id(new.write.scope, new.write.key, upcoming - 1))
     if entry is None or entry.write.state != State.SETTLED:
         return f"the mark says {upcoming}, and number {upcoming - 1} has not settled"
-    if move.old is not None and _value_of(move.old) > upcoming:
-        return f"the mark fell from {_value_of(move.old)} to {upcoming}"
+    if move.old is not None and _mark_of(move.old) > upcoming:
+        return f"the mark fell from {_mark_of(move.old)} to {upcoming}"
     return None
 
 
@@ -330,6 +330,11 @@ def never_stuck(move: Move) -> str | None:
 def _value_of(row: Row) -> object:
     write = row.write
     return None if write.codec is None else decode(Encoded(write.codec, write.result))
+
+
+def _mark_of(row: Row) -> int:
+    value = _value_of(row)
+    return value if isinstance(value, int) else 0
 
 
 def _ending(row: Row) -> tuple[object, ...]:

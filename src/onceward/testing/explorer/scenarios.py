@@ -10,7 +10,7 @@ from typing import Any
 
 from onceward._core.errors import NothingHappened
 from onceward._core.terms import Terms
-from onceward.testing.explorer.actors import Actor, Body
+from onceward.testing.explorer.actors import SUCCEEDS, Actor, Body
 from onceward.testing.explorer.plays import (
     Play,
     agreed,
@@ -43,9 +43,9 @@ def scene(name: str, story: str, terms: Terms, *actors: Actor, **options: Any) -
     return Scenario(name, story, (*actors, last), terms, **options)
 
 
-def pair(play: Play, first: Body = Body(), second: Body = Body()) -> tuple[Actor, Actor]:  # noqa: B008 - a constant
-    """Two callers with the same request."""
-    return Actor("A", play, first), Actor("B", play, second)
+def pair(play: Play, first: Body = SUCCEEDS) -> tuple[Actor, Actor]:
+    """Two callers with the same request; the function of the first may misbehave."""
+    return Actor("A", play, first), Actor("B", play)
 
 
 def _races() -> list[Scenario]:
@@ -178,11 +178,20 @@ def _leases() -> list[Scenario]:
     story = "forgotten, purged and claimed again, the clock going back"
     events = (Pass(41 * SECOND), Purge(), Pass(-41 * SECOND))
     found.append(scene("purge", story, short, *pair(calls(short)), events=events, effects_max=3))
-    window = agreed("keyed", keyed_for=60)
-    events = (Pass(59_900_000), Pass(200_000))
-    alone = (Actor("A", calls(window)), Actor("B", calls(window), after="A"))
-    story = "sent again just before the downstream forgets the key"
-    found.append(scene("keyed-window", story, window, *alone, events=events, crashes=1, zombies=False))
+    return found
+
+
+def _windows() -> list[Scenario]:
+    """A keyed downstream forgets keys. What is sent again must arrive before it does."""
+    terms = agreed("keyed", keyed_for=60)
+    two = (Actor("A", calls(terms)), Actor("B", calls(terms), after="A"))
+    found = []
+    for name, first, second, story in (
+        ("keyed-window", 59.9, 0.2, "sent again just before the downstream forgets the key"),
+        ("keyed-window-stalled", 45, 16, "a caller stalls between finding a lapsed claim and taking it over"),
+    ):
+        events = (Pass(int(first * SECOND)), Pass(int(second * SECOND)))
+        found.append(scene(name, story, terms, *two, events=events, crashes=1, zombies=False))
     return found
 
 
@@ -251,6 +260,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_requests(),
     *_failures(),
     *_leases(),
+    *_windows(),
     *_crowds(),
     *_shapes(),
 )

@@ -103,7 +103,7 @@ class World(NamedTuple):
     lag: int = 0
     """How long a claim waits in the store after its lease has begun (it read the clock, then waited for a lock)."""
 
-    def find(self, id: bytes, actor: int = -1) -> Row | None:  # noqa: A002
+    def find(self, id: bytes, actor: int = -1) -> Row | None:
         """The row of that id, as this actor sees it: with what its own transaction wrote."""
         for transaction in self.transactions:
             if transaction.actor == actor:
@@ -116,7 +116,7 @@ class World(NamedTuple):
                 return row
         return None
 
-    def is_locked(self, id: bytes, actor: int) -> bool:  # noqa: A002
+    def is_locked(self, id: bytes, actor: int) -> bool:
         """Whether another actor's open transaction has written that row: the database makes us wait."""
         for transaction in self.transactions:
             if transaction.actor != actor:
@@ -176,18 +176,18 @@ class World(NamedTuple):
 
     # --- the outside ---
 
-    def happened(self, id: bytes) -> Found | NotFound:  # noqa: A002
+    def happened(self, id: bytes) -> Found | NotFound:
         """What somebody sees who looks where the effect takes place."""
         for deed in self.deeds:
             if deed.id == id:
                 return Found(deed.by)
         return NOT_FOUND
 
-    def barred_below(self, id: bytes) -> int:  # noqa: A002
+    def barred_below(self, id: bytes) -> int:
         """The highest fence that the fenced resource has seen for this key."""
         return next((fence for one, fence in self.barred if one == id), 0)
 
-    def bar(self, id: bytes, fence: int) -> World:  # noqa: A002
+    def bar(self, id: bytes, fence: int) -> World:
         """The fenced resource sees a fence."""
         others = [pair for pair in self.barred if pair[0] != id]
         return self._replace(barred=tuple(sorted((*others, (id, max(fence, self.barred_below(id)))))))
