@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import group_growth, group_keys, group_sqlite
+from bench.interleave import ROOT
 from bench.settings import parse
 
+BUILD = ROOT / "build"
 RUNS = {"sqlite": group_sqlite.run, "keys": group_keys.run, "growth": group_growth.run}
 
 
@@ -36,8 +38,9 @@ def main() -> int:
         f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}. Only ratios are claims."
     )
     measured: dict[str, Any] = {}
-    # On a disk: what /tmp is made of is not known, and in memory a sync costs nothing.
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=Path.cwd()) as folder:
+    # Next to the project and not in the system's temporary folder, which may be in memory, where a sync costs nothing.
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as folder:
         for group in settings.groups:
             measured[group] = RUNS[group](settings, Path(folder) / group)
     print(f"\n{time.monotonic() - begin:.0f} seconds in all, load {os.getloadavg()[0]:.1f} at the end")

@@ -517,3 +517,64 @@ def test_no_trigger_or_default_makes_keys(gate: Gate, path: Path) -> None:
 
     assert [] == triggers
     assert {"id": None, "scope": None, "key": None} == defaults
+
+
+@pytest.mark.requirement("A23", "A24", "A30")
+def test_the_steps_of_a_plan_may_share_the_callers_transaction(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Migrate, seed, verify: DDL included. A step that fails is undone; on the re-run what settled replays, the rest runs.
+    """
+    ran: list[str] = []
+
+    def step(name: str, *statements: str, fails: bool = False) -> Any:
+        def run(operation: Operation) -> str:
+            ran.append(name)
+            for statement in statements:
+                connection.execute(statement)
+            if fails:
+                raise TimeoutError(name)
+            return name
+
+        return run
+
+    def migrate(*, broken: bool) -> list[bool]:
+        plan = gate.plan("migrate-42")
+        create = "CREATE TABLE defaults (name TEXT)"
+        return [
+            plan.call("create-tables", step("create-tables", create), connection=connection).replayed,
+            plan.call("seed-1", step("seed-1", "INSERT INTO defaults VALUES ('a')"), connection=connection).replayed,
+            plan.call(
+                "seed-2", step("seed-2", "INSERT INTO defaults VALUES ('b')", fails=broken), connection=connection
+            ).replayed,
+            plan.call("backfill", step("backfill"), connection=connection).replayed,
+            plan.call("verify", step("verify"), connection=connection).replayed,
+        ]
+
+    with pytest.raises(TimeoutError):
+        migrate(broken=True)
+    after_failure = rows(path, "defaults")
+    rerun = migrate(broken=False)
+    again = migrate(broken=False)
+
+    assert 1 == after_failure
+    assert [True, True, False, False, False] == rerun
+    assert [True] * 5 == again
+    assert ["create-tables", "seed-1", "seed-2", "seed-2", "backfill", "verify"] == ran
+    assert 2 == rows(path, "defaults")
+
+
+def test_a_joined_step_inside_an_open_transaction_does_not_block_itself(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    Touching the plan happens on the caller's own connection: it must not wait for the caller's own lock.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    plan = gate.plan("p-1")
+
+    assert 1 == plan.step("a", lambda: 1, connection=connection)
+    assert 1 == plan.step("a", lambda: 2, connection=connection)
+    connection.commit()
+    assert 1 == plan.step("a", lambda: 3, connection=connection)

@@ -51,7 +51,7 @@ class Effect:
 
 
 class Faulty:
-    """A store in front of another one: `before` and `after` see every call (its number and what it does) and may raise."""
+    """A store in front of another: `before` and `after` see every call (its number, what it does) and may raise."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -240,12 +240,12 @@ class World:
 
         return awaiting
 
-    def crash(self, key: str, fn: Callable[..., Any] = Effect(), **options: Any) -> None:
+    def crash(self, key: str, fn: Callable[..., Any] | None = None, **options: Any) -> None:
         """Run `fn` in a process that is killed before it can record the answer: the claim stands."""
         gate, store = self.faulty()
         store.die_before("settled")
         with pytest.raises(Died):
-            gate.run(key, fn, **options)
+            gate.run(key, fn or Effect(), **options)
 
     def close(self) -> None:
         for driven in self._gates:

@@ -154,7 +154,9 @@ async def streams() -> Any:
     yield 1
 
 
-@pytest.mark.parametrize("fn", [awaits, Awaits(), partial(awaits), streams, Awaits().__call__], ids=lambda fn: str(type(fn)))
+@pytest.mark.parametrize(
+    "fn", [awaits, Awaits(), partial(awaits), streams, Awaits().__call__], ids=lambda fn: str(type(fn))
+)
 def test_an_async_function_under_a_blocking_gate_is_refused(fn: Any) -> None:
     """
     In every way to hand it over; it would never run.
@@ -197,7 +199,9 @@ def test_an_async_probe_under_a_blocking_gate_is_refused() -> None:
         Gate("memory://", scope="acme").run("charge:1", int, guarantee="probed", probe=probe)
 
 
-@pytest.mark.parametrize("options", [{"guarantee": "probed"}, {"probe": lambda operation: None}], ids=["probed", "probe"])
+@pytest.mark.parametrize(
+    "options", [{"guarantee": "probed"}, {"probe": lambda operation: None}], ids=["probed", "probe"]
+)
 def test_probed_and_its_probe_go_together(options: dict[str, Any]) -> None:
     """
     Neither without the other.
@@ -220,7 +224,7 @@ def test_atomic_and_its_connection_go_together(options: dict[str, Any]) -> None:
 
     with pytest.raises(ConfigurationError, match="connection"):
         gate.once(key="charge:{order}", **options)(lambda order, connection: order)
-    with pytest.raises(ConfigurationError, match="gate.atomic"):
+    with pytest.raises(ConfigurationError, match=r"gate\.atomic"):
         gate.run("charge:1", int, guarantee="atomic")
     with pytest.raises(ConfigurationError, match="connection"):
         Gate("memory://", scope="acme", guarantee="atomic")
@@ -264,7 +268,7 @@ def test_a_function_with_several_arguments_is_refused_with_advice() -> None:
     """
     A gate calls it with nothing or with the operation.
     """
-    with pytest.raises(ConfigurationError, match="@gate.once"):
+    with pytest.raises(ConfigurationError, match=r"@gate\.once"):
         Gate("memory://", scope="acme").run("charge:1", lambda order, amount: None)
 
 

@@ -14,7 +14,7 @@ class Refused(Exception):
 
 
 class TestBlind:
-    """The default: nobody can look it up or send it again, so nobody runs it again unless it is known to be harmless."""
+    """The default: nobody can look it up or send it again, so nobody runs it again unless that is harmless."""
 
     def test_an_unknown_error_leaves_it_in_doubt_and_it_does_not_run_again(self, world: Any) -> None:
         """
@@ -111,8 +111,8 @@ class TestTheMarkedEffect:
 
         assert "in_doubt" == gate.get("charge:1").state
 
-    @pytest.mark.parametrize("error", [NothingHappened(), Refused()], ids=repr)
-    def test_a_rejection_inside_releases_it(self, world: Any, error: Exception) -> None:
+    @pytest.mark.parametrize("error", [NothingHappened, Refused])
+    def test_a_rejection_inside_releases_it(self, world: Any, error: type[Exception]) -> None:
         """
         Inside the block the verdict counts: NothingHappened, or a type declared before=.
         """
@@ -122,13 +122,13 @@ class TestTheMarkedEffect:
             with operation.effect():
                 raise error
 
-        with pytest.raises(type(error)):
+        with pytest.raises(error):
             gate.run("charge:1", pay, before=Refused)
 
         assert "released" == gate.get("charge:1").state
 
-    @pytest.mark.parametrize("error", [NothingHappened(), Refused(), KeyError("typo")], ids=repr)
-    def test_nothing_that_is_raised_after_it_releases_it(self, world: Any, error: Exception) -> None:
+    @pytest.mark.parametrize("error", [NothingHappened, Refused, KeyError])
+    def test_nothing_that_is_raised_after_it_releases_it(self, world: Any, error: type[Exception]) -> None:
         """
         charge(); send_mail() with the mail refused must not charge again.
         """
@@ -139,7 +139,7 @@ class TestTheMarkedEffect:
                 charge()
             raise error
 
-        with pytest.raises(type(error)):
+        with pytest.raises(error):
             gate.run("charge:1", pay, before=Refused)
         with pytest.raises(InDoubt):
             gate.run("charge:1", pay, before=Refused)
@@ -181,7 +181,6 @@ class TestTheMarkedEffect:
         with pytest.raises(Refused):
             gate.run("charge:1", pay, before=Refused)
 
-        # BUG: entering a second effect block forgets that the first one broke with an unknown error.
         assert "in_doubt" == gate.get("charge:1").state
 
     def test_a_block_in_a_function_defined_inside_does_not_mark_the_outer_one(self, world: Any) -> None:
@@ -201,7 +200,6 @@ class TestTheMarkedEffect:
         with pytest.raises(KeyError):
             gate.run("charge:1", pay)
 
-        # BUG: a nested function with a parameter of the same name makes the outer one count as marked.
         assert "in_doubt" == gate.get("charge:1").state
 
     def test_a_declared_function_is_marked_in_the_same_way(self, world: Any) -> None:
@@ -261,7 +259,6 @@ def test_a_gated_mail_that_says_nothing_happened_speaks_for_itself_only(world: A
         gate.run("charge:1", pay)
 
     assert "released" == gate.get("mail:1").state
-    # BUG: the inner operation's verdict passes through and releases the outer key too: the card is charged twice.
     assert "in_doubt" == gate.get("charge:1").state
 
 
@@ -329,7 +326,7 @@ class TestKeyed:
 
     def test_past_the_time_the_other_side_honours_it_is_in_doubt(self, world: Any) -> None:
         """
-        The last moment before is fine; from that moment on nobody sends it again.
+        A whole lease must still fit in, because it may be sent at its very end. From there on nobody sends it again.
         """
         gate, pay = world.gate(), world.Effect(TimeoutError())
         for key in ("charge:1", "charge:2"):
@@ -337,7 +334,7 @@ class TestKeyed:
                 gate.run(key, pay, guarantee="keyed", keyed_for=3_600)
         pay.value = "ch_1"
 
-        world.env.advance(3_599.999)
+        world.env.advance(3_600 - 60 - 0.001)
         assert "ch_1" == gate.run("charge:1", pay, guarantee="keyed", keyed_for=3_600)
         world.env.advance(0.001)
         with pytest.raises(InDoubt):
@@ -384,7 +381,6 @@ class TestKeyed:
         gate.run("charge:1", pay, guarantee="keyed", remember=lambda ended: False)
 
         assert "in_doubt" == gate.get("charge:1").state
-        # BUG: listeners are told "released" although the record went back into doubt.
         assert "in_doubt" == seen[-1]
 
     def test_the_stored_guarantee_counts_not_the_callers(self, world: Any) -> None:
@@ -447,9 +443,7 @@ class TestProbed:
         gate = self.crashed(world, world.Effect())
 
         with pytest.raises(NothingHappened):
-            gate.run(
-                "charge:1", world.Effect(NothingHappened()), guarantee="probed", probe=lambda operation: NOT_FOUND
-            )
+            gate.run("charge:1", world.Effect(NothingHappened()), guarantee="probed", probe=lambda operation: NOT_FOUND)
 
         assert "released" == gate.get("charge:1").state
 
@@ -504,7 +498,6 @@ class TestProbed:
 
         world.hear(lambda: gate.run("charge:1", pay, guarantee="probed", probe=slow))
 
-        # BUG: after the probe the claim is neither renewed nor looked at, so both run.
         assert 1 == pay.count
 
     def test_an_answer_found_while_the_store_is_away_is_put_again_within_the_lease(self, world: Any) -> None:
@@ -515,10 +508,7 @@ class TestProbed:
         gate, store = world.faulty()
         store.fail("settled", 2)
 
-        # BUG: before the function runs nobody has noted until when the claim holds, so it gives up at once.
-        assert "ch_1" == gate.run(
-            "charge:1", world.Effect(), guarantee="probed", probe=lambda operation: Found("ch_1")
-        )
+        assert "ch_1" == gate.run("charge:1", world.Effect(), guarantee="probed", probe=lambda operation: Found("ch_1"))
 
 
 def test_a_predicate_that_raises_does_not_make_it_run_again(world: Any) -> None:

@@ -48,7 +48,9 @@ def test_a_result_that_cannot_be_stored_is_given_as_it_is(world: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), {1: 2}, {"a": {"b": Opaque()}}, "\ud800", 10**5_000], ids=lambda v: str(type(v))
+    "value",
+    [float("nan"), float("inf"), {1: 2}, {"a": {"b": Opaque()}}, "\ud800", 10**5_000],
+    ids=lambda v: str(type(v)),
 )
 def test_what_json_does_not_know_is_not_bent_into_it(world: Any, value: Any) -> None:
     """

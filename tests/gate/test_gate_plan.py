@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class Script:
 
         for step in self.STEPS:
             try:
-                outcome = self.plan.call(step, lambda operation, step=step: work(step))
+                outcome = self.plan.call(step, partial(work, step))
             except NothingHappened:
                 break
             outcomes.append((outcome.value, outcome.replayed))

@@ -181,7 +181,6 @@ def test_an_answer_that_is_neither_found_nor_not_found_is_refused(world: Any, an
     """
     gate = doubtful(world)
 
-    # BUG: anything but a Found counts as NOT_FOUND, and the key is released.
     assert isinstance(world.hear(lambda: gate.reconcile("charge:1", answer)), OncewardError)
     assert "in_doubt" == gate.get("charge:1").state
 
@@ -192,7 +191,6 @@ def test_a_result_that_cannot_be_stored_is_refused_as_one_of_our_errors(world: A
     """
     gate = doubtful(world)
 
-    # BUG: the codec's own exception escapes, which is no OncewardError.
     assert isinstance(world.hear(lambda: gate.reconcile("charge:1", Found(object()))), OncewardError)
     assert "in_doubt" == gate.get("charge:1").state
 
@@ -209,7 +207,6 @@ def test_a_plans_step_in_doubt_can_be_decided_from_python(world: Any) -> None:
     with pytest.raises(InDoubt) as refusal:
         plan.step("seed", world.Effect())
 
-    # BUG: the advice says gate.reconcile(key, ...), which finds keys only; a step (or a sequence's number) has no call.
     assert "gate.reconcile(key," not in str(refusal.value)
 
 

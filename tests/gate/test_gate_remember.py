@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InDoubt, NothingHappened, Raised, RecordedFailure, Returned, RetryAdvice
+from onceward import ConfigurationError, InDoubt, NothingHappened, Raised, RecordedFailure, RetryAdvice, Returned
 
 
 class CardDeclined(Exception):

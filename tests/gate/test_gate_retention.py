@@ -159,7 +159,7 @@ def test_a_fence_rises_across_release_expiry_and_purge(world: Any) -> None:
         if len(fences) == 1:
             raise ValueError
 
-    with pytest.raises(ValueError):  # noqa: PT011
+    with pytest.raises(ValueError):
         gate.run("job:1", take)
     gate.run("job:1", take)
     world.env.advance(DAY)
@@ -199,7 +199,6 @@ def test_a_purge_that_fails_does_not_take_the_answer_away(world: Any, monkeypatc
     gate, store = world.faulty()
     store.fail("purge", 10)
 
-    # BUG: the purge's StoreUnavailable ("nothing was started") takes the place of the outcome.
     assert "ch_1" == world.hear(lambda: gate.run("charge:1", world.Effect("ch_1")))
 
 

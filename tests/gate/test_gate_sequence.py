@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -277,7 +278,7 @@ def test_many_writers_at_once_run_every_number_once_and_in_order(threads: Any) -
     def writer(me: int) -> list[int]:
         sequence = gates[me % 4].sequence("turns")
         together.wait()
-        return [sequence.run(number, lambda operation, number=number: work(number, me)) for number in range(1, 7)]
+        return [sequence.run(number, partial(work, number, me)) for number in range(1, 7)]
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(writer, range(8)))

@@ -74,7 +74,6 @@ def test_when_the_store_stays_away_the_caller_gets_the_value_with_the_error(worl
     store.fail("settled", 10_000)
     before = world.env.monotonic()
 
-    # BUG: after twenty tries (about 15 s of a lease of 60 s) it is StoreContended, "try again", without the value.
     with pytest.raises(Unrecorded) as unrecorded:
         gate.run("charge:secret-order", charge)
 
@@ -115,7 +114,6 @@ def test_a_crowd_of_waiters_does_not_keep_a_result_from_being_stored(world: Any)
     store.fail("settled", 1)
     gate.gate._bell._count = WAITERS_MAX
 
-    # BUG: the pause between two tries to settle asks for a waiter's place, gets InFlight, and the result is lost.
     assert "ch_1" == world.hear(lambda: gate.run("charge:1", charge))
 
 
@@ -149,8 +147,8 @@ def test_whichever_call_to_the_store_fails_the_effect_takes_place_once(
     world: Any, guarantee: str, fault: type[BaseException], performs: bool
 ) -> None:
     """
-    The first, the second, ... call fails once. A blind effect happens once at most, and the retry learns the same answer
-    or is told honestly that it is in doubt; a repeatable one comes to an answer.
+    The first, the second, ... call fails once. A blind effect happens once at most, and the retry learns the same
+    answer or is told honestly that it is in doubt; a repeatable one comes to an answer.
     """
     for position in range(1, 20):
         key, charge = f"charge:{position}", world.Effect("ch_1")

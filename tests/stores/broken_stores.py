@@ -167,6 +167,10 @@ def _factory(broken: Any, offered: str) -> Any:
     return factory
 
 
-for _broken in MemoryStore.__subclasses__():
-    globals()[_broken.__name__.lower()] = _factory(_broken, "blocking")
-halfwriting = _factory(HalfWriting, "awaiting")
+FACTORIES = {
+    broken.__name__.lower(): _factory(broken, "blocking")
+    for broken in MemoryStore.__subclasses__()
+    if broken.__module__ == __name__
+}
+FACTORIES["halfwriting"] = _factory(HalfWriting, "awaiting")
+globals().update(FACTORIES)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from onceward.environment import REAL
 from onceward.testing.conformance.suite import *  # noqa: F403
 
 STORES = ("sqlite:///{tmp}/store.db?read_first=0",)
@@ -22,13 +23,12 @@ def test_with_nothing_remembered_and_nothing_read_first_one_row_stands(
     Every caller has a gate of its own, and none looks before it writes: the constraint holds the row count at one.
     """
     effects: list[str] = []
-    gates = [gate() for _ in range(8)]
+    gates = [gate(environment=REAL) for _ in range(8)]
 
     def call(ours: Any) -> Any:
-        return (yield ours.run("k", lambda: effects.append("one"), wait=0.5))
+        return (yield ours.run("k", lambda: effects.append("one")))
 
-    for ours in gates:
-        together(call(ours))
+    together(*(call(ours) for ours in gates))
 
     assert ["one"] == effects
     assert 1 == len(do(gates[0].records.list()))

@@ -63,7 +63,8 @@ def _ways_out(found: Record) -> str:
     return (
         "  check, where the effect takes place, whether it did. Then\n"
         f"  if it happened:     onceward records reconcile {digest} --happened 'RESULT AS JSON'{happened}\n"
-        f"  if it did not:      onceward records reconcile {digest} --did-not-happen{did_not}"
+        f"  if it did not:      onceward records reconcile {digest} --did-not-happen{did_not}\n"
+        "  (the command finds this store by --store URL or ONCEWARD_STORE)"
     )
 
 

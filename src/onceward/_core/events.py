@@ -24,7 +24,6 @@ class Happening(StrEnum):
     OVERTAKEN = "overtaken"
     RECONCILED = "reconciled"
     STORE_RETRIED = "store_retried"
-    PURGED = "purged"
 
 
 class Event(NamedTuple):

@@ -16,7 +16,20 @@ from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
 from onceward._core.engine import CLAIM_SPINS_MAX, POLL_FIRST, POLL_MAX, Ask, call, outcome_of
 from onceward._core.errors import IllegalMove, InFlight, ResultInvalid, StoreContended
-from onceward._core.flow import CHANCE, MONOTONIC, Begin, Commit, Flow, Load, Pause, Put, Raised, Returned, Rollback
+from onceward._core.flow import (
+    CHANCE,
+    MONOTONIC,
+    Begin,
+    Commit,
+    Extend,
+    Flow,
+    Load,
+    Pause,
+    Put,
+    Raised,
+    Returned,
+    Rollback,
+)
 from onceward._core.operation import Outcome, Settling
 from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
 
@@ -67,6 +80,8 @@ def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
 
 
 def _inside(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait]:
+    if ask.claimant.family is not None:
+        yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])

@@ -167,7 +167,15 @@ class Asking:
         return Called(ask, fn if body.takes_operation else lambda _: fn(), probe)
 
     def joined(
-        self, key: str, fn: Callable[..., Any] | None, request: Any, name: str | None, options: Mapping[str, Any]
+        self,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any] | None,
+        request: Any,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        kind: str = KEY,
+        family: bytes | None = None,
     ) -> Called:
         """One call in the caller's own transaction; without a function, the block itself is what runs."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
@@ -176,7 +184,7 @@ class Asking:
         if terms.in_flight == "accept":
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
         named = name if name is not None else (name_of(fn) if fn is not None else "")
-        ask = self.ask((self.stored_key(key),), request, terms, operation=named)
+        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family)
         if fn is None:
             return Called(ask, unreachable)
         return Called(ask, fn if body_of(fn).takes_operation else lambda _: fn())

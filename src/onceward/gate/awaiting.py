@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
@@ -58,8 +58,18 @@ from onceward.stores import open_async_store
 T = TypeVar("T")
 
 
+class AsyncOnceFunction(Protocol[T]):
+    """Same as `OnceFunction`, but awaits."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, T]:
+        """Run it once per key; the value."""
+
+    def call(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Outcome[T]]:
+        """Same, and tell how that came about."""
+
+
 class AsyncGate:
-    """Same as `Gate`, but awaits. Functions may be async or plain; a plain one runs on the event loop."""
+    """Same as `Gate`, but awaits. Functions are async; a plain one is run too, on the event loop."""
 
     def __init__(
         self,
@@ -125,12 +135,12 @@ class AsyncGate:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[..., Awaitable[T]]], Callable[..., Coroutine[Any, Any, T]]]:
+    ) -> Callable[[Callable[..., Awaitable[T]]], AsyncOnceFunction[T]]:
         """Same as `Gate.once`; the result is to be awaited."""
         check_answered(options)
         terms = self._asking.agreed(options)
 
-        def decorate(fn: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
+        def decorate(fn: Callable[..., Awaitable[T]]) -> AsyncOnceFunction[T]:
             taken = self._asking.declare(
                 fn,
                 key,
@@ -154,9 +164,8 @@ class AsyncGate:
             async def wrapper(*args: Any, **kwargs: Any) -> T:
                 return (await call(*args, **kwargs)).answer
 
-            wrapper.call = call  # type: ignore[attr-defined]
-            wrapper.__signature__ = taken.signature  # type: ignore[attr-defined]
-            return wrapper
+            vars(wrapper).update(call=call, __signature__=taken.signature)
+            return cast("AsyncOnceFunction[T]", wrapper)
 
         return decorate
 
@@ -189,7 +198,7 @@ class AsyncGate:
     ) -> Any:
         """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
         joined = join(connection, self.store)
-        called = self._asking.joined(key, fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
         if fn is None:
             performer = _Performer(self, called, joined)
             return AsyncAtomicBlock(
@@ -329,6 +338,8 @@ class _Performer:
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
+            case Extend() if joined is not None:
+                return _blocking(joined.extend, effect.family, effect.replay, effect.forget)
             case Extend():
                 return gate.store.extend(effect.family, effect.replay, effect.forget)
             case Probe():

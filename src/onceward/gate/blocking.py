@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
@@ -59,6 +59,16 @@ from onceward.gate.window import Window
 from onceward.stores import open_store
 
 T = TypeVar("T")
+
+
+class OnceFunction(Protocol[T]):
+    """A function under `@gate.once`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> T:
+        """Run it once per key; the value."""
+
+    def call(self, *args: Any, **kwargs: Any) -> Outcome[T]:
+        """Same, and tell how that came about."""
 
 
 class Gate:
@@ -138,7 +148,7 @@ class Gate:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    ) -> Callable[[Callable[..., T]], OnceFunction[T]]:
         """
         Declare that a function runs once per key.
 
@@ -149,7 +159,7 @@ class Gate:
         check_answered(options)
         terms = self._asking.agreed(options)
 
-        def decorate(fn: Callable[..., T]) -> Callable[..., T]:
+        def decorate(fn: Callable[..., T]) -> OnceFunction[T]:
             taken = self._asking.declare(
                 fn,
                 key,
@@ -173,9 +183,8 @@ class Gate:
             def wrapper(*args: Any, **kwargs: Any) -> T:
                 return call(*args, **kwargs).answer
 
-            wrapper.call = call  # type: ignore[attr-defined]
-            wrapper.__signature__ = taken.signature  # type: ignore[attr-defined]
-            return wrapper
+            vars(wrapper).update(call=call, __signature__=taken.signature)
+            return cast("OnceFunction[T]", wrapper)
 
         return decorate
 
@@ -216,7 +225,7 @@ class Gate:
         if fn is not None:
             check_blocking(fn)
         joined = join(connection, self.store)
-        called = self._asking.joined(key, fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
         if fn is None:
             return AtomicBlock(
                 called.ask.claimant, operate_joined(called.ask), _Performer(self, called, joined).perform
@@ -243,7 +252,7 @@ class Gate:
 
     @property
     def records(self) -> Records:
-        """The records of this scope: list, get, release."""
+        """The records of this scope: get one by its key, list them, list those in doubt."""
         return Records(self.store, self._asking)
 
     def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
@@ -340,7 +349,8 @@ class _Performer:
             case Emit():
                 return gate._asking.tell(effect.event)
             case Extend():
-                return gate.store.extend(effect.family, effect.replay, effect.forget)
+                register = gate.store if joined is None else joined
+                return register.extend(effect.family, effect.replay, effect.forget)
             case Probe():
                 return self._ask_probe(effect.operation)
             case Begin() if joined is not None:

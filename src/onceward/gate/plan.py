@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
+from onceward._core.joined import operate_joined
 from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import STEP, Asking, Called
+from onceward.gate.joining import join
 from onceward.gate.records import RecordView, view
 
 if TYPE_CHECKING:
@@ -26,6 +28,13 @@ T = TypeVar("T")
 
 TOUCH_AT_MOST_EVERY = 1.0
 """Seconds between two touches of a plan by one `Plan` object: touching is a write, a replay is none."""
+
+
+class StepOptions(CallOptions, total=False):
+    """What may be said about one step."""
+
+    connection: Any
+    """The connection whose transaction the step shares, as in `gate.atomic`."""
 
 
 class _Steps:
@@ -50,9 +59,12 @@ class _Steps:
         options: Options,
         *,
         awaits: bool,
+        joins: bool,
     ) -> Called:
         """One step, ready to be driven."""
         parts, changes = (self.plan, check_key(step)), {**self._options, **options}
+        if joins:
+            return self._asking.joined(parts, fn, request, name, changes, kind=STEP, family=self._family)
         return self._asking.called(
             parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family
         )
@@ -86,13 +98,22 @@ class Plan:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
+        connection: Any = None,
         **options: Unpack[Options],
     ) -> Outcome[T]:
-        """Run a step once, and tell how that came about."""
-        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=False)
+        """
+        Run a step once, and tell how that came about.
+
+        With `connection`, the step shares that connection's transaction, as in `gate.atomic`.
+        """
+        joins = connection is not None
+        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=False, joins=joins)
+        if joins:
+            joined = join(connection, self._gate.store)
+            return self._gate.drive(operate_joined(called.ask), called, joined)
         return self._gate.drive(self._steps.flow(called.ask), called)
 
-    def step(self, step: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
+    def step(self, step: str, fn: Callable[..., T], **options: Unpack[StepOptions]) -> T:
         """Same as `call`, but returns the value alone."""
         return (self.call(step, fn, **options)).answer
 
@@ -118,13 +139,18 @@ class AsyncPlan:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
+        connection: Any = None,
         **options: Unpack[Options],
     ) -> Outcome[T]:
         """Same as `Plan.call`, but awaits."""
-        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=True)
+        joins = connection is not None
+        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=True, joins=joins)
+        if joins:
+            joined = join(connection, self._gate.store)
+            return await self._gate.drive(operate_joined(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
 
-    async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
+    async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[StepOptions]) -> T:
         """Same as `Plan.step`, but awaits."""
         return (await self.call(step, fn, **options)).answer
 

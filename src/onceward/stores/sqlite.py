@@ -79,18 +79,18 @@ class SqliteStore:
         """See `onceward.stores.Store.put`."""
         database = self._database
         if expect is None and self._read_first:
-            if database.stale:
+            if database.connections.stale:
                 # The writer's pages are still warm; a reader would have to fetch them again.
                 entry = Entry(write, None, True)
                 if database.commits.run_if_free(entry):
                     return cast(Standing, entry.result())
-            if (found := database.find(write.id)) is not None:
+            if (found := database.connections.find(write.id)) is not None:
                 return Standing(False, found)
         return cast(Standing, database.commits.run(Entry(write, expect)))
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
-        return self._database.find(id)
+        return self._database.connections.find(id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `onceward.stores.Store.extend`."""
@@ -98,7 +98,9 @@ class SqliteStore:
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
         """See `onceward.stores.Store.scan`."""
-        return self._database.read(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
+        return self._database.connections.read(
+            lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us())
+        )
 
     def purge(self, limit: int) -> Purged:
         """See `onceward.stores.Store.purge`."""
@@ -182,7 +184,7 @@ class AsyncSqliteStore:
     def _find(self, id: bytes) -> Record | None:
         """Look, on the event loop's own thread: microseconds. If the file is busy, say absent: the writer will know."""
         try:
-            return self._database.find(id, patient=False)
+            return self._database.connections.find(id, patient=False)
         except sqlite3.Error:
             return None
 
@@ -190,7 +192,7 @@ class AsyncSqliteStore:
         """Do a short read at once, or on the worker if the file is busy."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         try:
-            future.set_result(self._database.read(action, patient=False))
+            future.set_result(self._database.connections.read(action, patient=False))
         except sqlite3.Error:
             return self._submit(action)
         except OncewardError as error:
@@ -227,7 +229,7 @@ def migrate(url: str, *, environment: Environment = REAL) -> tuple[int, int]:
     path, options = parse(url)
     database = Database(path, options, environment, create=False)
     database.close()
-    return database.migrated or (schema.LATEST, schema.LATEST)
+    return database.connections.migrated or (schema.LATEST, schema.LATEST)
 
 
 def check(url: str, *, environment: Environment = REAL) -> list[Check]:
@@ -235,7 +237,7 @@ def check(url: str, *, environment: Environment = REAL) -> list[Check]:
     path, options = parse(url)
     database = Database(path, options, environment, create=False)
     try:
-        return database.read(lambda cursor: list(_findings(cursor, database)))
+        return database.connections.read(lambda cursor: list(_findings(cursor, database)))
     finally:
         database.close()
 

@@ -23,6 +23,9 @@ class Joined(Protocol):
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """Same as `Store.put`, inside the transaction."""
 
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """Same as `Store.extend`, inside the transaction."""
+
     def commit(self) -> None:
         """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""
 

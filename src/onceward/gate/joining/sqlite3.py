@@ -16,6 +16,7 @@ from pathlib import Path
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Standing, Write
 from onceward.stores._sqlite_file import is_busy, meaning_of
+from onceward.stores._sqlite_rows import extend
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 
 
@@ -56,6 +57,11 @@ class JoinedSqlite3:
         """See `Joined.put`."""
         with self._translated():
             return put_on(self._connection, write, expect, self._environment.wall_us())
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `Joined.extend`."""
+        with self._translated():
+            return extend(self._connection.cursor(), family, replay, forget, self._environment.wall_us())
 
     def commit(self) -> None:
         """See `Joined.commit`."""

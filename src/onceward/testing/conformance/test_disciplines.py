@@ -16,6 +16,9 @@ from onceward.testing.conformance.clocks import Clock
 from onceward.testing.conformance.fixtures import Do, Steps, Together
 from onceward.testing.conformance.places import Place
 
+WAIT = 10
+"""Seconds that a loser waits for the winner: real ones, because the callers really run at the same time."""
+
 
 class Spoiled(Exception):
     """The caller's own work went wrong."""
@@ -71,7 +74,7 @@ class TestDisciplines:
         """
         Many callers start the same operation at the same time, none of them having looked: it happens once.
         """
-        effects, ours = [], gate(environment=REAL)
+        effects, ours = [], gate(environment=REAL, wait=WAIT)
         crowd = 16 if place.colour == "blocking" else 50
 
         def call() -> Steps:
@@ -86,7 +89,7 @@ class TestDisciplines:
         """
         Whoever loses the race hears no error of a database: all get the winner's answer, one of them first-hand.
         """
-        gates = [gate(environment=REAL) for _ in range(16 if place.colour == "blocking" else 50)]
+        gates = [gate(environment=REAL, wait=WAIT) for _ in range(16 if place.colour == "blocking" else 50)]
 
         def call(ours: Any, number: int) -> Steps:
             return (yield ours.call("k", lambda: f"by {number}"))
@@ -100,13 +103,13 @@ class TestDisciplines:
         """
         Until the agreed time is over the answer replays; from then on, as agreed, it is refused or runs again.
         """
-        refusing = gate(retain=clock.seconds(20))
-        running = gate(retain=clock.seconds(20), after_expiry="run")
+        refusing = gate(retain=clock.seconds(10))
+        running = gate(retain=clock.seconds(10), after_expiry="run")
         for ours, key in ((refusing, "refused"), (running, "run-again")):
             do(ours.run(key, lambda: "first"))
-        clock.pass_(10)
+        clock.pass_(5)
         within = [do(ours.run(key, lambda: "second")) for ours, key in ((refusing, "refused"), (running, "run-again"))]
-        clock.pass_(11)
+        clock.pass_(6)
 
         assert ["first", "first"] == within
         assert "third" == do(running.run("run-again", lambda: "third"))

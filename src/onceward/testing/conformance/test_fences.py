@@ -50,7 +50,7 @@ class TestRising:
         Settling, releasing and renewing are the same holder's: the fence is its own, and does not move.
         """
         held = do(store.put(row(scope), None)).record
-        clock.pass_(4)
+        clock.pass_(2)
         ended = do(store.put(settled(held), held.version)).record
 
         assert held.fence == ended.fence == do(store.load(held.id)).fence

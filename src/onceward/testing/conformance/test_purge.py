@@ -18,7 +18,6 @@ def _ended(do: Do, store: Any, scope: str, key: str, **ends: Any) -> Record:
     return found
 
 
-
 class TestForgetting:
     """Rows past their time to be forgotten."""
 

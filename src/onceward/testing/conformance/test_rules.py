@@ -103,7 +103,7 @@ class TestReplaying:
         """
         In flight, once settled, once expired, and as a tombstone: the fingerprint outlives the answer.
         """
-        ours = gate(retain=clock.seconds(10))
+        ours = gate(retain=clock.seconds(6))
 
         def other() -> Any:
             return ours.run("k", lambda: "other", request={"amount": 6})
@@ -113,7 +113,7 @@ class TestReplaying:
         do(ours.run("k", lambda: "first", request={"amount": 5}))
         with pytest.raises(KeyReused):
             do(other())
-        clock.pass_(11)
+        clock.pass_(7)
         with pytest.raises(KeyReused):
             do(other())
         do(ours.purge())
@@ -130,9 +130,9 @@ class TestExpiry:
         """
         It ran, and the answer is gone: a late retry is told so, and does not run it again.
         """
-        ours = gate(retain=clock.seconds(10))
+        ours = gate(retain=clock.seconds(6))
         do(ours.run("k", lambda: _happen(effects, "one")))
-        clock.pass_(11)
+        clock.pass_(7)
         with pytest.raises(Expired):
             do(ours.run("k", lambda: _happen(effects, "two")))
         do(ours.purge())
@@ -180,13 +180,13 @@ class TestHolders:
         """
         While its lease runs it is in flight; after it, a blind effect is in doubt until somebody decides.
         """
-        ours = gate(lease=clock.seconds(20))
+        ours = gate(lease=clock.seconds(10))
         with pytest.raises(Crash):
             do(ours.run("k", lambda: _happen(effects, "one")))
         failpoints.disarm()
         with pytest.raises(InFlight):
             do(ours.run("k", lambda: _happen(effects, "two"), in_flight="refuse"))
-        clock.pass_(21)
+        clock.pass_(11)
         with pytest.raises(InDoubt):
             do(ours.run("k", lambda: _happen(effects, "three")))
         do(ours.purge())

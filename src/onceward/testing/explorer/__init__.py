@@ -10,22 +10,23 @@ by the invariants (`invariants`), and prints a shortest schedule for each that b
 
 From a test of your own, with the given scenarios or with your own:
 
-    from onceward.testing.explorer import Actor, Body, Pass, Scenario, agreed, calls, explore
+    from onceward.testing.explorer import Actor, Pass, agreed, calls, explore, scene
 
     terms = agreed("keyed", keyed_for=3600)
-    mine = Scenario("mine", "two callers", (Actor("A", calls(terms)), Actor("B", calls(terms))), terms, crashes=1)
+    a, b = Actor("A", calls(terms)), Actor("B", calls(terms))
+    mine = scene("mine", "two callers, and a long pause", terms, a, b, events=(Pass(60_000_000),), crashes=1)
     for report in explore([mine]):
         assert report.ok, report.violations
 """
 
-from onceward.testing.explorer.actors import Actor, Body
+from onceward.testing.explorer.actors import Actor, Body, Interrupted, Unknown
 from onceward.testing.explorer.command import main
 from onceward.testing.explorer.exploring import explore
 from onceward.testing.explorer.faults import FAULTS, Fault
 from onceward.testing.explorer.invariants import INVARIANTS, Invariant
 from onceward.testing.explorer.plays import agreed, calls
 from onceward.testing.explorer.scenario import Pass, Purge, Scenario
-from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS
+from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS, scene
 from onceward.testing.explorer.search import Report, Violation
 
 __all__ = [
@@ -36,14 +37,17 @@ __all__ = [
     "Actor",
     "Body",
     "Fault",
+    "Interrupted",
     "Invariant",
     "Pass",
     "Purge",
     "Report",
     "Scenario",
+    "Unknown",
     "Violation",
     "agreed",
     "calls",
     "explore",
     "main",
+    "scene",
 ]

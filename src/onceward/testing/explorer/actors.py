@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
 from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Probe, Raised, Returned
-from onceward._core.operation import NOT_FOUND, Operation
+from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
 
 SKEW = 3_600.0
@@ -48,6 +48,8 @@ class Body(NamedTuple):
     """Whether it changes its own request while it runs."""
     keepable: bool = True
     """Whether its answer can be stored."""
+    probe_fails: bool = False
+    """Whether its probe raises instead of answering."""
 
     @property
     def acts(self) -> bool:
@@ -133,7 +135,8 @@ class _Run:
             ended = _enact(self.actor.body, self.effect.operation, answer, self.request)
             self._on(lambda: self.flow.send(ended))
         elif type(self.effect) is Probe:
-            self._on(lambda: self.flow.send(Returned(answer)))
+            probed = Raised(Unknown("the probe failed")) if answer is None else Returned(answer)
+            self._on(lambda: self.flow.send(probed))
         else:
             self._on(lambda: self.flow.send(answer))
 
@@ -183,7 +186,19 @@ def _act(body: Body, ran: Ran) -> None:
 class Position:
     """Where an actor stands: what it wants next, or how it ended."""
 
-    __slots__ = ("_answer", "_chances", "_children", "_parent", "_run", "actor", "effect", "ended", "not_found", "seen")
+    __slots__ = (
+        "_answer",
+        "_chances",
+        "_children",
+        "_parent",
+        "_run",
+        "actor",
+        "effect",
+        "ended",
+        "not_found",
+        "ran",
+        "seen",
+    )
 
     def __init__(self, actor: Actor, parent: Position | None = None, answer: Any = None, run: _Run | None = None):
         run = run or _Run(actor)
@@ -199,6 +214,8 @@ class Position:
         """What it was last shown."""
         self.not_found: bool = bool(parent and parent.not_found)
         """Whether a probe has told it that nothing happened."""
+        self.ran: bool = bool(parent and parent.ran)
+        """Whether its function was entered, or its probe found that an earlier one was."""
         if parent is not None:
             self._learn(parent.effect, answer)
 
@@ -211,6 +228,9 @@ class Position:
             self._chances += 1
         elif type(effect) is Probe:
             self.not_found = answer is NOT_FOUND
+            self.ran = isinstance(answer, Found)
+        elif type(effect) is Call and type(answer) is Ran:
+            self.ran = True
 
     def told(self, answer: Any, now: int) -> Position:
         """Where it stands after this answer; chance and its own clock are answered on the spot."""

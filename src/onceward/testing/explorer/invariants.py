@@ -22,6 +22,7 @@ from onceward._core.errors import (
     RecordedFailure,
     StoreContended,
     StoreUnavailable,
+    Unrecorded,
 )
 from onceward._core.flow import Call, Commit, Put
 from onceward._core.record import Guarantee, State
@@ -171,6 +172,16 @@ def other_request_untouched(move: Move) -> str | None:
     for _, outcome in acknowledged(move.now) if move.now is not None else ():
         if outcome.replayable and orders.get(outcome.value, move.actor.order) != move.actor.order:
             return f"{move.actor.name} was given the answer to {outcome.value}'s request, which is another"
+    return None
+
+
+@invariant("unrecorded-ran")
+def unrecorded_ran(move: Move) -> str | None:
+    """Nobody is told that an operation ran and could not be recorded, unless it ran."""
+    if move.now is None or move.now.ended is None or move.actor is None:
+        return None
+    if isinstance(move.now.ended.error, Unrecorded) and not move.now.ran:
+        return f"{move.actor.name} is told that its operation ran, and it did not run it"
     return None
 
 

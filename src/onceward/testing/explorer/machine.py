@@ -281,7 +281,7 @@ class Machine:
             case Call():
                 return self._call(world, position.actor, effect.operation)
             case Probe():
-                return self._probe(world, effect.operation)
+                return self._probe(world, position.actor, effect.operation)
             case Extend():
                 return world.extended(effect.family, effect.replay, effect.forget)
             case Begin():
@@ -317,8 +317,10 @@ class Machine:
         deed = Deed(held.id, actor.name, world.now, key)
         return world._replace(deeds=(*world.deeds, deed)), Ran(actor.name, False, held_until)
 
-    def _probe(self, world: World, operation: Operation) -> tuple[World, Any]:
+    def _probe(self, world: World, actor: Actor, operation: Operation) -> tuple[World, Any]:
         held = operation.record
+        if actor.body.probe_fails:
+            return world, None
         if self.scenario.outside == "fenced":
             world = world.bar(held.id, held.fence)
         return world, world.happened(held.id)

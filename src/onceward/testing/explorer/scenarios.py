@@ -146,6 +146,10 @@ def _failures() -> list[Scenario]:
         three = (Actor("A", play, FAILS), Actor("B", play, rejected, after="A"), Actor("C", play, after="B"))
         story = "unknown, then a rejection, then a retry: doubt is sticky"
         found.append(scene(f"sticky-{guarantee}", story, agreed(guarantee), *three, events=(LAPSE,), crashes=1))
+    play, blurred = calls(agreed("probed")), Body(probe_fails=True)
+    three = (Actor("A", play, FAILS), Actor("B", play, blurred, after="A"), Actor("C", play, after="B"))
+    story = "unknown, then a probe that cannot tell, then one that can"
+    found.append(scene("probe-fails", story, agreed("probed"), *three, events=(LAPSE,), crashes=1, losses=1))
     terms = agreed("blind", remember="all")
     found.append(scene("remembered", "a failure is remembered", terms, *pair(calls(terms), FAILS), crashes=1, losses=1))
     terms = agreed("blind")
@@ -191,7 +195,7 @@ def _windows() -> list[Scenario]:
         ("keyed-window-stalled", 45, 16, "a caller stalls between finding a lapsed claim and taking it over"),
     ):
         events = (Pass(int(first * SECOND)), Pass(int(second * SECOND)))
-        found.append(scene(name, story, terms, *two, events=events, crashes=1, zombies=False))
+        found.append(scene(name, story, terms, *two, events=events, crashes=1, losses=1, zombies=False))
     return found
 
 

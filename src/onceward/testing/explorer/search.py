@@ -22,6 +22,9 @@ STATES_MAX = 200_000
 """A scenario beyond this is not a small one: it is cut off, and says so."""
 
 
+_CRASHES = {"crash": "before", "die": "after"}
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
     """An invariant that was broken, how, and a shortest schedule that leads there."""
@@ -48,6 +51,8 @@ class Report:
     """By the invariant's name: the first found, so a shortest."""
     ends: Counter[Now] = field(default_factory=Counter, repr=False)
     """The states at which schedules end, and how many end there."""
+    crashes: set[str] = field(default_factory=set)
+    """The places where somebody died, by the names of the failpoints there."""
     cut_off: bool = False
 
     @property
@@ -109,6 +114,10 @@ class Search:
     def _take(self, now: Now, step: Step, number: int) -> Now:
         after, moves = self._machine.take(now, step)
         self._report.steps += 1
+        if step.kind in _CRASHES:
+            position = now.positions[step.actor]
+            at = getattr(position.effect if position is not None else None, "at", "pause")
+            self._report.crashes.add(f"{at}.{_CRASHES[step.kind]}")
         for move in moves:
             self._judge(move, number, step)
         return after

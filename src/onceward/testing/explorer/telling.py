@@ -64,9 +64,9 @@ def _done(effect: Any, move: Move) -> str:
         case Call():
             return f"runs its function: {_ran(move)}"
         case Probe():
-            return f"asks its probe: {'it happened' if isinstance(move.answer, Found) else 'it did not happen'}"
+            return f"asks its probe: {_seen(move.answer)}"
         case Look():
-            return f"looks outside: {'it happened' if isinstance(move.answer, Found) else 'it did not happen'}"
+            return f"looks outside: {_seen(move.answer)}"
         case Load():
             return f"{effect.at}: {'nothing' if move.answer is None else move.answer.state}"
         case Pause():
@@ -74,6 +74,12 @@ def _done(effect: Any, move: Move) -> str:
         case Commit():
             return "commits"
     return str(getattr(effect, "at", type(effect).__name__.lower()))
+
+
+def _seen(answer: object) -> str:
+    if answer is None:
+        return "it raises"
+    return "it happened" if isinstance(answer, Found) else "it did not happen"
 
 
 def _standing(standing: Standing) -> str:

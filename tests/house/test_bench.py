@@ -1,0 +1,128 @@
+"""The benchmarks run, count what they say they count, and time nothing that does not work. No times are judged here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TWICE = """
+class Twice:
+    '''Runs the effect again on a replay.'''
+
+    def __init__(self, folder, work):
+        self.work, self.kept = work, {}
+
+    def fresh(self, key, request):
+        self.kept.setdefault(key, self.work.effect())
+        return self.kept[key]
+
+    replay = fresh
+
+    async def afresh(self, key, request):
+        return self.fresh(key, request)
+
+    areplay = afresh
+
+    def close(self):
+        pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("planted", None)
+
+
+def test_a_short_run_prints_ratios_and_aims(tmp_path: Path) -> None:
+    """
+    One round of one group: a table per case, a verdict per aim, and every slice in the JSON file.
+    """
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--only", "keys", "--no-peers"]
+
+    done = subprocess.run([*command, "--json", str(out)], cwd=ROOT, capture_output=True, text=True, timeout=120)
+
+    assert 0 == done.returncode, done.stderr
+    assert "### 2 KB with floats" in done.stdout
+    assert 3 == sum(line.startswith(("aim  met", "aim  MISSED")) for line in done.stdout.splitlines())
+    keys: dict[str, Any] = json.loads(out.read_text())["keys"]
+    assert {} == keys["broken"]
+    assert {"json", "ours", "ours-pure", "rfc8785"} == set(keys["tables"]["200B"]["slices"])
+
+
+@pytest.mark.parametrize("case", ["fresh_seq", "replay_seq", "fresh_aseq", "fresh_thr", "replay_thr", "fresh_task"])
+@pytest.mark.parametrize("place", ["bench.adapters.raw:RawGroup", "bench.adapters.ours:durable"])
+def test_every_shape_of_slice_runs(place: str, case: str, tmp_path: Path) -> None:
+    """
+    So many operations are so many effects, or none if they are replays.
+    """
+    from bench.slices import Slices
+
+    slices = Slices(tmp_path, place, "separate")
+    slices.check()
+
+    assert 1 <= slices.slice(case, 0.01)["operations"]
+    slices.close()
+
+
+def test_an_adapter_that_runs_an_effect_twice_is_not_timed(tmp_path: Path) -> None:
+    """
+    It is reported as broken before the first slice.
+    """
+    from bench.slices import Slices
+    from bench.worker import Broken
+
+    (tmp_path / "planted.py").write_text(TWICE)
+    slices = Slices(tmp_path, "planted:Twice", "shared")
+
+    with pytest.raises(Broken, match="4 effects for one key"):
+        slices.check()
+
+
+def test_syncs_are_counted_between_marks() -> None:
+    """
+    What stands before, after and between batches does not count, nor does the second half of an interrupted line.
+    """
+    from bench.fsyncs import syncs_between_marks
+
+    log = """\
+7 fsync(3) = 0
+7 getsid(0) = 1
+7 fdatasync(4) = 0
+8 fsync(4 <unfinished ...>
+8 <... fsync resumed>) = 0
+7 getsid(0) = 1
+7 fsync(3) = 0
+7 getsid(0) = 1
+7 getsid(0) = 1
+"""
+
+    assert [2, 0] == syncs_between_marks(log)
+
+
+def test_a_ratio_is_taken_within_its_round() -> None:
+    """
+    A round in which everything was slow says as much as one in which everything was fast.
+    """
+    from bench.interleave import Slice, Table
+
+    table = Table("fresh_seq", "raw")
+    table.slices = {
+        "raw": [Slice(100, 1.0, 0.5), Slice(1000, 1.0, 0.5), Slice(10, 1.0, 0.5)],
+        "ours": [Slice(90, 1.0, 0.5), Slice(900, 1.0, 0.5), Slice(5, 1.0, 0.5)],
+        "half": [Slice(90, 1.0, 0.5)],
+    }
+
+    assert 0.9 == table.ratio("ours")
+    assert table.ratio("half") is None

@@ -1,0 +1,87 @@
+"""The pytest plug-in: there when the suite is run, and out of the way of everybody else's tests."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+QUIET = ("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider")
+
+
+def test_other_peoples_tests_may_have_a_store_option_of_their_own(pytester: pytest.Pytester) -> None:
+    """
+    Merely having Onceward installed takes no option and no fixture away from anybody.
+    """
+    pytester.makeconftest(
+        """
+        import pytest
+        def pytest_addoption(parser):
+            parser.addoption("--store")
+        @pytest.fixture
+        def theirs(request):
+            return request.config.getoption("--store")
+        """
+    )
+    pytester.makepyfile("def test_it(theirs): assert theirs == 'grocery'")
+
+    pytester.inline_run("--store", "grocery", *QUIET).assertoutcome(passed=1)
+
+
+def test_no_fixture_is_added_to_other_peoples_tests(pytester: pytest.Pytester) -> None:
+    """
+    `store`, `clock` and `do` are good names, and theirs.
+    """
+    pytester.makepyfile("def test_it(store): pass")
+
+    result = pytester.runpytest_inprocess(*QUIET)
+
+    result.stdout.fnmatch_lines(["*fixture 'store' not found*"])
+
+
+def test_a_module_that_imports_the_suite_says_which_stores(pytester: pytest.Pytester) -> None:
+    """
+    By URL or by a function, and no option is needed.
+    """
+    pytester.makepyfile(
+        """
+        from onceward.stores.memory import MemoryStore
+        from onceward.testing.conformance.suite import *
+
+        def mine(colour, environment):
+            return MemoryStore(environment=environment) if colour == "blocking" else None
+
+        STORES = ("memory://", mine)
+        """
+    )
+
+    pytester.inline_run("-k", "TestScan", *QUIET).assertoutcome(passed=15, skipped=5)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ((), "say which store to judge"),
+        (("--store-factory", "no_colon"), "module:function"),
+        (("--store", "sqlit://"), "did you mean sqlite://?"),
+    ],
+)
+def test_a_mistake_is_explained(pytester: pytest.Pytester, options: tuple[str, ...], words: str) -> None:
+    """
+    In one sentence that says what to type.
+    """
+    suite = ("--pyargs", "onceward.testing.conformance.test_scan")
+
+    result = pytester.runpytest_inprocess(*suite, *options, *QUIET, "--tb=line")
+
+    assert words in result.stdout.str() + result.stderr.str()
+
+
+def test_several_stores_are_judged_in_one_run(pytester: pytest.Pytester) -> None:
+    """
+    Separated by commas or given again.
+    """
+    suite = ("--pyargs", "onceward.testing.conformance.test_scan", "-k", "only_the_selected")
+    stores = ("--store", "memory://,memory://{fresh}", "--store", "sqlite:///{tmp}/other.db")
+
+    pytester.inline_run(*suite, *stores, *QUIET).assertoutcome(passed=6)

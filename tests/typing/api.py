@@ -1,0 +1,103 @@
+"""
+The public surface as a type checker sees it. Checked by `mypy --strict`, never run.
+
+What a user writes must type-check, and what is returned must have the type that was put in.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import assert_type
+
+from onceward import (
+    NOT_FOUND,
+    AsyncGate,
+    Event,
+    Found,
+    Gate,
+    InDoubt,
+    Operation,
+    Outcome,
+    RecordView,
+    canonical,
+    derive,
+    mint,
+)
+from onceward.stores import AsyncStore, Store, open_async_store, open_store
+
+
+def a_blocking_gate() -> None:
+    """Values come back with their types."""
+    gate = Gate("sqlite:///agent.db", scope="live:acme", lease=30, retain=timedelta(hours=1))
+
+    assert_type(gate.run("k", lambda: 1), int)
+    assert_type(gate.call("k", lambda operation: "x", request={"a": 1}, guarantee="keyed"), Outcome[str])
+    assert_type(gate.call("k", lambda: 1).first_at, datetime)
+
+    @gate.once(key="charge:{order_id}", guarantee="keyed", keyed_for=3600)
+    def charge(order_id: str, amount: Decimal, *, operation: Operation) -> dict[str, str]:
+        return {"id": operation.downstream_key("stripe")}
+
+    assert_type(charge("o-17", Decimal("12.50")), dict[str, str])
+
+    connection = sqlite3.connect("agent.db")
+    assert_type(gate.atomic(connection, "expense:9", lambda operation: 7, request=9), int)
+    with gate.atomic(connection, "expense:9") as operation:
+        if not operation.replayed:
+            operation.settle({"status": "created"})
+
+    assert_type(gate.plan("migrate-42").step("seed", lambda: 3), int)
+    assert_type(gate.sequence("ledger").run(1, lambda: 1.5), float)
+    assert_type(gate.window("search", 300).run({"q": "x"}, lambda: [1]), list[int])
+    assert_type(gate.records.get("k"), RecordView | None)
+    assert_type(gate.reconcile("k", Found(1)), RecordView)
+    gate.reconcile("k", NOT_FOUND)
+    gate.listen(a_listener)
+
+
+async def an_awaiting_gate() -> None:
+    """The same names, to be awaited."""
+    gate = AsyncGate("memory://", scope="test:acme")
+
+    async def work() -> int:
+        return 1
+
+    assert_type(await gate.run("k", work), int)
+    assert_type(await gate.call("k", work, in_flight="accept"), Outcome[int])
+
+    @gate.once(key="charge:{order_id}")
+    async def charge(order_id: str) -> Decimal:
+        return Decimal(1)
+
+    assert_type(await charge("o-1"), Decimal)
+    assert_type(await gate.plan("p").step("s", work), int)
+    assert_type(await gate.sequence("s").run(1, work), int)
+    assert_type(await gate.window("w").run("q", work), int)
+    assert_type(await gate.records.get("k"), RecordView | None)
+
+
+def a_listener(event: Event) -> None:
+    """A listener is a plain callable."""
+    print(event.happening, event.digest)
+
+
+def errors_carry_advice(error: InDoubt) -> tuple[str, str, float | None]:
+    """What people, programs and agents need is typed, too."""
+    return error.code, error.retry.value, error.retry_after_seconds
+
+
+def keys() -> None:
+    """Keys are text, canonical forms are bytes."""
+    assert_type(derive(worker="w", run="r", turn=1, tool="charge", input={"a": 1}), str)
+    assert_type(mint(), str)
+    assert_type(canonical({"a": 1}), bytes)
+
+
+def stores() -> None:
+    """Stores are protocols: anything with these methods is one."""
+    store: Store = open_store("memory://")
+    awaiting: AsyncStore = open_async_store("memory://")
+    Gate(store, scope="test:acme")
+    AsyncGate(awaiting, scope="test:acme")
