@@ -83,6 +83,20 @@ def test_a_planted_fault_is_caught_by_its_own_invariant(name: str) -> None:
     assert fault.breaks in {name for report in reports for name in report.violations}
 
 
+def test_every_invariant_can_break() -> None:
+    """
+    There is no invariant that nothing could break: each is broken by some planted fault.
+    """
+    broken = {
+        name
+        for fault in FAULTS.values()
+        for report in explore([BY_NAME[name] for name in fault.scenarios], fault=fault)
+        for name in report.violations
+    }
+
+    assert set() == {invariant.name for invariant in INVARIANTS} - broken
+
+
 @pytest.mark.requirement("E22")
 @pytest.mark.parametrize("guarantee", ["blind", "keyed", "probed", "repeatable"])
 def test_looking_first_guards_nothing(guarantee: str) -> None:
@@ -178,14 +192,14 @@ class TestFaults:
         Also when the search is broken off.
         """
         fault = FAULTS[name]
-        right = getattr(record, fault.replaces)
+        right = getattr(fault.module, fault.replaces)
 
         with pytest.raises(ZeroDivisionError), planted(fault):
-            wrong = getattr(record, fault.replaces)
+            wrong = getattr(fault.module, fault.replaces)
             raise ZeroDivisionError
 
         assert wrong is not right
-        assert right is getattr(record, fault.replaces)
+        assert right is getattr(fault.module, fault.replaces)
 
     def test_each_fault_names_things_that_exist(self) -> None:
         """

@@ -198,11 +198,10 @@ def test_a_double_click_has_one_effect(threads: Any) -> None:
     Two submits within a few milliseconds, through two gates, as two workers of one site would get them.
     """
     gates, charge = [threads.gate(), threads.gate()], threads.Effect("ch_1")
-    together, clicked = threading.Barrier(2), []
+    together = threading.Barrier(2)
 
     def click(gate: Any) -> Any:
         together.wait()
-        clicked.append(threads.env.monotonic())
         return gate.run("submit:form-7", charge)
 
     with ThreadPoolExecutor(2) as pool:

@@ -22,6 +22,8 @@ def microseconds(value: float | timedelta, name: str, *, zero: bool = False) -> 
         micros = value // timedelta(microseconds=1)
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"{name} takes seconds or a timedelta, not {type(value).__name__}")
+    elif isinstance(value, int) and abs(value) > DURATION_MAX:
+        raise ConfigurationError(f"{name} must be at most ten years")
     elif not math.isfinite(value):
         raise ConfigurationError(f"{name} must be finite, not {value}: everything has a limit here")
     else:

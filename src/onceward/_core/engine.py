@@ -150,7 +150,7 @@ def _take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
     try:
         found = yield Load("takeback.load", write.id)
         if found is not None and found.version == write.version:
-            release = record.release(found, version=version, forget=ask.terms.tombstone)
+            release = record.release(found, version=version, forget=ask.terms.remember_release)
             yield Put("takeback", release, found.version)
     except StoreUnavailable:
         return  # The store is away. If the claim did land, its lease will lapse.
@@ -299,7 +299,7 @@ _NOTHING = Encoded(None, None)
 
 def _unremembered(ask: Ask, operation: Operation, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
     """The function returned something that is not to be remembered: its answer says that nothing happened."""
-    write = record.release(held, version=version, forget=ask.terms.tombstone)
+    write = record.release(held, version=version, forget=ask.terms.remember_release)
     stands = yield from _end(ask, held, write, operation, value)
     yield from _tell(ask, _HAPPENING[stands.state], stands, "the answer is not one to remember")
     return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
@@ -329,11 +329,12 @@ def _after_failure(ask: Ask, operation: Operation, held: Record, version: bytes,
     terms, failure = ask.terms, encode_failure(ended.error)
     harmless: tuple[type[BaseException], ...] = (NothingHappened, *terms.before)
     if operation.spared(ended.error, harmless, marked=ask.marked):
-        return record.release(held, version=version, forget=terms.tombstone, error=failure)
-    if isinstance(ended.error, Exception) and _remembers(ask, ended):
+        return record.release(held, version=version, forget=terms.remember_release, error=failure)
+    if isinstance(ended.error, Exception) and _remembers(ask, ended) and not held.doubt:
+        # A failure speaks for its own attempt: while an earlier one is in doubt, there is nothing final to remember.
         return record.settle(held, version=version, replay=terms.retain, forget=terms.forget, error=failure)
     if held.guarantee == Guarantee.REPEATABLE:
-        return record.release(held, version=version, forget=terms.tombstone, error=failure)
+        return record.release(held, version=version, forget=terms.remember_release, error=failure)
     return record.leave_in_doubt(held, version=version, error=failure)
 
 
@@ -450,7 +451,7 @@ def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
             token=chance[:16],
             version=chance[16:32],
             replay=ask.terms.retain if isinstance(answer, Found) else None,
-            forget=ask.terms.forget if isinstance(answer, Found) else ask.terms.tombstone,
+            forget=ask.terms.forget if isinstance(answer, Found) else ask.terms.remember_release,
             codec=kept.codec,
             result=kept.data,
         )

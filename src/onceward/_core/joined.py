@@ -30,7 +30,7 @@ from onceward._core.flow import (
     Returned,
     Rollback,
 )
-from onceward._core.operation import Outcome, Settling
+from onceward._core.operation import Outcome, Settling, judge
 from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
 
 
@@ -116,6 +116,7 @@ def _run(ask: Ask, held: Record, version: bytes) -> Flow[Outcome[Any] | Raised]:
         if isinstance(ended.error, Exception):
             yield from _put(_ending(ask, held, version, error=encode_failure(ended.error)), held)
             return ended
+    judge(ended.error)
     raise ended.error
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -80,7 +81,7 @@ class Operation:
     `operation.downstream_key("stripe")` on, hand `operation.fence` to a resource that can refuse a lower one.
     """
 
-    __slots__ = ("_began", "_broke", "_done", "held_until", "lost", "record", "started")
+    __slots__ = ("_began", "_broke", "_done", "_since", "held_until", "lost", "record", "started")
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -88,6 +89,7 @@ class Operation:
         self._began = False
         self._done = False
         self._broke: tuple[BaseException, ...] = ()
+        self._since = next(_judgements)
         self.started = False
         """Whether the function was entered."""
         self.held_until = 0.0
@@ -149,7 +151,8 @@ class Operation:
         if self._done:
             return False
         if not self._began:
-            return marked or (isinstance(error, harmless) and not _is_judged(error))
+            spoke_for_another = getattr(error, _JUDGED, 0) > self._since
+            return marked or (isinstance(error, harmless) and not spoke_for_another)
         # Several blocks may have broken: one that may have had its effect is enough for doubt.
         return self._broke[-1:] == (error,) and all(isinstance(broke, harmless) for broke in self._broke)
 
@@ -179,16 +182,18 @@ class _EffectMark:
 
 
 _JUDGED = "_onceward_judged"
+_judgements = count(1)
 
 
 def judge(error: BaseException) -> None:
-    """Remember that this error has spoken for an operation: passing through an outer one, it says nothing of that."""
+    """
+    An operation has ended with this error. On its way through an outer operation it says nothing of that one.
+
+    Operations and judgements are numbered in one row: what was judged after an operation began came from inside it
+    (in whatever thread). An exception object that is raised again and again stays believable.
+    """
     with suppress(Exception):
-        setattr(error, _JUDGED, True)
-
-
-def _is_judged(error: BaseException) -> bool:
-    return bool(getattr(error, _JUDGED, False))
+        setattr(error, _JUDGED, next(_judgements))
 
 
 class Settling(Operation):

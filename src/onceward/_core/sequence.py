@@ -47,7 +47,8 @@ def take(ask: Ask, name: str, number: int) -> Flow[Outcome[Any]]:
         _refuse_other(found, ask)
         return outcome_of(found, ask.restore)
     outcome = yield from operate(ask)
-    if not outcome.pending:
+    entry: Record | None = yield Load("entry.load", ask.claimant.id)
+    if _is_done(entry):
         yield from _advance(ask, scope, name, number + 1)
     return outcome
 
@@ -63,7 +64,7 @@ def _expected(ask: Ask, scope: str, name: str) -> Flow[int]:
     expected = marked = _next_of(mark)
     while True:
         entry = yield Load("entry.load", entry_id(scope, name, expected))
-        if entry is None or entry.state != State.SETTLED:
+        if not _is_done(entry):
             break
         expected += 1
     if expected > marked:
@@ -116,6 +117,11 @@ def _next_of(mark: Record | None) -> int:
     if not isinstance(value, int):
         raise SequenceForgotten("this sequence's mark is unreadable: look at its record")
     return value
+
+
+def _is_done(entry: Record | None) -> bool:
+    """Whether an entry ran to its end. A failure, remembered or not, does not advance a sequence."""
+    return entry is not None and entry.state == State.SETTLED and entry.error is None
 
 
 def _gone(found: Record) -> bool:

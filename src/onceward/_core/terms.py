@@ -22,6 +22,7 @@ InFlightPolicy: TypeAlias = Literal["wait", "refuse", "accept"]
 AfterExpiry: TypeAlias = Literal["refuse", "run"]
 Remember: TypeAlias = Literal["success", "all"] | Callable[[Returned | Raised], bool]
 
+
 class Options(TypedDict, total=False):
     """What may be said about an operation (or, as a default, about a gate). Durations are seconds or timedelta."""
 
@@ -98,6 +99,11 @@ class Terms:
     def forget(self) -> int:
         """How long a settled record is kept at all."""
         return self.retain if self.after_expiry == "run" else self.retain + self.tombstone
+
+    @property
+    def remember_release(self) -> int:
+        """How long a released record is kept: with its fingerprint, and so that its fence never repeats."""
+        return self.retain if self.after_expiry == "run" else self.tombstone
 
 
 DEFAULT_TERMS = Terms()

@@ -16,7 +16,7 @@ from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation
 from onceward._core.record import Claimant, Guarantee
-from onceward._core.terms import DEFAULT_TERMS, Options, Terms, agree
+from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
 from onceward.environment import REAL, Environment
 from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
 
@@ -133,9 +133,10 @@ class Asking:
         )
         return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
 
-    def about(self, parts: tuple[str, ...], kind: str = KEY) -> Called:
+    def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> Called:
         """Only the name of a record, for deciding it."""
-        return Called(self.ask(parts, None, self.terms, kind=kind), unreachable)
+        terms = self.agreed({} if retain is None else {"retain": retain})
+        return Called(self.ask(parts, None, terms, kind=kind), unreachable)
 
     def called(
         self,
@@ -164,7 +165,7 @@ class Asking:
             probes=probe is not None,
             family=family,
         )
-        return Called(ask, fn if body.takes_operation else lambda _: fn(), probe)
+        return Called(ask, body.bind(fn), probe)
 
     def joined(
         self,
@@ -187,7 +188,7 @@ class Asking:
         ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family)
         if fn is None:
             return Called(ask, unreachable)
-        return Called(ask, fn if body_of(fn).takes_operation else lambda _: fn())
+        return Called(ask, body_of(fn).bind(fn))
 
     def declared_ask(
         self,
@@ -228,6 +229,8 @@ class Asking:
         """Take a function apart for `once`, refusing here what could only fail later."""
         if not awaits:
             check_blocking(fn)
+            if probe is not None:
+                check_blocking(probe)
         check_probe(terms, probe)
         if (terms.guarantee == Guarantee.ATOMIC) != (connection is not None):
             raise ConfigurationError(
@@ -242,8 +245,11 @@ def checked_body(
 ) -> Body:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
     body = body_of(fn)
-    if body.awaits and not awaits:
-        raise _blocks(fn)
+    if not awaits:
+        if body.awaits:
+            raise _blocks(fn)
+        if probe is not None:
+            check_blocking(probe)
     if terms.guarantee == Guarantee.ATOMIC:
         raise ConfigurationError("an atomic effect shares your transaction: use gate.atomic(connection, key, function)")
     check_probe(terms, probe)
@@ -287,12 +293,13 @@ SCAN_PAGE = 500
 class Housekeeping:
     """Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing."""
 
-    PURGE_EVERY = 1_000
+    PURGE_EVERY = 500
     PURGE_LIMIT = 1_000
-    """Rows per purge: measured, a thousand hold other claims up for a few milliseconds."""
+    """Rows per purge: measured, a thousand hold other claims up for a few milliseconds. Twice what comes in."""
 
     def __init__(self) -> None:
-        self._runs = 0
+        # Processes that live for a few runs only must purge, too.
+        self._runs = self.PURGE_EVERY - 10
 
     def count(self) -> None:
         """A function was run."""

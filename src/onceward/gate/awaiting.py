@@ -232,9 +232,9 @@ class AsyncGate:
         """Same as `Gate.records`; its methods are to be awaited."""
         return AsyncRecords(self.store, self._asking)
 
-    async def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
+    async def reconcile(self, key: str, answer: Found | NotFound, *, retain: Seconds | None = None) -> RecordView:
         """Same as `Gate.reconcile`, but awaits."""
-        about = self._asking.about((self._asking.stored_key(key),))
+        about = self._asking.about((self._asking.stored_key(key),), retain=retain)
         return view(await self.drive(reconcile(about.ask, answer), about))
 
     async def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:

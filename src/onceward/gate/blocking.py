@@ -255,9 +255,13 @@ class Gate:
         """The records of this scope: get one by its key, list them, list those in doubt."""
         return Records(self.store, self._asking)
 
-    def reconcile(self, key: str, answer: Found | NotFound) -> RecordView:
-        """Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it."""
-        about = self._asking.about((self._asking.stored_key(key),))
+    def reconcile(self, key: str, answer: Found | NotFound, *, retain: Seconds | None = None) -> RecordView:
+        """
+        Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it.
+
+        `retain` is how long the answer replays, if not as long as the gate's own.
+        """
+        about = self._asking.about((self._asking.stored_key(key),), retain=retain)
         return view(self.drive(reconcile(about.ask, answer), about))
 
     def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:

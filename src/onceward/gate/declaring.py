@@ -45,40 +45,53 @@ class Body(NamedTuple):
     """How to call a function given to `run`, `call`, `atomic` or `step`."""
 
     takes_operation: bool
+    by_name: bool
+    """Whether it takes the operation as `operation=`, or as its one positional argument."""
     marked: bool
     awaits: bool
+
+    def bind(self, fn: Callable[..., Any]) -> Callable[[Any], Any]:
+        """The function as a gate calls it: with the operation, whether it takes it or not."""
+        if not self.takes_operation:
+            return lambda _: fn()
+        return (lambda operation: fn(operation=operation)) if self.by_name else fn
 
 
 def body_of(fn: Callable[..., Any]) -> Body:
     """Inspect a function that takes nothing or the operation. Remembered per code object: lambdas come and go."""
     if type(fn) is FunctionType:
-        return _body_of_code(fn.__code__, 0)
+        return _body_of_code(fn.__code__, 0, len(fn.__defaults__ or ()), frozenset(fn.__kwdefaults__ or ()))
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
-        return _body_of_code(fn.__func__.__code__, 1)
+        plain = fn.__func__
+        return _body_of_code(plain.__code__, 1, len(plain.__defaults__ or ()), frozenset(plain.__kwdefaults__ or ()))
     if not callable(fn):
         raise ConfigurationError(f"a gate runs functions, and {type(fn).__name__} cannot be called")
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return Body(False, False, is_async(fn))
-    wanted = [p for p in parameters if p.kind in positional and p.default is inspect.Parameter.empty]
-    if len(wanted) > 1:
+        return Body(False, False, False, is_async(fn))
+    required = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC]
+    by_name = any(p.name == OPERATION and p.kind is not inspect.Parameter.POSITIONAL_ONLY for p in parameters)
+    wanted = [p for p in required if not (by_name and p.name == OPERATION)]
+    if len(wanted) > (0 if by_name else 1) or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in wanted):
         raise ConfigurationError(_too_many(name_of(fn)))
-    return Body(len(wanted) == 1, False, is_async(fn))
+    return Body(by_name or len(wanted) == 1, by_name, False, is_async(fn))
 
 
 @lru_cache(maxsize=4096)
-def _body_of_code(code: CodeType, bound: int) -> Body:
-    names = code.co_varnames[bound : code.co_argcount]
+def _body_of_code(code: CodeType, bound: int, defaults: int, named_defaults: frozenset[str]) -> Body:
+    positional = code.co_varnames[bound : code.co_argcount]
+    named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     awaits = bool(code.co_flags & _ASYNC)
-    if OPERATION in names:
-        return Body(True, _marks(code, OPERATION), awaits)
-    # A parameter with a default is the function's own business; defaults are on the function, so only the common
-    # case of one plain parameter is taken for the operation here.
-    if len(names) > 1:
+    required = [*positional[: len(positional) - defaults], *(name for name in named if name not in named_defaults)]
+    if OPERATION in positional[max(code.co_posonlyargcount - bound, 0) :] or OPERATION in named:
+        required = [name for name in required if name != OPERATION]
+        if required:
+            raise ConfigurationError(_too_many(code.co_qualname))
+        return Body(True, True, _marks(code, OPERATION), awaits)
+    if len(required) > 1 or any(name in named for name in required):
         raise ConfigurationError(_too_many(code.co_qualname))
-    return Body(len(names) == 1, bool(names) and _marks(code, names[0]), awaits)
+    return Body(bool(required), False, bool(required) and _marks(code, required[0]), awaits)
 
 
 def _too_many(name: str) -> str:
@@ -117,8 +130,8 @@ class Declared(NamedTuple):
     recipe: Recipe
     restore: Restore | None
     signature: inspect.Signature
-    names: tuple[str, ...]
-    """The parameters a caller gives, in order."""
+    names: tuple[str, ...] | None
+    """The parameters a caller gives, in order; None if some are given by name only."""
     request: tuple[str, ...]
     """Those of them that are the request: the fingerprint is over these."""
     connection: str | None
@@ -127,7 +140,7 @@ class Declared(NamedTuple):
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in."""
-        if not kwargs and len(args) == len(self.names):
+        if not kwargs and self.names is not None and len(args) == len(self.names):
             return dict(zip(self.names, args, strict=True))
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
@@ -179,7 +192,7 @@ def declared(
         recipe=made,
         restore=restorer(return_annotation(fn)),
         signature=outer,
-        names=positional if len(positional) == len(names) else (),
+        names=positional if len(positional) == len(names) else None,
         request=tuple(n for n in names if n not in left_out),
         connection=connection,
         takes_operation=takes_operation,

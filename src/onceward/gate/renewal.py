@@ -66,6 +66,7 @@ class Renewer:
         self._thread: threading.Thread | None = None
         self._pid = 0
         self._closed = False
+        self._lock = threading.Lock()
 
     def watch(self, ask: Ask, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
@@ -74,7 +75,8 @@ class Renewer:
         operation.held_until = now + lease
         self._watched[id(operation)] = Watched(ask, operation, held, now)
         if lease < self._shortest or self._pid != os.getpid():
-            self._start(lease)
+            with self._lock:
+                self._start(lease)
 
     def unwatch(self, operation: Operation) -> None:
         """It has ended."""

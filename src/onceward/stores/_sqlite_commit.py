@@ -236,23 +236,22 @@ class GroupCommit:
 
     def _take(self) -> list[Entry]:
         """The next batch: from the head of the queue, each id once, sorted; a job goes alone."""
-        queue = self._queue
-        if len(queue) == 1 or queue[0].write is None:
-            self._batch = [queue.popleft()]
-            return self._batch
         taken: dict[bytes, Entry] = {}
-        later: list[Entry] = []
-        while queue and len(taken) < BATCH_MAX and len(later) < BATCH_MAX:
-            if (write := queue[0].write) is None:
+        later: deque[Entry] = deque()
+        waiting = iter(self._queue)
+        for entry in waiting:
+            if entry.write is None or len(taken) == BATCH_MAX:
+                later.append(entry)
                 break
-            entry = queue.popleft()
-            if write.id in taken:
+            if entry.write.id in taken:
                 later.append(entry)
             else:
-                taken[write.id] = entry
-        queue.extendleft(reversed(later))
-        self._batch = [taken[id] for id in sorted(taken)]
-        return self._batch
+                taken[entry.write.id] = entry
+        later.extend(waiting)
+        batch = [taken[id] for id in sorted(taken)] if taken else [later.popleft()]
+        # Together, with nothing in between: an interrupt must find every entry in one of the two.
+        self._batch, self._queue = batch, later
+        return batch
 
     def _answer(self, batch: list[Entry]) -> None:
         """Tell everybody in the batch; each event loop is woken once."""

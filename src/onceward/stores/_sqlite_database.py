@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward import failpoints
-from onceward._core.errors import OncewardError
 from onceward._core.record import Standing
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
@@ -95,7 +94,8 @@ class Database:
                     continue
                 failure: Exception = error
                 break
-            except OncewardError as error:
+            except Exception as error:
+                # Ours, or a write that is none: its own caller hears of it, and not the one who happens to lead.
                 connections.end_transaction(broken=False)
                 failure = error
                 break
@@ -114,6 +114,8 @@ class Database:
     def _try(self, batch: list[Entry]) -> None:
         """Perform a batch, once, or raise."""
         cursor = self.connections.writer or self.connections.open_writer()
+        if cursor.connection.in_transaction:
+            self.connections.end_transaction(broken=False)  # An interrupt came even while another was seen to.
         failpoints.hit(BEFORE_WRITE)
         if len(batch) > 1:
             self._put_many(cursor, batch)

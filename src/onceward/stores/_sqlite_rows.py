@@ -111,9 +111,8 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
     or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and short
     bytes are bound as bytearrays.
     """
-    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = identity = write[
-        :12
-    ]
+    identity = write[:12]
+    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = identity
     (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _) = write[12:]
     first_at = first_at or now
     if settled_at == NOW:

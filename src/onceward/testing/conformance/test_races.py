@@ -14,8 +14,8 @@ from onceward.testing.conformance.rows import reclaimed, row, settled, timeless
 
 THREADS, TASKS = 16, 50
 
-PUTS_MAX = 5_000
-"""Of one racer: a broken store must fail a test, and not hang it."""
+PUTS_MAX = 1_000
+"""Of one racer, and more than it can need: each put that is lost is another's win. So a broken store cannot hang it."""
 
 
 def _crowd(place: Place) -> range:

@@ -3,17 +3,20 @@ Faults to plant, one at a time: an explorer that finds nothing must be shown to 
 
 Each is a mistake that a store or an engine could make, and names the invariant that must notice it and the scenarios in
 which it shows. None of them is in the production code: a store's mistake is a register with one method done wrong, an
-engine's is a function of `record` replaced while the search runs.
+engine's is one of its functions replaced while the search runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceward._core import record
-from onceward._core.flow import Put
+from onceward._core import engine, record, sequence
+from onceward._core.engine import Ask
+from onceward._core.errors import Unrecorded
+from onceward._core.flow import Flow, Put
 from onceward._core.record import Record, Standing, State, Write
 from onceward.testing.explorer.actors import SKEW
 from onceward.testing.explorer.plays import id_of
@@ -33,9 +36,11 @@ class Fault(NamedTuple):
     """Where it shows."""
     register: type[Register] = Register
     replaces: str = ""
-    """The function of `record` that is done wrong."""
+    """The function of the engine that is done wrong."""
     by: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """Makes the wrong function from the right one."""
+    module: ModuleType = record
+    """Where that function lives."""
 
 
 # --- mistakes of a store ---
@@ -113,6 +118,12 @@ class _StaleSwapAnswer(Register):
         return super().refused(world, stale[-1] if stale else old, put, actor)
 
 
+class _UnjoinedRecord(Register):
+    def put(self, world: World, put: Put, actor: int, changed: Any = None) -> tuple[World, Standing]:
+        """Write on a connection of its own: the record commits without the caller's rows."""
+        return super().put(world, put, -1, changed)
+
+
 # --- mistakes of an engine ---
 
 
@@ -137,6 +148,21 @@ def _releasing(right: Callable[..., Write]) -> Callable[..., Write]:
 
 def _without_doubt(right: Callable[..., Write]) -> Callable[..., Write]:
     return lambda held, **ending: right(held._replace(doubt=0), **ending)
+
+
+def _skipping(right: Callable[..., Flow[int]]) -> Callable[..., Flow[int]]:
+    def expected(ask: Ask, scope: str, name: str) -> Flow[int]:
+        return (yield from right(ask, scope, name)) + 1
+
+    return expected
+
+
+def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
+    def take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
+        yield from right(ask, write, version)
+        raise Unrecorded
+
+    return take_back
 
 
 _FAULTS = (
@@ -210,6 +236,31 @@ _FAULTS = (
         replaces="release",
         by=_without_doubt,
     ),
+    Fault(
+        "unjoined-record",
+        "in atomic mode the record is written outside the caller's transaction",
+        "atomic-together",
+        ("atomic-fails",),
+        _UnjoinedRecord,
+    ),
+    Fault(
+        "gap-accepted",
+        "a sequence takes a number before the one that precedes it",
+        "in-order",
+        ("sequence-gap",),
+        replaces="_expected",
+        by=_skipping,
+        module=sequence,
+    ),
+    Fault(
+        "unrun-unrecorded",
+        "a claim whose answer was lost is reported as if its function had run",
+        "unrecorded-ran",
+        ("blind-lost",),
+        replaces="_take_back",
+        by=_claiming_that_it_ran,
+        module=engine,
+    ),
 )
 
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _FAULTS}
@@ -221,9 +272,9 @@ def planted(fault: Fault | None) -> Iterator[Register]:
     if fault is None or fault.by is None:
         yield Register() if fault is None else fault.register()
         return
-    right = getattr(record, fault.replaces)
-    setattr(record, fault.replaces, fault.by(right))
+    right = getattr(fault.module, fault.replaces)
+    setattr(fault.module, fault.replaces, fault.by(right))
     try:
         yield fault.register()
     finally:
-        setattr(record, fault.replaces, right)
+        setattr(fault.module, fault.replaces, right)

@@ -18,6 +18,7 @@ from onceward._core.errors import (
     InFlight,
     KeyReused,
     NotReplayable,
+    OutOfOrder,
     OwnershipLost,
     RecordedFailure,
     StoreContended,
@@ -315,7 +316,7 @@ def in_order(move: Move) -> str | None:
 
 # --- coming to an end ---
 
-_EXPECTED = (InDoubt, InFlight, KeyReused, OwnershipLost, NotReplayable, Expired, RecordedFailure)
+_EXPECTED = (InDoubt, InFlight, KeyReused, OwnershipLost, OutOfOrder, NotReplayable, Expired, RecordedFailure)
 _AT_LAST = (InDoubt, NotReplayable, Expired, RecordedFailure)
 
 

@@ -13,7 +13,7 @@ One step at a time: which steps a state allows, and what each of them does.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback
 from onceward._core.operation import Operation
@@ -27,6 +27,8 @@ REST = 100 * SECOND
 
 RESTS_MAX = 4
 """After so many rests with somebody still waiting, somebody waits for ever."""
+
+T = TypeVar("T", bound=tuple[Any, ...])
 
 _STORE = (Put, Load, Extend, Commit)
 _LASTING = (Put, Call, Commit)
@@ -315,7 +317,7 @@ class Machine:
             if key and deed.key == key and world.now - deed.at < scenario.terms.keyed_for:
                 return world, Ran(deed.by, False, held_until)  # It knows the key: the first answer, and no new effect.
         deed = Deed(held.id, actor.name, world.now, key)
-        return world._replace(deeds=(*world.deeds, deed)), Ran(actor.name, False, held_until)
+        return world._replace(deeds=_by_id((*world.deeds, deed))), Ran(actor.name, False, held_until)
 
     def _probe(self, world: World, actor: Actor, operation: Operation) -> tuple[World, Any]:
         held = operation.record
@@ -339,7 +341,7 @@ def noted(move: Move) -> Notes:
     if move.now is not None and move.now.ended is not None and move.now.ended.value:
         given = {(identity, outcome.value) for identity, outcome in acknowledged(move.now) if outcome.replayable}
         if given - set(notes.answers):
-            notes = notes._replace(answers=(*notes.answers, *sorted(given - set(notes.answers))))
+            notes = notes._replace(answers=tuple(sorted(given | set(notes.answers))))
     return notes
 
 
@@ -360,7 +362,12 @@ def _noted_run(notes: Notes, move: Move, actor: Actor) -> Notes:
     if actor.body.proves_nothing_happened or move.scenario.terms.guarantee == Guarantee.ATOMIC:
         return notes
     run = (move.effect.operation.record.id, actor.name, move.before.now)
-    return notes._replace(runs=(*notes.runs, run))
+    return notes._replace(runs=_by_id((*notes.runs, run)))
+
+
+def _by_id(entries: tuple[T, ...]) -> tuple[T, ...]:
+    """In order of id, and within one in order of time: what happens to two keys has no order between them."""
+    return tuple(sorted(entries, key=lambda entry: entry[0]))
 
 
 def _with_fence(notes: Notes, row: Row) -> Notes:

@@ -233,6 +233,7 @@ def _shapes() -> list[Scenario]:
         scene("sequence", "two numbers, dying and resumed", keyed, *numbered, events=(LAPSE,), crashes=1),
         scene("sequence-lost", "two numbers, an answer lost, and sent again", keyed, *numbered, losses=2),
         scene("sequence-race", "two callers send the same number", keyed, *pair(one), events=(LAPSE,), crashes=1),
+        scene("sequence-gap", "one sends 1, the other 2", keyed, Actor("A", one), Actor("B", numbers(keyed, 2))),
         scene("sequence-next", "one sends 1 and 2, the other 1", keyed, Actor("A", both), Actor("B", one)),
     ]
 

@@ -90,7 +90,7 @@ class World(NamedTuple):
     floor: int = 0
     """The greatest fence that was purged."""
     deeds: tuple[Deed, ...] = ()
-    """What happened outside, in order. One line per effect: a downstream that recognised a key adds none."""
+    """What happened outside, by id, then by time. One per effect: a downstream that recognised a key adds none."""
     table: tuple[Deed, ...] = ()
     """The business rows of atomic mode: what is committed."""
     transactions: tuple[Transaction, ...] = ()
