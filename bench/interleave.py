@@ -55,21 +55,18 @@ class Worker:
         except WorkerFailed:
             self.kill()
             raise
-        self._stop()
+        self._signal(signal.SIGSTOP)
 
     def ask(self, command: str) -> dict[str, Any]:
         """Send a command and wait for its answer; the process runs only meanwhile."""
-        assert self._process.stdin is not None
-        self._signal(signal.SIGCONT)
-        print(command, file=self._process.stdin, flush=True)
-        answer = self._answer()
-        self._stop()
+        answer = self._asked(command)
+        self._signal(signal.SIGSTOP)
         return answer
 
     def quit(self) -> None:
         """End it in good order, or else at once."""
         try:
-            self.ask("quit")
+            self._asked("quit")
             self._process.wait(10)
         except (WorkerFailed, OSError, subprocess.TimeoutExpired):
             self.kill()
@@ -82,6 +79,12 @@ class Worker:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+
+    def _asked(self, command: str) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._signal(signal.SIGCONT)
+        print(command, file=self._process.stdin, flush=True)
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -98,9 +101,6 @@ class Worker:
     def _last_words(self) -> str:
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
-
-    def _stop(self) -> None:
-        self._signal(signal.SIGSTOP)
 
     def _signal(self, number: int) -> None:
         if not self._traced and self._process.poll() is None:

@@ -28,10 +28,14 @@ class Enough:
     def __init__(self, seconds: float | None, operations: int | None) -> None:
         self._until = None if seconds is None else time.perf_counter() + seconds
         self._left = operations or 0
+        self._first = True
 
     def more(self) -> bool:
         """Whether to do another one."""
         if self._until is not None:
+            if self._first:  # However late we are: a slice without an operation says nothing.
+                self._first = False
+                return True
             return time.perf_counter() < self._until
         self._left -= 1
         return self._left >= 0
@@ -154,3 +158,4 @@ class Slices:
         """Let go."""
         self._pool.shutdown()
         self._adapter.close()
+        self._loop.close()

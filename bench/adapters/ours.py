@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,9 @@ class Ours:
     areplay = afresh
 
     def close(self) -> None:
-        """Close the blocking gate; the awaiting one goes with the process."""
+        """Close both."""
         self._gate.close()
+        asyncio.run(self._async_gate.close())
 
 
 def durable(folder: Path, work: Work) -> Ours:

@@ -38,12 +38,12 @@ from onceward._core.errors import (
 from onceward._core.events import Event, Happening, Listener
 from onceward._core.flow import Raised, Returned
 from onceward._core.key_lint import Finding, KeyReport, explain_key, lint_key, lint_recipe
-from onceward._core.keys import mint_from
+from onceward._core.keys import mint_from as _mint_from
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
-from onceward.environment import REAL
+from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.records import RecordView
 
@@ -111,7 +111,7 @@ __all__ = [
 
 def mint() -> str:
     """A new key nobody else has (36 characters, a random UUID). Store it before the first send, or a crash loses it."""
-    return mint_from(REAL.random(16))
+    return _mint_from(_REAL.random(16))
 
 
 for _name in __all__:

@@ -83,7 +83,9 @@ def drawn_tree(docstring: str) -> dict[str, str | None]:
 
 def real_tree(module: ModuleType) -> dict[str, str | None]:
     """Class -> parent, as the module's exceptions have it; none for the root."""
-    classes = [thing for thing in vars(module).values() if is_error(thing) and thing.__module__ == module.__name__]
+    # Our own say `onceward`, where people meet them.
+    homes = (module.__name__, "onceward") if module is errors else (module.__name__,)
+    classes = [thing for thing in vars(module).values() if is_error(thing) and thing.__module__ in homes]
     return {
         error.__name__: None
         if error.__bases__ == (Exception,)

@@ -377,7 +377,7 @@ class TestTheChecksThemselves:
         """
         A store that imports the gate is found, whichever way it spells it; the gate may import a store.
         """
-        store, gate = "onceward/stores/planted.py", "onceward/gate.py"
+        store, gate = "onceward/stores/planted.py", "onceward/gate/__init__.py"
         files = [store, gate, "onceward/__init__.py", "onceward/stores/__init__.py", "onceward/environment.py"]
         spellings = ["import onceward.gate", "from onceward.gate import Gate", "from ..gate import Gate"]
         spellings += ["from onceward import gate", "from onceward import Gate", "from onceward.unheard import of"]

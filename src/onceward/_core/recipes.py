@@ -31,9 +31,11 @@ class Recipe(Protocol):
     """Makes keys. `fields` names what it takes from a call; the rest of the call is left alone."""
 
     @property
-    def fields(self) -> tuple[str, ...]: ...
+    def fields(self) -> tuple[str, ...]:
+        """The names it takes from a call."""
 
-    def key(self, values: Mapping[str, object]) -> str: ...
+    def key(self, values: Mapping[str, object]) -> str:
+        """The key for these values."""
 
 
 def recipe(source: str | Callable[..., str]) -> Recipe:

@@ -8,11 +8,10 @@ in the source. Durations are seconds, for programs as for people.
 from __future__ import annotations
 
 import argparse
-import ast
 import inspect
+import re
 from dataclasses import fields
 from functools import cache
-from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +20,8 @@ from onceward._core import codec, durations, errors, keys, record, terms
 from onceward._core.durations import SECOND, in_words
 from onceward._core.errors import OncewardError
 from onceward._core.record import Guarantee
-from onceward._core.terms import DURATIONS as DURATIONS
 from onceward._core.terms import DEFAULT_TERMS, Terms
+from onceward._core.terms import DURATIONS as DURATIONS
 from onceward.cli import exits
 from onceward.cli.documents import camel
 from onceward.cli.parsing import Groups, add_command
@@ -141,6 +140,10 @@ def _shown(value: Any) -> str:
     return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
+_MEMBER_AND_TEXT = re.compile(r'^    (\w+)(?:: [^\n]+)? = [^\n]+\n    """(.*?)"""', re.MULTILINE | re.DOTALL)
+"""A member of a class on a line of its own, and the text under it."""
+
+
 @cache
 def _beside(module: ModuleType, name: str) -> dict[str, str]:
     """
@@ -152,13 +155,6 @@ def _beside(module: ModuleType, name: str) -> dict[str, str]:
         source = inspect.getsource(module)
     except OSError:
         return {}
-    members = next(one.body for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == name)
-    texts: dict[str, str] = {}
-    for member, text in pairwise(members):
-        match member, text:
-            case (
-                ast.AnnAssign(target=ast.Name(id=found)) | ast.Assign(targets=[ast.Name(id=found)]),
-                ast.Expr(value=ast.Constant(value=str(words))),
-            ):
-                texts[found] = " ".join(words.split())
-    return texts
+    body = re.split(rf"^class {name}\b.*\n", source, maxsplit=1, flags=re.MULTILINE)[1]
+    body = re.split(r"^(?=\S)", body, maxsplit=1, flags=re.MULTILINE)[0]
+    return {found: " ".join(words.split()) for found, words in _MEMBER_AND_TEXT.findall(body)}
