@@ -269,7 +269,8 @@ def doubt_is_sticky(move: Move) -> str | None:
     doubtful = write.state == State.IN_DOUBT or (write.state == State.CLAIMED and bool(write.doubt))
     if new.write.token != write.token and write.state == State.CLAIMED and write.guarantee not in _HARMLESS:
         doubtful = True  # A lapsed claim: its holder may have acted.
-    cleared = new.write.state == State.SETTLED or move.effect.at == "reconcile" or move.was.not_found
+    happened = new.write.state == State.SETTLED and new.write.error is None  # A failure says nothing of others.
+    cleared = happened or move.effect.at == "reconcile" or move.was.not_found
     if doubtful and not cleared and not new.write.doubt:
         return f"the {move.effect.at} of {move.was.actor.name} forgot the doubt that an earlier attempt left"
     return None
@@ -300,14 +301,14 @@ def in_order(move: Move) -> str | None:
         name, _, number = held.key.partition(" / ")
         if int(number) > 1:
             before = move.before.find(entry_id(held.scope, name, int(number) - 1))
-            if before is None or before.write.state != State.SETTLED:
+            if before is None or not _is_done(before):
                 return f"number {number} ran before number {int(number) - 1} had settled"
     new = move.new
     if new is None or new is move.old or new.write.kind != MARK:
         return None
     upcoming = _mark_of(new)
     entry = move.after.find(entry_id(new.write.scope, new.write.key, upcoming - 1))
-    if entry is None or entry.write.state != State.SETTLED:
+    if entry is None or not _is_done(entry):
         return f"the mark says {upcoming}, and number {upcoming - 1} has not settled"
     if move.old is not None and _mark_of(move.old) > upcoming:
         return f"the mark fell from {_mark_of(move.old)} to {upcoming}"
@@ -342,6 +343,10 @@ def never_stuck(move: Move) -> str | None:
 def _value_of(row: Row) -> object:
     write = row.write
     return None if write.codec is None else decode(Encoded(write.codec, write.result))
+
+
+def _is_done(row: Row) -> bool:
+    return row.write.state == State.SETTLED and row.write.error is None
 
 
 def _mark_of(row: Row) -> int:

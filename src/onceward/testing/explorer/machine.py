@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback
+from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback, Sleep
 from onceward._core.operation import Operation
 from onceward._core.record import Guarantee, State
 from onceward.testing.explorer.actors import LOST, STRUCK, Actor, Position, Ran, clock
@@ -32,7 +32,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 _STORE = (Put, Load, Extend, Commit)
 _LASTING = (Put, Call, Commit)
-_STRIKABLE = (Put, Call, Probe, Pause)
+_STRIKABLE = (Put, Call, Probe, Pause, Sleep)
 _ENDINGS = ("settle", "release", "doubt")
 
 

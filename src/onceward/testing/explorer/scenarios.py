@@ -150,6 +150,11 @@ def _failures() -> list[Scenario]:
     three = (Actor("A", play, FAILS), Actor("B", play, blurred, after="A"), Actor("C", play, after="B"))
     story = "unknown, then a probe that cannot tell, then one that can"
     found.append(scene("probe-fails", story, agreed("probed"), *three, events=(LAPSE,), crashes=1, losses=1))
+    terms = agreed("keyed", remember="all")
+    play = calls(terms)
+    three = (Actor("A", play), Actor("B", play, FAILS, after="A"), Actor("C", play, after="B"))
+    story = "a crash, then a failure that could be remembered: doubt is sticky"
+    found.append(scene("sticky-remembered", story, terms, *three, events=(LAPSE,), crashes=1))
     terms = agreed("blind", remember="all")
     found.append(scene("remembered", "a failure is remembered", terms, *pair(calls(terms), FAILS), crashes=1, losses=1))
     terms = agreed("blind")
@@ -223,6 +228,8 @@ def _shapes() -> list[Scenario]:
     story = "a person reconciles, racing with a late holder and a retry"
     both, one = numbers(keyed, 1, 2), numbers(keyed, 1)
     resumed = (Actor("A", plans(keyed)), Actor("B", plans(keyed), after="A"))
+    failed = agreed("keyed", remember="all")
+    failing = (Actor("A", numbers(failed, 1), FAILS), Actor("B", numbers(failed, 1, 2)))
     numbered = (Actor("A", both), Actor("B", both, after="A"))
     return [
         scene("reconcile", story, terms, *pair(calls(terms)), operator, events=(LAPSE,), crashes=1),
@@ -233,6 +240,7 @@ def _shapes() -> list[Scenario]:
         scene("sequence", "two numbers, dying and resumed", keyed, *numbered, events=(LAPSE,), crashes=1),
         scene("sequence-lost", "two numbers, an answer lost, and sent again", keyed, *numbered, losses=2),
         scene("sequence-race", "two callers send the same number", keyed, *pair(one), events=(LAPSE,), crashes=1),
+        scene("sequence-fails", "number 1 fails, and the failure is remembered", failed, *failing),
         scene("sequence-gap", "one sends 1, the other 2", keyed, Actor("A", one), Actor("B", numbers(keyed, 2))),
         scene("sequence-next", "one sends 1 and 2, the other 1", keyed, Actor("A", both), Actor("B", one)),
     ]
