@@ -307,8 +307,8 @@ class Driven:
     def in_doubt(self) -> Any:
         return self.world.do(self.gate.records.in_doubt())
 
-    def reconcile(self, key: str, answer: Any) -> Any:
-        return self.world.do(self.gate.reconcile(key, answer))
+    def reconcile(self, key: str, answer: Any, **options: Any) -> Any:
+        return self.world.do(self.gate.reconcile(key, answer, **options))
 
     def purge(self, *limit: int) -> Any:
         return self.world.do(self.gate.purge(*limit))

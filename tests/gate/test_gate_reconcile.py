@@ -39,10 +39,11 @@ def test_the_error_says_what_happened_and_how_to_resolve_it(world: Any) -> None:
 
     text = str(refusal.value)
     assert "TimeoutError: no answer from the bank" in text
-    assert f"onceward records reconcile {digest} --happened 'RESULT AS JSON'" in text
-    assert f"onceward records reconcile {digest} --did-not-happen" in text
-    assert "gate.reconcile(key, Found(result))" in text
-    assert "gate.reconcile(key, NOT_FOUND)" in text
+    fence = gate.get("charge:secret-order").fence
+    assert f"onceward records reconcile {digest} --fence {fence} --happened 'RESULT AS JSON'" in text
+    assert f"onceward records reconcile {digest} --fence {fence} --did-not-happen" in text
+    assert f"gate.reconcile(key, Found(result), fence={fence})" in text
+    assert f"gate.reconcile(key, NOT_FOUND, fence={fence})" in text
     assert "secret-order" not in text
     assert (RetryAdvice.NEVER, Fault.OUTSIDE) == (refusal.value.retry, refusal.value.fault)
 
@@ -233,3 +234,18 @@ def test_a_decision_needs_a_key_that_can_be_one(world: Any) -> None:
     """
     with pytest.raises((ConfigurationError, OncewardError), match="the key"):
         world.gate().reconcile("", NOT_FOUND)
+
+
+def test_an_answer_about_an_earlier_attempt_does_not_decide_a_later_one(world: Any) -> None:
+    """
+    Two people look into the same doubt. What the slower one found out is not about what has begun since.
+    """
+    gate = doubtful(world)
+    looked_into = gate.get("charge:1").fence
+    gate.reconcile("charge:1", NOT_FOUND, fence=looked_into)
+    with pytest.raises(TimeoutError):
+        gate.run("charge:1", world.Effect(TimeoutError()))
+
+    with pytest.raises(IllegalMove, match="claimed again since"):
+        gate.reconcile("charge:1", NOT_FOUND, fence=looked_into)
+    assert "in_doubt" == gate.get("charge:1").state

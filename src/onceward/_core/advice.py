@@ -58,12 +58,13 @@ def doubt_note(found: Record) -> str:
 
 def _ways_out(found: Record) -> str:
     digest, call = digest_of(found.id), _CALLS.get(found.kind)
-    happened = f"\n                      or {call}, Found(result))" if call else ""
-    did_not = f"\n                      or {call}, NOT_FOUND)" if call else ""
+    happened = f"\n                      or {call}, Found(result), fence={found.fence})" if call else ""
+    did_not = f"\n                      or {call}, NOT_FOUND, fence={found.fence})" if call else ""
+    command = f"onceward records reconcile {digest} --fence {found.fence}"
     return (
         "  check, where the effect takes place, whether it did. Then\n"
-        f"  if it happened:     onceward records reconcile {digest} --happened 'RESULT AS JSON'{happened}\n"
-        f"  if it did not:      onceward records reconcile {digest} --did-not-happen{did_not}\n"
+        f"  if it happened:     {command} --happened 'RESULT AS JSON'{happened}\n"
+        f"  if it did not:      {command} --did-not-happen{did_not}\n"
         "  (the command finds this store by --store URL or ONCEWARD_STORE)"
     )
 

@@ -141,15 +141,15 @@ def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Stand
         raise
     except BaseException as error:
         if not isinstance(error, OncewardError) or isinstance(error, StoreUnavailable):
-            yield from _take_back(ask, write, spare)
+            yield from _take_back(ask, write.token, spare)
         raise
 
 
-def _take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
+def _take_back(ask: Ask, token: bytes, version: bytes) -> Flow[None]:
     """Whether the claim landed is unknown: release it if it did. Nothing has run yet."""
     try:
-        found = yield Load("takeback.load", write.id)
-        if found is not None and found.version == write.version:
+        found = yield Load("takeback.load", ask.claimant.id)
+        if found is not None and found.state == record.State.CLAIMED and not record.outranks(found, token):
             release = record.release(found, version=version, forget=ask.terms.remember_release)
             yield Put("takeback", release, found.version)
     except StoreUnavailable:
@@ -162,11 +162,16 @@ def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[
         raise IllegalMove("a store said that a put landed, and that nothing stands there")
     if start.doubt and not start.probe and not record.still_honoured(held, ask.claimant):
         # Between deciding and landing, the downstream's time ran out: sending again would not be recognised.
-        yield from _end(ask, held, record.leave_in_doubt(held, version=chance[32:]), None)
+        with suppress(StoreUnavailable):  # If it cannot be stored: the lease will lapse, and says the same.
+            yield from _end(ask, held, record.leave_in_doubt(held, version=chance[32:]), None)
         raise advice.in_doubt(held, "the downstream may have forgotten its key meanwhile")
     if held.lease_left is not None and held.lease_left * 2 < ask.claimant.lease:
         # The claim waited in the store: its lease began when it was sent. Do not run on what is left of it.
-        held = yield from renew(ask, held)
+        try:
+            held = yield from renew(ask, held)
+        except StoreUnavailable:
+            yield from _take_back(ask, held.token, chance[32:])
+            raise
     yield from _tell(ask, Happening.CLAIMED, held)
     return Claimed(held, start.probe, chance)
 
@@ -254,7 +259,8 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
         case Raised(raised):
             error = raised
     write = record.leave_in_doubt(held, version=version, error=encode_failure(error))
-    yield from _end(ask, held, write, None)
+    with suppress(StoreUnavailable):  # If it cannot be stored: the lease will lapse, and says the same.
+        yield from _end(ask, held, write, None)
     yield from _tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
     if not isinstance(error, Exception):
         raise error
@@ -431,14 +437,23 @@ def _tell(ask: Ask, happening: Happening, about: Record, detail: str = "") -> Fl
 # --- reconcile ---
 
 
-def reconcile(ask: Ask, answer: Found | NotFound) -> Flow[Record]:
-    """Decide an in-doubt record: it happened, with this result; or it did not."""
+def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> Flow[Record]:
+    """
+    Decide an in-doubt record: it happened, with this result; or it did not.
+
+    With the `fence` of the attempt that was looked into, an answer that comes late does not decide a later attempt.
+    """
     chance = yield CHANCE
     kept = _decided(answer)
     for _ in range(CLAIM_SPINS_MAX):
         found: Record | None = yield Load("reconcile.load", ask.claimant.id)
         if found is None:
             raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
+        if fence is not None and found.fence != fence:
+            raise IllegalMove(
+                f"{digest_of(found.id)} has been claimed again since (its fence is {found.fence}, not {fence}): what "
+                "was found out about the earlier attempt does not decide this one; look again"
+            )
         if found.state == record.State.SETTLED and isinstance(answer, Found):
             if (found.codec, found.result) == (kept.codec, kept.data):
                 return found

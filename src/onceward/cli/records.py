@@ -122,6 +122,13 @@ def _add_deciding(group: Groups) -> None:
     answer = reconcile.add_mutually_exclusive_group(required=True)
     answer.add_argument("--happened", metavar="JSON", help="it happened, with this result: JSON, @FILE or - for stdin")
     answer.add_argument("--did-not-happen", action="store_true", help="it did not happen: it may run again")
+    for deciding in (release, reconcile):
+        deciding.add_argument(
+            "--fence",
+            type=int,
+            metavar="N",
+            help="decide only the attempt with this fence (errors say it): not one that began since you looked",
+        )
     reconcile.add_argument(
         "--retain", metavar="SECONDS", type=seconds, help="how long the result replays (24 h, unless you publish more)"
     )
@@ -187,7 +194,7 @@ def _decide(asked: argparse.Namespace, answer: Found | NotFound) -> int:
     retain = getattr(asked, "retain", None)
     terms = DEFAULT_TERMS if retain is None else agree(DEFAULT_TERMS, {"retain": retain})
     with opened(asked) as store:
-        decided = reconcile_record(store, the_record(store, asked).id, answer, terms=terms)
+        decided = reconcile_record(store, the_record(store, asked).id, answer, fence=asked.fence, terms=terms)
     tell_record(decided, as_json=asked.json)
     return exits.FINE
 

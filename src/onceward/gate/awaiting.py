@@ -232,10 +232,12 @@ class AsyncGate:
         """Same as `Gate.records`; its methods are to be awaited."""
         return AsyncRecords(self.store, self._asking)
 
-    async def reconcile(self, key: str, answer: Found | NotFound, *, retain: Seconds | None = None) -> RecordView:
+    async def reconcile(
+        self, key: str, answer: Found | NotFound, *, fence: int | None = None, retain: Seconds | None = None
+    ) -> RecordView:
         """Same as `Gate.reconcile`, but awaits."""
         about = self._asking.about((self._asking.stored_key(key),), retain=retain)
-        return view(await self.drive(reconcile(about.ask, answer), about))
+        return view(await self.drive(reconcile(about.ask, answer, fence), about))
 
     async def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Same as `Gate.purge`, but awaits."""

@@ -255,14 +255,17 @@ class Gate:
         """The records of this scope: get one by its key, list them, list those in doubt."""
         return Records(self.store, self._asking)
 
-    def reconcile(self, key: str, answer: Found | NotFound, *, retain: Seconds | None = None) -> RecordView:
+    def reconcile(
+        self, key: str, answer: Found | NotFound, *, fence: int | None = None, retain: Seconds | None = None
+    ) -> RecordView:
         """
         Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it.
 
-        `retain` is how long the answer replays, if not as long as the gate's own.
+        `fence` (the error says it) binds the answer to the attempt that was looked into. `retain` is how long the
+        answer replays, if not as long as the gate's own.
         """
         about = self._asking.about((self._asking.stored_key(key),), retain=retain)
-        return view(self.drive(reconcile(about.ask, answer), about))
+        return view(self.drive(reconcile(about.ask, answer, fence), about))
 
     def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
         """Delete what may be forgotten and shrink what has expired, at most `limit` of each."""

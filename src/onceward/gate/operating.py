@@ -54,6 +54,7 @@ def reconcile_record(
     id: bytes,
     answer: Found | NotFound,
     *,
+    fence: int | None = None,
     terms: Terms = DEFAULT_TERMS,
     environment: Environment = REAL,
 ) -> Record:
@@ -76,7 +77,7 @@ def reconcile_record(
                 return environment.random(48)
         raise ConfigurationError(f"reconciling does not need {type(effect).__name__}")
 
-    return run(reconcile(_ask_about(found, terms), answer), perform)
+    return run(reconcile(_ask_about(found, terms), answer, fence), perform)
 
 
 def _ask_about(found: Record, terms: Terms) -> Ask:

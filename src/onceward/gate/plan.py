@@ -117,10 +117,10 @@ class Plan:
         """Same as `call`, but returns the value alone."""
         return (self.call(step, fn, **options)).answer
 
-    def reconcile(self, step: str, answer: Found | NotFound) -> RecordView:
+    def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._steps.about(step)
-        return view(self._gate.drive(reconcile(about.ask, answer), about))
+        return view(self._gate.drive(reconcile(about.ask, answer, fence), about))
 
 
 class AsyncPlan:
@@ -154,7 +154,7 @@ class AsyncPlan:
         """Same as `Plan.step`, but awaits."""
         return (await self.call(step, fn, **options)).answer
 
-    async def reconcile(self, step: str, answer: Found | NotFound) -> RecordView:
+    async def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Same as `Plan.reconcile`, but awaits."""
         about = self._steps.about(step)
-        return view(await self._gate.drive(reconcile(about.ask, answer), about))
+        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))

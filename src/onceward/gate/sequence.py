@@ -83,10 +83,10 @@ class Sequence:
         """Same as `call`, but returns the value alone."""
         return (self.call(number, fn, **options)).answer
 
-    def reconcile(self, number: int, answer: Found | NotFound) -> RecordView:
+    def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a number that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._numbers.about(number)
-        return view(self._gate.drive(reconcile(about.ask, answer), about))
+        return view(self._gate.drive(reconcile(about.ask, answer, fence), about))
 
 
 class AsyncSequence:
@@ -115,7 +115,7 @@ class AsyncSequence:
         """Same as `Sequence.run`, but awaits."""
         return (await self.call(number, fn, **options)).answer
 
-    async def reconcile(self, number: int, answer: Found | NotFound) -> RecordView:
+    async def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Same as `Sequence.reconcile`, but awaits."""
         about = self._numbers.about(number)
-        return view(await self._gate.drive(reconcile(about.ask, answer), about))
+        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))

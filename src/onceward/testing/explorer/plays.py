@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 
 from onceward._core import engine, joined, sequence
 from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
-from onceward._core.flow import Effect, Extend, Flow
+from onceward._core.flow import Effect, Extend, Flow, Load
 from onceward._core.keys import record_id
 from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
@@ -82,14 +82,25 @@ def numbers(terms: Terms, *which: int) -> Play:
     return play
 
 
-def reconciles(terms: Terms) -> Play:
-    """Look where the effect takes place, then say what became of it, as `gate.reconcile` does."""
+def reconciles(terms: Terms, *, bound: bool = True) -> Play:
+    """
+    Look where the effect takes place, then say what became of it, as `gate.reconcile` does.
+
+    Bound, the answer is about the attempt that was looked into (its fence is given), as errors advise.
+    """
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         ask = ASKING.ask((NAME,), None, terms)
+        fence: int | None = None
+        if bound:
+            found: Record | None = yield Load("reconcile.load", ask.claimant.id)
+            if found is None:
+                return ()  # There is nothing to decide yet.
+            fence = found.fence
         answer = yield cast(Effect, Look("look", ask.claimant.id))
+        decision = Found(answer.value) if isinstance(answer, Found) else NOT_FOUND
         try:
-            yield from engine.reconcile(ask, Found(answer.value) if isinstance(answer, Found) else NOT_FOUND)
+            yield from engine.reconcile(ask, decision, fence)
         except IllegalMove:
             return ()  # Somebody was quicker.
         return ()

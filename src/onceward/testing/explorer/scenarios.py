@@ -234,6 +234,15 @@ def _shapes() -> list[Scenario]:
     return [
         scene("reconcile", story, terms, *pair(calls(terms)), operator, events=(LAPSE,), crashes=1),
         scene("reconcile-unknown", story, terms, *pair(calls(terms), FAILS), operator, events=(LAPSE,), crashes=1),
+        scene(
+            "two-people",
+            "two people look, one decides, a retry runs, and the other's decision comes late",
+            terms,
+            Actor("A", calls(terms), Body("inside", happens=False)),
+            Actor("B", calls(terms), FAILS, after="A"),
+            *_people(bound=True),
+            Actor("C", calls(terms), after="B"),
+        ),
         scene("plan", "a plan of two steps dies and is resumed", keyed, *resumed, events=(LAPSE,), crashes=1),
         scene("plan-lost", "an answer of the store is lost, and it is resumed", keyed, *resumed, losses=1),
         scene("plan-race", "two callers race through a plan of two steps", keyed, *pair(plans(keyed))),
@@ -246,20 +255,24 @@ def _shapes() -> list[Scenario]:
     ]
 
 
+def _people(*, bound: bool) -> tuple[Actor, ...]:
+    play = reconciles(agreed("blind"), bound=bound)
+    return tuple(Actor(name, play, background=True) for name in ("operator", "colleague"))
+
+
 def _limits() -> list[Scenario]:
     """What is not promised, shown: each of these must break."""
     probed, blind = agreed("probed"), agreed("blind")
     story = "a probe cannot see what a holder that overslept is about to do; only a fence can stop it"
-    people = tuple(Actor(name, reconciles(blind), background=True) for name in ("operator", "colleague"))
     two = (Actor("A", calls(blind), Body("inside", happens=False)), Actor("B", calls(blind), FAILS, after="A"))
     return [
         scene("limit-probe", story, probed, *pair(calls(probed)), events=(LAPSE,), zombies=True, limit="one-effect"),
         scene(
             "limit-two-people",
-            "two people look, one decides, a retry runs, and the other's decision comes late",
+            "two people look, one decides, a retry runs, and the other's decision (without a fence) comes late",
             blind,
             *two,
-            *people,
+            *_people(bound=False),
             Actor("C", calls(blind), after="B"),
             limit="one-effect",
         ),
