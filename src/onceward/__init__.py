@@ -45,6 +45,7 @@ from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
+from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
 
 __version__ = "0.1.0"
@@ -75,6 +76,7 @@ __all__ = [
     "NothingHappened",
     "OncewardError",
     "Operation",
+    "OperationContract",
     "Options",
     "OutOfOrder",
     "Outcome",

@@ -46,6 +46,7 @@ from onceward.drive import arun
 from onceward.environment import Environment
 from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
+from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
@@ -66,6 +67,10 @@ class AsyncOnceFunction(Protocol[T]):
 
     def call(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Outcome[T]]:
         """Same, and tell how that came about."""
+
+    @property
+    def contract(self) -> OperationContract:
+        """What callers may rely on: what identifies an operation, and for how long."""
 
 
 class AsyncGate:
@@ -164,7 +169,7 @@ class AsyncGate:
             async def wrapper(*args: Any, **kwargs: Any) -> T:
                 return (await call(*args, **kwargs)).answer
 
-            vars(wrapper).update(call=call, __signature__=taken.signature)
+            vars(wrapper).update(call=call, contract=taken.contract(terms), __signature__=taken.signature)
             return cast("AsyncOnceFunction[T]", wrapper)
 
         return decorate

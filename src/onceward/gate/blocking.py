@@ -49,6 +49,7 @@ from onceward.drive import run
 from onceward.environment import Environment
 from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
 from onceward.gate.atomic import AtomicBlock
+from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, join
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
@@ -69,6 +70,10 @@ class OnceFunction(Protocol[T]):
 
     def call(self, *args: Any, **kwargs: Any) -> Outcome[T]:
         """Same, and tell how that came about."""
+
+    @property
+    def contract(self) -> OperationContract:
+        """What callers may rely on: what identifies an operation, and for how long."""
 
 
 class Gate:
@@ -183,7 +188,7 @@ class Gate:
             def wrapper(*args: Any, **kwargs: Any) -> T:
                 return call(*args, **kwargs).answer
 
-            vars(wrapper).update(call=call, __signature__=taken.signature)
+            vars(wrapper).update(call=call, contract=taken.contract(terms), __signature__=taken.signature)
             return cast("OnceFunction[T]", wrapper)
 
         return decorate

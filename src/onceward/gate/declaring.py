@@ -15,9 +15,11 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from onceward._core.codec import Restore
+from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.restore import restorer, return_annotation
+from onceward._core.terms import Terms
 
 OPERATION = "operation"
 """A function takes the operation by naming a parameter so."""
@@ -122,6 +124,21 @@ def _loads(instruction: dis.Instruction, parameter: str) -> bool:
     return bool((loaded[-1] if isinstance(loaded, tuple) else loaded) == parameter)
 
 
+class OperationContract(NamedTuple):
+    """What is agreed with the callers of a declared function: what identifies an operation, and for how long."""
+
+    operation: str
+    identified_by: tuple[str, ...]
+    """The arguments that make the key: equal ones are the same operation."""
+    compared_by: tuple[str, ...]
+    """The arguments that a retry must bring again: other values under the same key are refused."""
+    guarantee: str
+    retain_seconds: float
+    """How long the answer replays."""
+    tombstone_seconds: float
+    """How long after that a late retry is refused; 0: it runs again."""
+
+
 class Declared(NamedTuple):
     """A function under `@gate.once`, taken apart."""
 
@@ -137,6 +154,17 @@ class Declared(NamedTuple):
     connection: str | None
     takes_operation: bool
     marked: bool
+
+    def contract(self, terms: Terms) -> OperationContract:
+        """What callers may rely on."""
+        return OperationContract(
+            operation=self.name,
+            identified_by=self.recipe.fields,
+            compared_by=self.request,
+            guarantee=terms.guarantee,
+            retain_seconds=terms.retain / SECOND,
+            tombstone_seconds=0.0 if terms.after_expiry == "run" else terms.tombstone / SECOND,
+        )
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The call's arguments by name, defaults filled in."""
