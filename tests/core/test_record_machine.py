@@ -22,6 +22,7 @@ from onceward._core.terms import DEFAULT_TERMS
 from onceward.drive import run
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
+from onceward.testing.explorer.plays import glance_of
 from onceward.testing.explorer.world import SECOND, Register, World
 
 SAME, OTHER = b"\1" + bytes(32), b"\1" + b"x" * 32
@@ -186,6 +187,22 @@ class TestDeciding:
 
         assert [] == wrong[:5]
         assert 9 * 1_800 == count  # Nine kinds of row, times everything else.
+
+    def test_a_quick_look_replays_just_what_is_to_be_replayed(self) -> None:
+        """
+        In all of these cases a glance says replay if and only if the machine does.
+        """
+        apart = []
+        for case in cases():
+            found = found_in(case)
+            if found is None:
+                continue
+            claimant = CLAIMANT._replace(guarantee=case["asked as"], can_probe=case["probe"] == "yes")
+            decided = isinstance(record.decide(found, claimant), Replay)
+            if decided != record.replays(glance_of(found), claimant.fingerprint):
+                apart.append(case)
+
+        assert [] == apart[:5]
 
     def test_every_line_of_the_table_decides_something(self) -> None:
         """

@@ -21,8 +21,6 @@ HERE = Path(__file__).parent
 CREATED = {"status": "created"}
 
 DETACHED = (
-    "peek.before",
-    "peek.after",
     "claim.before",
     "claim.after",
     "call.before",

@@ -183,6 +183,8 @@ async def ended(work: Any) -> Any:
 class Slow:
     """A store whose every call takes a few steps of the loop, like a real one's."""
 
+    peeks = False
+
     def __init__(self, store: Any) -> None:
         self._store = store
 

@@ -36,7 +36,7 @@ from onceward._core.events import Event, Happening
 from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned, Sleep
 from onceward._core.keys import digest_of
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
-from onceward._core.record import Claimant, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
+from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
 
 CLAIM_SPINS_MAX = 20
@@ -61,7 +61,7 @@ class Ask(NamedTuple):
     """Whether the function marks its effect."""
     listening: bool = False
     peeks: bool = False
-    """Whether to look before claiming: worth it where a look costs far less than a write. It guards nothing."""
+    """Whether to look, while waiting, before claiming again: where a look costs far less than a write."""
 
 
 class Claimed(NamedTuple):
@@ -74,10 +74,6 @@ class Claimed(NamedTuple):
 
 def operate(ask: Ask) -> Flow[Outcome[Any]]:
     """Run an operation once, or learn what became of it."""
-    if ask.peeks and not ask.listening:
-        found: Record | None = yield Load("peek", ask.claimant.id)
-        if found is not None and type(record.decide(found, ask.claimant)) is Replay:
-            return outcome_of(found, ask.restore)
     claimed = yield from claim(ask)
     if isinstance(claimed, Outcome):
         return claimed
@@ -409,7 +405,12 @@ def _landed(standing: Standing, write: Write) -> bool:
     return standing.landed or (standing.record is not None and standing.record.version == write.version)
 
 
-def outcome_of(found: Record, restore: Restore | None) -> Outcome[Any]:
+def glanced(seen: Glance, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
+    """The first answer, if a quick look shows one for this very request; None: ask properly."""
+    return outcome_of(seen, restore) if record.replays(seen, fingerprint) else None
+
+
+def outcome_of(found: Record | Glance, restore: Restore | None) -> Outcome[Any]:
     """The stored answer of a settled record; a remembered failure is raised, as data."""
     if found.error is not None:
         raise decode_failure(found.error)

@@ -92,6 +92,21 @@ class Record(NamedTuple):
     error: bytes | None
 
 
+class Glance(NamedTuple):
+    """What a quick look shows of a row: enough to replay it, nothing to decide anything else by."""
+
+    state: str
+    fingerprint: bytes
+    replay_left: int | None
+    forget_left: int | None
+    codec: str | None
+    result: bytes | None
+    error: bytes | None
+    first_at: int
+    attempt: int
+    fence: int
+
+
 class Write(NamedTuple):
     """One row, to be written. Durations are microseconds from the store's clock at the moment of writing."""
 
@@ -217,6 +232,18 @@ def decide(found: Record | None, claimant: Claimant) -> Decision:
     if found.state == State.CLAIMED and found.lease_left is not None and found.lease_left > 0:
         return Wait(found, found.lease_left)
     return _decide_unknown(found, claimant)
+
+
+def replays(seen: Glance, fingerprint: bytes) -> bool:
+    """Whether `decide` would say replay. A glance guards nothing: for every other case the claim is put and judged."""
+    forget_left, replay_left = seen.forget_left, seen.replay_left
+    return (
+        seen.state == State.SETTLED
+        and seen.fingerprint == fingerprint
+        and (replay_left is None or replay_left > 0)
+        and (forget_left is None or forget_left > 0)
+        and (seen.codec is not None or seen.error is not None)
+    )
 
 
 def _decide_settled(found: Record) -> Decision:

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
-from onceward._core.engine import Ask
+from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
-from onceward._core.operation import Operation
-from onceward._core.record import Claimant, Guarantee
+from onceward._core.operation import Operation, Outcome
+from onceward._core.record import Claimant, Glance, Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
 from onceward.environment import REAL, Environment
+from onceward.failpoints import armed
 from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
 
 KEY = "key"
@@ -28,6 +29,13 @@ WINDOW = "window"
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _log = logging.getLogger("onceward")
+
+
+class Named(NamedTuple):
+    """What a call is found and compared by."""
+
+    id: bytes
+    fingerprint: bytes
 
 
 class Called(NamedTuple):
@@ -48,7 +56,7 @@ class Asking:
         environment: Environment | None,
         listeners: Iterable[Listener],
         options: Options,
-        peeks: bool = False,
+        store: object = None,
     ) -> None:
         self.scope = check_scope(scope)
         self.terms = agree(DEFAULT_TERMS, options)
@@ -59,7 +67,8 @@ class Asking:
         self._agreed: dict[tuple[tuple[str, type, Any], ...], Terms] = {}
         label = self.scope.partition(":")[0]
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
-        self._peeks = peeks
+        self._peeks = bool(getattr(store, "peeks", False))
+        self._glance: Callable[[bytes], Glance | None] | None = getattr(store, "glance", None) if self._peeks else None
         self._label = label if label in ENVIRONMENTS and ":" in self.scope else None
 
     # --- events ---
@@ -112,26 +121,47 @@ class Asking:
         *,
         kind: str = KEY,
         operation: str = "",
-        restore: Restore | None = None,
         marked: bool = False,
         probes: bool = False,
         family: bytes | None = None,
     ) -> Ask:
         """One call, ready for the engine. `parts` are the checked parts of the key."""
+        named = Named(record_id(kind, self.scope, *parts), fingerprint_canonical(request))
+        return self._ask(named, parts, terms, kind, operation, None, marked, probes, family)
+
+    def _ask(
+        self,
+        named: Named,
+        parts: tuple[str, ...],
+        terms: Terms,
+        kind: str,
+        operation: str,
+        restore: Restore | None,
+        marked: bool,
+        probes: bool,
+        family: bytes | None,
+    ) -> Ask:
         claimant = Claimant(
-            record_id(kind, self.scope, *parts),
+            named.id,
             kind,
             self.scope,
             parts[0] if len(parts) == 1 else " / ".join(parts),
             operation,
             family,
             terms.guarantee,
-            fingerprint_canonical(request),
+            named.fingerprint,
             terms.lease,
             terms.keyed_for,
             probes,
         )
         return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
+
+    def _replayed(self, named: Named, restore: Restore | None) -> Outcome[Any] | None:
+        """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
+        if self._glance is None or self._listeners or armed():
+            return None
+        seen = self._glance(named.id)
+        return glanced(seen, named.fingerprint, restore) if seen is not None else None
 
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> Called:
         """Only the name of a record, for deciding it."""
@@ -155,16 +185,47 @@ class Asking:
         """One call of a plain function: its ask and how to run it, refused here if it cannot work."""
         terms = self.agreed(options)
         body = checked_body(fn, terms, awaits=awaits, probe=probe)
-        ask = self.ask(
-            parts,
-            request,
-            terms,
-            kind=kind,
-            operation=name if name is not None else name_of(fn),
-            marked=body.marked if marked is None else marked,
-            probes=probe is not None,
-            family=family,
-        )
+        named = Named(record_id(kind, self.scope, *parts), fingerprint_canonical(request))
+        return self._called(named, parts, fn, body, terms, name, probe, marked, kind, family)
+
+    def called_or_replayed(
+        self,
+        key: str,
+        fn: Callable[..., Any],
+        request: Any,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        options: Mapping[str, Any],
+        *,
+        awaits: bool,
+    ) -> Called | Outcome[Any]:
+        """Same as `called`, for a key; or the first answer, if a quick look shows it."""
+        terms = self.agreed(options)
+        body = checked_body(fn, terms, awaits=awaits, probe=probe)
+        parts = (self.stored_key(key),)
+        named = Named(record_id(KEY, self.scope, *parts), fingerprint_canonical(request))
+        outcome = self._replayed(named, None)
+        if outcome is not None:
+            return outcome
+        return self._called(named, parts, fn, body, terms, name, probe, marked, KEY, None)
+
+    def _called(
+        self,
+        named: Named,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any],
+        body: Body,
+        terms: Terms,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        kind: str,
+        family: bytes | None,
+    ) -> Called:
+        operation = name if name is not None else name_of(fn)
+        marks = body.marked if marked is None else marked
+        ask = self._ask(named, parts, terms, kind, operation, None, marks, probe is not None, family)
         return Called(ask, body.bind(fn), probe)
 
     def joined(
@@ -197,18 +258,14 @@ class Asking:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         probe: Callable[..., Any] | None,
-    ) -> tuple[Called, dict[str, Any]]:
-        """One call of a declared function, ready to be driven; and its arguments by name."""
+    ) -> tuple[Called | Outcome[Any], dict[str, Any]]:
+        """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
         arguments = taken.arguments(args, kwargs)
-        ask = self.ask(
-            (self.stored_key(taken.key(arguments)),),
-            taken.request_of(arguments),
-            terms,
-            operation=taken.name,
-            restore=taken.restore,
-            marked=taken.marked,
-            probes=probe is not None,
-        )
+        parts = (self.stored_key(taken.key(arguments)),)
+        named = Named(record_id(KEY, self.scope, *parts), fingerprint_canonical(taken.request_of(arguments)))
+        if taken.connection is None and (outcome := self._replayed(named, taken.restore)) is not None:
+            return outcome, arguments
+        ask = self._ask(named, parts, terms, KEY, taken.name, taken.restore, taken.marked, probe is not None, None)
         if taken.takes_operation:
             return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
         return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments

@@ -91,7 +91,7 @@ class AsyncGate:
             environment=environment,
             listeners=listeners,
             options=options,
-            peeks=bool(getattr(self.store, "peeks", False)),
+            store=self.store,
         )
         self.environment = self._asking.environment
         self._bell = AsyncBell(self.environment)
@@ -121,8 +121,9 @@ class AsyncGate:
         **options: Unpack[Options],
     ) -> Outcome[T]:
         """Same as `Gate.call`, but awaits."""
-        parts = (self._asking.stored_key(key),)
-        called = self._asking.called(parts, fn, request, name, probe, marked, options, awaits=True)
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=True)
+        if isinstance(called, Outcome):
+            return called
         return await self.drive(operate(called.ask), called)
 
     async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
@@ -160,6 +161,8 @@ class AsyncGate:
 
             async def call(*args: Any, **kwargs: Any) -> Outcome[T]:
                 called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
+                if isinstance(called, Outcome):
+                    return called
                 if taken.connection is not None:
                     joined = join(arguments[taken.connection], self.store)
                     return await self.drive(operate_joined(called.ask), called, joined)

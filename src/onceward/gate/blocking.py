@@ -100,7 +100,7 @@ class Gate:
             environment=environment,
             listeners=listeners,
             options=options,
-            peeks=bool(getattr(self.store, "peeks", False)),
+            store=self.store,
         )
         self.environment = self._asking.environment
         self._bell = Bell(self.environment)
@@ -134,8 +134,9 @@ class Gate:
 
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation.
         """
-        parts = (self._asking.stored_key(key),)
-        called = self._asking.called(parts, fn, request, name, probe, marked, options, awaits=False)
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=False)
+        if isinstance(called, Outcome):
+            return called
         return self.drive(operate(called.ask), called)
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
@@ -179,6 +180,8 @@ class Gate:
 
             def call(*args: Any, **kwargs: Any) -> Outcome[T]:
                 called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
+                if isinstance(called, Outcome):
+                    return called
                 if taken.connection is not None:
                     joined = join(arguments[taken.connection], self.store)
                     return self.drive(operate_joined(called.ask), called, joined)

@@ -34,7 +34,7 @@ from typing import Any
 
 from onceward import failpoints
 from onceward._core.errors import StoreUnavailable
-from onceward._core.record import Write
+from onceward._core.record import Standing, Write
 
 BATCH_MAX = 256
 """Writes in one transaction: the sync is shared so widely by then that more only makes the first caller wait."""
@@ -47,21 +47,18 @@ BEFORE_ANSWER = failpoints.declare("sqlite.batch.before_answer", "the batch is c
 class Entry:
     """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
 
-    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "look", "wake", "write")
+    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "wake", "write")
 
     def __init__(
         self,
         write: Write | None,
         expect: bytes | None = None,
-        look: bool = False,
         *,
         job: Callable[[Any], Any] | None = None,
         future: asyncio.Future[Any] | None = None,
     ) -> None:
         self.write = write
         self.expect = expect
-        self.look = look
-        """Alone in its batch, it looks before it writes: most replays end here, without the write lock."""
         self.job = job
         self.future = future
         """Where an awaiting caller waits; None for a blocking one."""
@@ -72,6 +69,11 @@ class Entry:
         self.done = False
         self.again = False
         """Done once already by a leader that was interrupted: it may have landed."""
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it changed anything, as far as is known."""
+        return not (isinstance(self.answer, Standing) and not self.answer.landed)
 
     def result(self) -> Any:
         """The answer, or the error raised."""
@@ -138,6 +140,10 @@ class GroupCommit:
             raise
         return True
 
+    def is_free(self) -> bool:
+        """Whether nobody leads just now."""
+        return self._leader is None
+
     def hold(self, entry: Entry, seconds: float = -1) -> bool:
         """Wait for the lead and keep it, for what needs the connection at rest; whether it came in time."""
         try:
@@ -157,8 +163,9 @@ class GroupCommit:
                 self._leader = entry
                 self._queue.append(entry)
                 return True
-            entry.wake = wake = threading.Lock()
+            wake = threading.Lock()
             wake.acquire()
+            entry.wake = wake
             self._queue.append(entry)
         return wake.acquire(timeout=seconds)
 
@@ -186,8 +193,9 @@ class GroupCommit:
                         return True
                     if self._leader is not None and not self._batch:
                         self._wake(self._leader)  # The interrupt may have come between choosing and waking it.
-                # Taken: whether it lands is being decided right now, so wait for that.
-                while entry.wake is not None and not entry.done:
+                    taken = entry in self._batch
+                # Whether it lands is being decided right now, so wait for that.
+                while taken and entry.wake is not None and not entry.done:
                     entry.wake.acquire()
                 return False
 

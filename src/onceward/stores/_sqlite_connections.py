@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
-from onceward._core.record import Record
+from onceward._core.record import Glance, Record
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
@@ -71,6 +71,24 @@ class Connections:
         except (IndexError, *DRIVER_ERRORS):
             return self.read(lambda cursor: rows.find(cursor, id, self.environment.wall_us()), patient=patient)
 
+    def glance(self, id: bytes) -> Glance | None:
+        """A quick look. None if nothing is there, or if looking is not quick."""
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            with suppress(*DRIVER_ERRORS, OncewardError):
+                self._idle.append(self._borrow())
+            return None
+        try:
+            seen = rows.glance(reader, id, self.environment.wall_us())
+        except DRIVER_ERRORS:
+            return None
+        finally:
+            self._idle.append(reader)
+        if seen is not None:
+            self.stale = False  # A sign of replays: look first, next time.
+        return seen
+
     def read(self, action: Callable[[sqlite3.Cursor], T], *, patient: bool = True) -> T:
         """Do something with a reader. If not patient, the driver's own error says that the file is busy."""
         patience = Patience(self)
@@ -90,6 +108,7 @@ class Connections:
                         raise self.error(error) from error
         finally:
             if reader is not None:
+                self.stale = False
                 self._idle.append(reader)
 
     def _borrow(self) -> sqlite3.Cursor:

@@ -161,6 +161,11 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def kept_from_beginning(error: BaseException) -> bool:
+    """Whether a write was stopped before it could change anything: busy, or not allowed."""
+    return is_busy(error) or (isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_READONLY)
+
+
 def breaks_connection(error: BaseException) -> bool:
     """Whether the connection is better not used again: what it has read or written is no longer certain."""
     return isinstance(error, sqlite3.Error) and _code(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT)

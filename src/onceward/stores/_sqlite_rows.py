@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from onceward._core.errors import StoreContended
-from onceward._core.record import NOW, Record, Standing, Write
+from onceward._core.record import NOW, Glance, Record, Standing, Write
 from onceward._core.register import Selection
 
 _COLUMNS = (
@@ -31,7 +31,10 @@ _READ = (
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 
 FIND = f"SELECT {_READ} FROM onceward_records WHERE id = ?"  # noqa: S608
-IS_THERE = "SELECT 1 FROM onceward_records WHERE id = ?"
+GLANCE = (
+    "SELECT state, fingerprint, replay_until - ?, forget_at - ?, codec, result, error, first_at, attempt, fence "
+    "FROM onceward_records WHERE id = ?"
+)
 FENCE_FLOOR = f"SELECT {_FLOOR}"
 
 EXTEND = (
@@ -63,9 +66,10 @@ def find(cursor: sqlite3.Cursor, id: bytes, now: int) -> Record | None:
     return new_tuple(Record, row) if row is not None else None
 
 
-def is_there(cursor: sqlite3.Cursor, id: bytes) -> bool:
-    """Whether there is a record at all: cheaper than finding that there is none to read."""
-    return cursor.execute(IS_THERE, (bytearray(id),)).fetchone() is not None
+def glance(cursor: sqlite3.Cursor, id: bytes, now: int) -> Glance | None:
+    """Read what a replay needs of one record: half the columns, and so half the time."""
+    row = cursor.execute(GLANCE, (now, now, bytearray(id))).fetchone()
+    return new_tuple(Glance, row) if row is not None else None
 
 
 def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int) -> Standing:
@@ -111,27 +115,32 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
     or None, which takes five times as long as binding anything else: so NULLs are in the statement's text, and short
     bytes are bound as bytearrays.
     """
-    identity = write[:12]
-    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = identity
+    (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
     (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _) = write[12:]
     first_at = first_at or now
     if settled_at == NOW:
         settled_at = now
+    # fmt: off
     values = (
-        *(bytearray(id), kind, scope, key, operation, family, state, guarantee, doubt),
-        *(bytearray(fingerprint), bytearray(version), bytearray(token), fence, attempt, first_at, settled_at),
+        bytearray(id), kind, scope, key, operation, family, state, guarantee, doubt,
+        bytearray(fingerprint), bytearray(version), bytearray(token), fence, attempt, first_at, settled_at,
         None if lease is None else now + lease,
         None if replay is None else now + replay,
         None if forget is None else now + forget,
-        *(codec, result, error),
-        *(fence if rise else _ANY_FENCE, b"" if expect is None else bytearray(expect)),
+        codec, result, error, fence if rise else _ANY_FENCE, b"" if expect is None else bytearray(expect),
     )
-    nulls = (family is None, settled_at is None, lease is None, replay is None, forget is None)
-    sql, bound = _statement((expect is None, *nulls, codec is None, result is None, error is None))
+    shape = (
+        expect is None, family is None, settled_at is None, lease is None, replay is None, forget is None,
+        codec is None, result is None, error is None,
+    )
+    sql, bound = _statement(shape)
     if cursor.execute(sql, bound(values)).rowcount != 1:
         return None
-    lives = (first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error)
-    return new_tuple(Record, (*identity, fence, attempt, *lives))
+    return new_tuple(Record, (
+        id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
+        first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error,
+    ))
+    # fmt: on
 
 
 @cache

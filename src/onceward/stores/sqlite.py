@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypeVar, cast
 
 from onceward._core.errors import OncewardError
-from onceward._core.record import Record, Standing, Write
+from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
 from onceward.stores import _sqlite_rows as rows
@@ -67,7 +67,6 @@ class SqliteStore:
         self.environment = self._database.environment
         self.peeks = self._database.options.read_first
         self._wall_us = self._database.environment.wall_us
-        self._read_first = self._database.options.read_first
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -77,16 +76,11 @@ class SqliteStore:
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
-        database = self._database
-        if expect is None and self._read_first:
-            if database.connections.stale:
-                # The writer's pages are still warm; a reader would have to fetch them again.
-                entry = Entry(write, None, True)
-                if database.commits.run_if_free(entry):
-                    return cast(Standing, entry.result())
-            if (found := database.connections.find(write.id)) is not None:
-                return Standing(False, found)
-        return cast(Standing, database.commits.run(Entry(write, expect)))
+        return cast(Standing, self._database.commits.run(Entry(write, expect)))
+
+    def glance(self, id: bytes) -> Glance | None:
+        """A quick look at what a replay needs; None if there is nothing, or looking is not quick."""
+        return self._database.glance(id)
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
@@ -136,7 +130,6 @@ class AsyncSqliteStore:
         self.environment = self._database.environment
         self.peeks = self._database.options.read_first
         self._wall_us = self._database.environment.wall_us
-        self._read_first = self._database.options.read_first
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -148,10 +141,7 @@ class AsyncSqliteStore:
         """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
         future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
         try:
-            if expect is None and self._read_first and (found := self._find(write.id)) is not None:
-                future.set_result(Standing(False, found))
-            else:
-                self._database.commits.submit(Entry(write, expect, future=future))
+            self._database.commits.submit(Entry(write, expect, future=future))
         except OncewardError as error:
             future.set_exception(error)
         return future
@@ -181,12 +171,9 @@ class AsyncSqliteStore:
         """Same as `SqliteStore.close`, but awaits."""
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
 
-    def _find(self, id: bytes) -> Record | None:
-        """Look, on the event loop's own thread: microseconds. If the file is busy, say absent: the writer will know."""
-        try:
-            return self._database.connections.find(id, patient=False)
-        except sqlite3.Error:
-            return None
+    def glance(self, id: bytes) -> Glance | None:
+        """Same as `SqliteStore.glance`: on the event loop's own thread, because it takes microseconds."""
+        return self._database.glance(id)
 
     def _read(self, action: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
         """Do a short read at once, or on the worker if the file is busy."""

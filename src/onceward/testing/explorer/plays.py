@@ -12,7 +12,7 @@ from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
 from onceward._core.flow import Effect, Extend, Flow, Load
 from onceward._core.keys import record_id
 from onceward._core.operation import NOT_FOUND, Found
-from onceward._core.record import Record
+from onceward._core.record import Glance, Record
 from onceward._core.terms import Terms
 from onceward.gate.asking import KEY, STEP, Asking
 from onceward.testing.explorer.actors import Actor
@@ -37,10 +37,20 @@ def calls(terms: Terms, key: str = NAME, *, peeks: bool = False) -> Play:
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         probes = terms.guarantee == "probed"
         ask = ASKING.ask((key,), request, terms, marked=actor.body.marked, probes=probes)
+        if peeks:
+            found: Record | None = yield Load("peek", ask.claimant.id)
+            seen = engine.glanced(glance_of(found), ask.claimant.fingerprint, None) if found is not None else None
+            if seen is not None:
+                return ((ask.claimant.id, seen),)
         outcome = yield from engine.operate(ask._replace(peeks=peeks))
         return ((ask.claimant.id, outcome),)
 
     return play
+
+
+def glance_of(found: Record) -> Glance:
+    """What a quick look would have shown of a record."""
+    return Glance(**{field: getattr(found, field) for field in Glance._fields})
 
 
 def calls_joined(terms: Terms) -> Play:
