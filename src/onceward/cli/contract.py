@@ -27,7 +27,7 @@ from onceward.cli.documents import camel
 from onceward.cli.parsing import Groups, add_command
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, table
-from onceward.gate.asking import SCAN_PAGE, Housekeeping
+from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
 
 
 def add_to(parsers: Groups) -> None:
@@ -112,7 +112,7 @@ def _limits() -> dict[str, Any]:
         "duration_seconds_max": _seconds(durations.DURATION_MAX),
         "waiters_max": terms.WAITERS_MAX,
         "scan_page_records": SCAN_PAGE,
-        "purge_batch_records": Housekeeping.PURGE_LIMIT,
+        "purge_batch_records": PURGE_BATCH,
     }
 
 

@@ -63,6 +63,7 @@ def opened(asked: argparse.Namespace) -> Iterator[Store]:
 def _check_is_there(url: str) -> None:
     """A mistyped path would otherwise become an empty store, in which nothing is ever in doubt."""
     from onceward.stores._sqlite_file import parse
+    from onceward.stores.sqlite import schema_version
 
     path, _ = parse(url)
     try:
@@ -71,3 +72,8 @@ def _check_is_there(url: str) -> None:
         return  # Opening it will say what is wrong.
     if not is_there:
         raise ConfigurationError(f"there is no file {path}; `onceward store init --store {url}` makes it")
+    if schema_version(url) == 0:
+        raise ConfigurationError(
+            f"{path} is a database without Onceward's tables; is it the right one? `onceward store init --store {url}` "
+            "adds them"
+        )

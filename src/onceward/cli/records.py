@@ -23,7 +23,7 @@ from onceward.cli.printing import note, say, say_document
 from onceward.cli.showing import record_table, tell_record
 from onceward.cli.tables import facts
 from onceward.environment import REAL
-from onceward.gate.asking import SCAN_PAGE, Housekeeping
+from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
 from onceward.gate.operating import ID_DIGITS, reconcile_record
 
 STATES = ("claimed", "settled", "released", "in_doubt", "lapsed", "expired", "absent")
@@ -56,7 +56,7 @@ def add_to(parsers: Groups) -> None:
         codes=(exits.FINE, exits.USAGE, exits.STORE),
         more="Claimed and in-doubt records are never touched. Gates purge by themselves, a little at a time.",
     )
-    batch = Housekeeping.PURGE_LIMIT
+    batch = PURGE_BATCH
     purge.add_argument(
         "--limit", metavar="N", type=count_up_to(batch), default=batch, help=f"rows in one batch (at most {batch})"
     )

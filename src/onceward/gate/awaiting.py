@@ -44,7 +44,7 @@ from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import arun
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, unreachable
+from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, join
@@ -247,7 +247,7 @@ class AsyncGate:
         about = self._asking.about((self._asking.stored_key(key),), retain=retain)
         return view(await self.drive(reconcile(about.ask, answer, fence), about))
 
-    async def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
+    async def purge(self, limit: int = PURGE_BATCH) -> Purged:
         """Same as `Gate.purge`, but awaits."""
         return await self.store.purge(limit)
 

@@ -47,7 +47,7 @@ from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import run
 from onceward.environment import Environment
-from onceward.gate.asking import Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
+from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, join
@@ -275,7 +275,7 @@ class Gate:
         about = self._asking.about((self._asking.stored_key(key),), retain=retain)
         return view(self.drive(reconcile(about.ask, answer, fence), about))
 
-    def purge(self, limit: int = Housekeeping.PURGE_LIMIT) -> Purged:
+    def purge(self, limit: int = PURGE_BATCH) -> Purged:
         """Delete what may be forgotten and shrink what has expired, at most `limit` of each."""
         return self.store.purge(limit)
 

@@ -3,6 +3,8 @@ Stores: registers of records, opened from a URL.
 
     memory://                     this process only: for tests and for trying things out
     sqlite:///relative/path.db    a file (sqlite:////absolute/path.db with four slashes)
+    postgresql://user@host/name   a PostgreSQL database (needs onceward[postgres])
+    redis://host:6379/0           a Redis server (rediss:// over TLS)
 
 Nothing here decides anything. The one module a URL names is imported when that URL is opened, and no other.
 """
@@ -28,7 +30,7 @@ __all__ = [
     "open_store",
 ]
 
-KNOWN = ("memory", "sqlite")
+KNOWN = ("memory", "sqlite", "postgresql", "postgres", "redis", "rediss")
 
 
 def open_store(url: str, *, environment: Environment = REAL) -> Store:
@@ -38,6 +40,16 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
             from onceward.stores.memory import MemoryStore
 
             return MemoryStore.from_url(url, environment=environment)
+        case "postgresql" | "postgres":
+            _need("psycopg", extra="postgres")
+            from onceward.stores.postgres import PostgresStore
+
+            return PostgresStore.from_url(url, environment=environment)
+        case "redis" | "rediss":
+            _need("redis")
+            from onceward.stores.redis import RedisStore
+
+            return RedisStore.from_url(url, environment=environment)
         case _:
             from onceward.stores.sqlite import SqliteStore
 
@@ -51,6 +63,16 @@ def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore
             from onceward.stores.memory import AsyncMemoryStore
 
             return AsyncMemoryStore.from_url(url, environment=environment)
+        case "postgresql" | "postgres":
+            _need("psycopg", extra="postgres")
+            from onceward.stores.postgres import AsyncPostgresStore
+
+            return AsyncPostgresStore.from_url(url, environment=environment)
+        case "redis" | "rediss":
+            _need("redis")
+            from onceward.stores.redis import AsyncRedisStore
+
+            return AsyncRedisStore.from_url(url, environment=environment)
         case _:
             from onceward.stores.sqlite import AsyncSqliteStore
 
@@ -71,3 +93,13 @@ def _scheme(url: str) -> str:
         hint = f"did you mean {close[0]}://?" if close else f"known: {', '.join(f'{name}://' for name in KNOWN)}"
         raise ConfigurationError(f"no store is called {scheme}://; {hint}")
     return scheme
+
+
+def _need(driver: str, *, extra: str | None = None) -> None:
+    """Say which extra brings a driver that is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec(driver) is None:
+        raise ConfigurationError(
+            f"this store needs the package {driver!r}, which is missing: pip install 'onceward[{extra or driver}]'"
+        )

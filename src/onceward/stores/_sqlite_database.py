@@ -37,6 +37,11 @@ BEFORE_COMMIT = failpoints.declare("sqlite.commit.before", "a batch is written |
 AFTER_COMMIT = failpoints.declare("sqlite.commit.after", "a write is committed | anything else happens")
 
 
+MISSES_MAX = 32
+"""Looks in a row that found nothing: after so many, while others commit, only every so many-th call looks."""
+LOOK_EVERY = 8
+
+
 class Database:
     """The file, opened. Both colours of store are thin shells over this."""
 
@@ -47,6 +52,7 @@ class Database:
         self._may_relax = options.settle == "relaxed"
         self._held: Entry | None = None
         self._rested = True
+        self._misses = 0
         self._start_over()
         self.connections.open_writer()
         _open_databases.add(self)
@@ -75,12 +81,18 @@ class Database:
         A quick look at what a replay needs. None if nothing is there, or if looking is not quick.
 
         After a write of this process a reader has to fetch its pages again, and the next call is likely to be fresh,
-        too: then the write that follows finds out for less. But not while somebody commits: nothing is slower than
-        waiting for that.
+        too: then the write that follows finds out for less. But not while somebody commits: a replay should not wait
+        for that, so it is worth a look unless nothing but fresh calls come.
         """
-        if self.connections.stale and self.commits.is_free():
-            return None
-        return self.connections.glance(id)
+        if self.connections.stale:
+            if self.commits.is_free():
+                return None
+            if self._misses > MISSES_MAX and self._misses % LOOK_EVERY:
+                self._misses += 1
+                return None
+        seen = self.connections.glance(id)
+        self._misses = 0 if seen is not None else self._misses + 1
+        return seen
 
     # Writing.
 

@@ -117,7 +117,7 @@ def prepare(path: Path, *, create: bool = True) -> Path:
     if not real.parent.is_dir():
         raise ConfigurationError(f"the folder {real.parent} does not exist; create it first (mkdir -p {real.parent})")
     if not create and not real.exists():
-        raise ConfigurationError(f"there is no file {real}; `onceward init sqlite:///{path}` makes one")
+        raise ConfigurationError(f"there is no file {real}; `onceward store init --store sqlite:///{path}` makes one")
     try:
         handle = os.open(real, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:

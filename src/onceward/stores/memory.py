@@ -59,6 +59,9 @@ class _Rows:
 class MemoryStore:
     """Records in this process's memory."""
 
+    relaxes = True
+    """Nothing here is on a disk anyway."""
+
     def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
         self._environment = environment
         self._rows = rows if rows is not None else _Rows()
@@ -130,6 +133,8 @@ class MemoryStore:
 
 class AsyncMemoryStore:
     """Same as `MemoryStore`, but awaits (it is always ready)."""
+
+    relaxes = True
 
     def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
         self._store = MemoryStore(environment=environment, rows=rows)

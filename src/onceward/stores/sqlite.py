@@ -39,10 +39,19 @@ from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores._sqlite_commit import Entry
 from onceward.stores._sqlite_database import Database
-from onceward.stores._sqlite_file import BUSY_SECONDS, Options, mode_of, parse
+from onceward.stores._sqlite_file import (
+    BUSY_SECONDS,
+    DRIVER_ERRORS,
+    Options,
+    connect,
+    meaning_of,
+    mode_of,
+    parse,
+    prepare,
+)
 from onceward.stores._sqlite_rows import put_on
 
-__all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on"]
+__all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on", "schema_version"]
 
 T = TypeVar("T")
 
@@ -66,6 +75,7 @@ class SqliteStore:
         self.path = self._database.path
         self.environment = self._database.environment
         self.peeks = self._database.options.read_first
+        self.relaxes = self._database.options.settle == "relaxed"
         self._wall_us = self._database.environment.wall_us
 
     @classmethod
@@ -129,6 +139,7 @@ class AsyncSqliteStore:
         self.path = self._database.path
         self.environment = self._database.environment
         self.peeks = self._database.options.read_first
+        self.relaxes = self._database.options.settle == "relaxed"
         self._wall_us = self._database.environment.wall_us
 
     @classmethod
@@ -220,27 +231,44 @@ def migrate(url: str, *, environment: Environment = REAL) -> tuple[int, int]:
 
 
 def check(url: str, *, environment: Environment = REAL) -> list[Check]:
-    """Look an existing file over: damage, schema, settings, permissions and what it holds."""
+    """Look an existing file over: damage, schema, settings, permissions and what it holds. Nothing is changed."""
     path, options = parse(url)
-    database = Database(path, options, environment, create=False)
+    real = prepare(path, create=False)
     try:
-        return database.connections.read(lambda cursor: list(_findings(cursor, database)))
-    finally:
-        database.close()
+        connection = connect(real, read_only=True)
+        try:
+            return _findings(connection.cursor(), real, options)
+        finally:
+            connection.close()
+    except DRIVER_ERRORS as error:
+        raise meaning_of(error, real) from error
 
 
-def _findings(cursor: sqlite3.Cursor, database: Database) -> list[Check]:
+def schema_version(url: str) -> int:
+    """The version of the schema in an existing file; 0 if Onceward has no tables there. Nothing is changed."""
+    real = prepare(parse(url)[0], create=False)
+    try:
+        connection = connect(real, read_only=True)
+        try:
+            return schema.version_of(connection.cursor())
+        finally:
+            connection.close()
+    except DRIVER_ERRORS as error:
+        raise meaning_of(error, real) from error
+
+
+def _findings(cursor: sqlite3.Cursor, path: Path, options: Options) -> list[Check]:
     damage = [row[0] for row in cursor.execute("PRAGMA quick_check(10)")]
     version = schema.version_of(cursor)
     journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-    mode = mode_of(database.path)
-    counts = dict(cursor.execute("SELECT state, count(*) FROM onceward_records GROUP BY state ORDER BY state"))
-    synchronous = database.options.synchronous
+    mode = mode_of(path)
+    counted = "SELECT state, count(*) FROM onceward_records GROUP BY state ORDER BY state"
+    counts = dict(cursor.execute(counted)) if version else {}
     return [
         Check("damage", damage == ["ok"], "; ".join(damage)),
-        Check("schema", version == schema.LATEST, f"version {version}"),
+        Check("schema", version == schema.LATEST, f"version {version}" if version else "no Onceward tables"),
         Check("journal", journal == "wal", journal),
-        Check("synchronous", synchronous == "full", f"{synchronous}, settle {database.options.settle}"),
+        Check("synchronous", options.synchronous == "full", f"{options.synchronous}, settle {options.settle}"),
         Check("mode", mode & 0o077 == 0, f"{mode:04o}"),
         Check("records", True, ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"),
     ]

@@ -41,6 +41,11 @@ def join(connection: Any, store: object) -> Joined:
         from onceward.gate.joining.sqlite3 import JoinedSqlite3
 
         return JoinedSqlite3(connection, store)
+    if "psycopg" in bases:
+        from onceward.gate.joining.psycopg import JoinedPsycopg
+
+        return JoinedPsycopg(connection, store)
     raise ConfigurationError(
-        f"atomic mode does not know connections of {library}.{type(connection).__name__}; it knows sqlite3.Connection"
+        f"atomic mode does not know connections of {library}.{type(connection).__name__}; it knows sqlite3.Connection "
+        "and psycopg.Connection"
     )
