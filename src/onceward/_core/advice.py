@@ -11,7 +11,7 @@ from onceward._core.durations import in_words
 from onceward._core.errors import Expired, InDoubt, KeyReused, NotReplayable, OncewardError, ResultInvalid
 from onceward._core.keys import digest_of
 from onceward._core.operation import instant
-from onceward._core.record import Guarantee, Record, Refusal, State
+from onceward._core.record import Guarantee, Record, Refusal, is_claimed, is_settled
 
 
 def refusal(why: Refusal, found: Record) -> OncewardError:
@@ -78,7 +78,7 @@ _CALLS = {
 
 
 def _what_happened(found: Record) -> str:
-    if found.state == State.CLAIMED:
+    if is_claimed(found):
         return "its holder's lease ran out (the process died, was stopped, or lost the store)"
     if found.error is None:
         return "could not say what happened"
@@ -99,7 +99,7 @@ def overtaken(held: Record, winner: Record | None) -> str:
     """The late finisher's news."""
     answer = (
         "the winner's answer is in .outcome"
-        if winner is not None and winner.state == State.SETTLED
+        if is_settled(winner)
         else ("ask again with the same key to learn the answer")
     )
     return (

@@ -144,8 +144,8 @@ def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Stand
 def _take_back(ask: Ask, token: bytes, version: bytes) -> Flow[None]:
     """Whether the claim landed is unknown: release it if it did. Nothing has run yet."""
     try:
-        found = yield Load("takeback.load", ask.claimant.id)
-        if found is not None and found.state == record.State.CLAIMED and not record.outranks(found, token):
+        found: Record | None = yield Load("takeback.load", ask.claimant.id)
+        if found is not None and record.still_holds(found, token):
             release = record.release(found, version=version, forget=ask.terms.remember_release)
             yield Put("takeback", release, found.version)
     except StoreUnavailable:
@@ -211,7 +211,7 @@ def renew(ask: Ask, held: Record) -> Flow[Record]:
         if found is not None and _landed(standing, write):
             yield from _tell(ask, Happening.RENEWED, found)
             return found
-        if found is None or record.outranks(found, held.token) or found.state != record.State.CLAIMED:
+        if found is None or not record.still_holds(found, held.token):
             yield from _tell(ask, Happening.OVERTAKEN, held)
             raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
         expect = found.version  # Another renewal of our own moved it.
@@ -320,7 +320,7 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
         _note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
         raise error from None
     yield from _tell(ask, _HAPPENING[stands.state], stands, type(error).__name__)
-    if stands.state == record.State.IN_DOUBT:
+    if record.is_in_doubt(stands):
         _note(error, advice.doubt_note(stands))
     judge(error)
     raise error
@@ -375,7 +375,7 @@ def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, valu
             raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
         if record.same_ending(found, write):
             return found
-        if found.state != record.State.CLAIMED:
+        if not record.is_claimed(found):
             raise AlreadySettled(advice.already(found))
         expect = found.version  # Our own renewal moved it.
         spins += 1
@@ -419,7 +419,7 @@ def outcome_of(found: Record | Glance, restore: Restore | None) -> Outcome[Any]:
 
 
 def _winner(found: Record | None, restore: Restore | None) -> Outcome[Any] | None:
-    if found is None or found.state != record.State.SETTLED or found.codec is None:
+    if found is None or not record.is_settled(found) or found.codec is None:
         return None
     return outcome_of(found, restore)
 
@@ -455,11 +455,11 @@ def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> F
                 f"{digest_of(found.id)} has been claimed again since (its fence is {found.fence}, not {fence}): what "
                 "was found out about the earlier attempt does not decide this one; look again"
             )
-        if found.state == record.State.SETTLED and isinstance(answer, Found):
+        if record.is_settled(found) and isinstance(answer, Found):
             if (found.codec, found.result) == (kept.codec, kept.data):
                 return found
             raise AlreadySettled(advice.already(found))
-        if found.state == record.State.RELEASED and not isinstance(answer, Found):
+        if record.is_released(found) and not isinstance(answer, Found):
             return found
         write = record.reconcile(
             found,

@@ -73,7 +73,7 @@ def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
     If our claim was committed with it, nobody may take it for a claim that was rolled back: it is left in doubt.
     """
     found: Record | None = yield Load("doubt.load", ask.claimant.id)
-    if found is not None and not record.outranks(found, chance[:16]) and found.state == record.State.CLAIMED:
+    if found is not None and record.still_holds(found, chance[:16]):
         yield Begin("begin")
         yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
         yield Commit("commit")

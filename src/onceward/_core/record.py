@@ -20,8 +20,7 @@ Laws of this file:
 5. The fence only rises, across release, expiry and purge.
 6. Illegal moves raise and change nothing.
 
-`Record` is what a store reads, `Write` is what it is given; both are plain tuples, because one of each is made
-for every call. A store moves them by compare-and-swap and judges nothing.
+The rows themselves are plain tuples, in `rows.py`. A store moves them by compare-and-swap and judges nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +29,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from onceward._core.errors import IllegalMove, SchemaMismatch
-
-NOW = 0
-"""In a `Write`, an instant of 0 means: the store's clock at the moment of writing."""
+from onceward._core.rows import NOW as NOW
+from onceward._core.rows import Claimant as Claimant
+from onceward._core.rows import Glance as Glance
+from onceward._core.rows import Record as Record
+from onceward._core.rows import Standing as Standing
+from onceward._core.rows import Write as Write
 
 
 class State(StrEnum):
@@ -57,112 +59,6 @@ class Guarantee(StrEnum):
     """Can be looked up: ask, then settle or run."""
     BLIND = "blind"
     """None of these: in doubt until someone decides. The default."""
-
-
-class Record(NamedTuple):
-    """One row, as read. Durations are microseconds on the store's clock at the moment of reading."""
-
-    id: bytes
-    kind: str
-    scope: str
-    key: str
-    operation: str
-    family: bytes | None
-    """The id shared by records that live and expire together (the steps of one plan)."""
-    state: str
-    guarantee: str
-    doubt: int
-    fingerprint: bytes
-    version: bytes
-    token: bytes
-    fence: int
-    attempt: int
-    first_at: int
-    """Microseconds since 1970 on the store's clock: for showing, never for deciding."""
-    settled_at: int | None
-    age: int
-    """Microseconds since `first_at`."""
-    lease_left: int | None
-    replay_left: int | None
-    """None: replays for ever (or nothing to replay yet)."""
-    forget_left: int | None
-    """None: kept until something else happens to it."""
-    codec: str | None
-    result: bytes | None
-    error: bytes | None
-
-
-class Glance(NamedTuple):
-    """What a quick look shows of a row: enough to replay it, nothing to decide anything else by."""
-
-    state: str
-    fingerprint: bytes
-    replay_left: int | None
-    forget_left: int | None
-    codec: str | None
-    result: bytes | None
-    error: bytes | None
-    first_at: int
-    attempt: int
-    fence: int
-
-
-class Write(NamedTuple):
-    """One row, to be written. Durations are microseconds from the store's clock at the moment of writing."""
-
-    id: bytes
-    kind: str
-    scope: str
-    key: str
-    operation: str
-    family: bytes | None
-    state: str
-    guarantee: str
-    doubt: int
-    fingerprint: bytes
-    version: bytes
-    token: bytes
-    fence: int
-    """With `rise`: the least that the new fence may be. Without: the fence, unchanged."""
-    attempt: int
-    first_at: int
-    """`NOW`, or the instant that was read."""
-    settled_at: int | None
-    """`NOW`, the instant that was read, or None."""
-    lease: int | None
-    replay: int | None
-    forget: int | None
-    codec: str | None
-    result: bytes | None
-    error: bytes | None
-    rise: bool
-    """The fence becomes the greatest of `fence`, the store's clock in microseconds and any purged fence plus one."""
-    relaxed: bool = False
-    """This write may skip the disk sync if the store offers that (a relaxed settle)."""
-
-
-class Standing(NamedTuple):
-    """A store's answer to a put: did it land, and what stands there now."""
-
-    landed: bool
-    record: Record | None
-
-
-class Claimant(NamedTuple):
-    """What a caller brings to a key: identity, fingerprint and the kind of effect it has."""
-
-    id: bytes
-    kind: str
-    scope: str
-    key: str
-    operation: str
-    family: bytes | None
-    guarantee: str
-    fingerprint: bytes
-    lease: int
-    keyed_for: int
-    """How long the downstream honours a key, in microseconds (for `keyed`)."""
-    can_probe: bool
 
 
 # What a caller hears. Outcomes are values, matched and not caught: losing a race is not exceptional.
@@ -454,6 +350,26 @@ def _ended(
 def outranks(found: Record | None, token: bytes) -> bool:
     """Whether what stands there belongs to somebody other than the holder of `token`."""
     return found is None or found.token != token
+
+
+def still_holds(found: Record | None, token: bytes) -> bool:
+    """Whether the claim of the holder of `token` stands there, and has not ended."""
+    return found is not None and found.token == token and found.state == State.CLAIMED
+
+
+def is_claimed(found: Record) -> bool:
+    """Whether a claim stands there, live or lapsed."""
+    return found.state == State.CLAIMED
+
+
+def is_settled(found: Record | None) -> bool:
+    """Whether it has run to its end, and that is stored."""
+    return found is not None and found.state == State.SETTLED
+
+
+def is_released(found: Record) -> bool:
+    """Whether it is proved that nothing happened."""
+    return found.state == State.RELEASED
 
 
 def same_ending(found: Record, write: Write) -> bool:

@@ -37,7 +37,7 @@ def take(ask: Ask, name: str, number: int) -> Flow[Outcome[Any]]:
         found = None
         if number >= 1:
             found = yield Load("entry.load", entry_id(scope, name, number))
-        if found is None or found.state != State.SETTLED or _gone(found):
+        if found is None or not record.is_settled(found) or _gone(found):
             raise SequenceForgotten(
                 f"number {number} lies behind this sequence's mark ({expected} is next) and its result is not stored "
                 "any more: it did run; it will not run again"
@@ -121,7 +121,7 @@ def _next_of(mark: Record | None) -> int:
 
 def _is_done(entry: Record | None) -> bool:
     """Whether an entry ran to its end. A failure, remembered or not, does not advance a sequence."""
-    return entry is not None and entry.state == State.SETTLED and entry.error is None
+    return entry is not None and record.is_settled(entry) and entry.error is None
 
 
 def _gone(found: Record) -> bool:

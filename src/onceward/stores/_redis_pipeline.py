@@ -1,0 +1,179 @@
+"""
+Automatic pipelining: callers of the same moment share one round trip.
+
+The queue and its rules are those of the group commit: whoever comes first leads and sends what is queued; a lone
+caller finds the queue empty and pays nothing for it; a caller who is interrupted or cancelled takes nobody along;
+awaiting callers, of however many event loops, are led by a worker. What differs: the server keeps commands apart by
+itself, so one id may be in a batch many times (a hot key is replayed to all its callers at once).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from redis.exceptions import RedisError
+
+from onceward import failpoints
+from onceward._core.errors import OncewardError, StoreUnavailable
+from onceward._core.record import Standing, Write
+from onceward.stores._redis_link import Link
+from onceward.stores._redis_rows import Command, put_command, standing_of
+from onceward.stores._redis_url import Address, meaning_of
+from onceward.stores._sqlite_commit import Entry, GroupCommit
+
+BATCH_MAX = 128
+"""Calls in one round trip: the wait is shared so widely by then that more only makes the first caller wait."""
+
+BEFORE_PUT = failpoints.declare("redis.put.before", "a put is decided | it is sent to the server")
+AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put | its caller hears of it")
+
+
+class Links(Protocol):
+    """Where commands go: one server, or the nodes of a Cluster."""
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands and bring their answers; the driver's error stands where there is none, or where it is one."""
+
+    def open(self) -> None:
+        """Connect now, and check the server."""
+
+    def drop(self) -> None:
+        """Let go of every connection; the next exchange makes others."""
+
+
+class OneServer:
+    """Every shard on the same server."""
+
+    def __init__(self, address: Address) -> None:
+        self._link = Link(address)
+        self.open = self._link.open
+        self.drop = self._link.drop
+
+    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+        """See `Links.exchange`."""
+        return self._link.exchange([command.args for command in commands])
+
+
+class Call(Entry):
+    """One caller's commands, and how their answers are to be read."""
+
+    __slots__ = ("commands", "read")
+
+    def __init__(
+        self,
+        commands: Sequence[Command],
+        read: Callable[[list[Any]], Any],
+        write: Write | None = None,
+        future: asyncio.Future[Any] | None = None,
+    ) -> None:
+        super().__init__(write, future=future)
+        self.commands = commands
+        self.read = read
+
+
+class Pipeline(GroupCommit):
+    """The queue in front of the server."""
+
+    def _take(self) -> list[Entry]:
+        """The next batch: the head of the queue."""
+        size = min(len(self._queue), BATCH_MAX)
+        # Together, with nothing in between: an interrupt must find every entry in one of the two.
+        self._batch, self._queue = list(islice(self._queue, size)), deque(islice(self._queue, size, None))
+        return self._batch
+
+
+class Server:
+    """A store's server, opened. Both colours are thin shells over this."""
+
+    def __init__(self, address: Address, links: Links) -> None:
+        self.address = address
+        self.links = links
+        self.prefix = address.options.prefix
+        self.pipeline = Pipeline(self._perform)
+        self._closed = False
+        _open_servers.add(self)
+        try:
+            links.open()
+        except StoreUnavailable:
+            return  # It may come up later: every new connection is checked, and the first call says what is wrong.
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the connection."""
+        if self._closed:
+            return
+        held = Entry(None)
+        self.pipeline.hold(held)
+        try:
+            self._closed = True
+            self.links.drop()
+        finally:
+            self.pipeline.let_go(held)
+
+    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Call:
+        """A put, ready to be queued."""
+        command = put_command(self.prefix, write, expect)
+        return Call((command,), lambda answers: standing_of(write, answers[0]), write, future)
+
+    def _perform(self, batch: list[Entry]) -> None:
+        """Send a batch, and give everybody in it an answer or an error."""
+        if self._closed:
+            for entry in batch:
+                entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
+            return
+        calls = [entry for entry in batch if isinstance(entry, Call)]
+        has_put = any(call.write is not None for call in calls)
+        if has_put:
+            failpoints.hit(BEFORE_PUT)
+        try:
+            answers = self.links.exchange([command for call in calls for command in call.commands])
+        except OncewardError as error:
+            for call in calls:
+                call.fail(_copy(error))
+            return
+        if has_put:
+            failpoints.hit(AFTER_PUT)
+        start = 0
+        for call in calls:
+            end = start + len(call.commands)
+            self._answer_one(call, answers[start:end])
+            start = end
+
+    def _answer_one(self, call: Call, answers: list[Any]) -> None:
+        """Read one caller's answers. What is wrong with them is that caller's alone."""
+        try:
+            for answer in answers:
+                if isinstance(answer, RedisError):
+                    raise meaning_of(answer, self.address)
+            call.answer = call.read(answers)
+            call.done = True
+        except OncewardError as error:
+            call.fail(error)
+        except Exception as error:
+            call.fail(StoreUnavailable(f"an answer of {self.address.name} could not be read: {type(error).__name__}"))
+
+    def after_fork(self) -> None:
+        """In a child: the connection and the queue are the parent's."""
+        self.links.drop()
+        self.pipeline = Pipeline(self._perform)
+
+
+def _copy(error: OncewardError) -> OncewardError:
+    """An error of one's own: raised in many threads, one and the same would collect the traces of all."""
+    return type(error)(str(error), retry_after_seconds=error.retry_after_seconds)
+
+
+_open_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for server in list(_open_servers):
+        server.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,177 @@
+"""
+Records as the server keeps them: the keys of a shard, the scripts, and the way there and back.
+
+A record is a hash with the fields of the record. Sixteen shards, by the first half-byte of the id, have a hash tag
+each: on a Cluster they spread over its nodes, and all that one script touches lies in one slot.
+
+    {onceward:3}:3fa9…     the record: a hash
+    {onceward:3}:ids       every id of the shard, in order
+    {onceward:3}:open      those that are claimed or in doubt
+    {onceward:3}:due       when each ended record is to be forgotten: id and family, by time
+    {onceward:3}:stale     when each stored answer expires: id, by time
+    {onceward:3}:families  family and id
+    {onceward:3}:floor     the greatest fence of any record here that has ended: no later claim gets it, or one below
+
+Because the floor is raised when a record is given its end, the server may drop the record at any time after that: no
+fence repeats, even if the server's clock is set back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from onceward._core.errors import SchemaMismatch
+from onceward._core.record import Record, Standing, Write, as_landed
+
+SHARDS = 16
+
+Arg = bytes | str | int
+
+
+class Command(NamedTuple):
+    """One command, and the shard whose server it is for."""
+
+    shard: int
+    args: tuple[Arg, ...]
+
+
+class Script(NamedTuple):
+    """A script and the name the server knows it by."""
+
+    text: str
+    sha: str
+
+
+def _script(name: str) -> Script:
+    folder = files("onceward.stores") / "lua"
+    text = "\n".join((folder / f"{one}.lua").read_text(encoding="utf-8") for one in ("prelude", name))
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+PUT, LOAD, DUE, FORGET, SHRINK, EXTEND = SCRIPTS = tuple(
+    _script(name) for name in ("put", "load", "due", "forget", "shrink", "extend")
+)
+
+
+class Keys(NamedTuple):
+    """The keys of one shard, but for those of its records."""
+
+    tag: str
+    indexes: tuple[str, ...]
+    """ids, open, due, stale, families, floor: in the order in which every script is given them."""
+    ids: str
+    open: str
+    due: str
+    stale: str
+    families: str
+
+
+@cache
+def keys_of(prefix: str, shard: int) -> Keys:
+    """The keys of a shard."""
+    tag = f"{{{prefix}:{shard:x}}}:"
+    indexes = tuple(f"{tag}{name}" for name in ("ids", "open", "due", "stale", "families", "floor"))
+    return Keys(tag, indexes, *indexes[:5])
+
+
+def shard_of(id: bytes) -> int:
+    """The shard that an id belongs to. Shards are in the order of their ids."""
+    return id[0] >> 4 if id else 0
+
+
+def on_record(prefix: str, script: Script, id: bytes, *args: Arg) -> Command:
+    """A command that runs a script on one record and the indexes of its shard."""
+    shard = shard_of(id)
+    keys = keys_of(prefix, shard)
+    return Command(shard, ("EVALSHA", script.sha, 7, keys.tag + id.hex(), *keys.indexes, *args))
+
+
+def put_command(prefix: str, write: Write, expect: bytes | None) -> Command:
+    """The command for a put."""
+    args: list[Arg] = [
+        b"-" if expect is None else b"=" + expect,
+        write.id,
+        write.family or b"",
+        write.state,
+        1 if write.rise else 0,
+        write.fence,
+        write.first_at,
+        "" if write.settled_at is None else write.settled_at,
+        "" if write.lease is None else write.lease,
+        "" if write.replay is None else write.replay,
+        "" if write.forget is None else write.forget,
+        1 if write.codec is not None or write.error is not None else 0,
+        *("kind", write.kind, "scope", write.scope, "key", write.key, "operation", write.operation),
+        *("guarantee", write.guarantee, "doubt", write.doubt, "fingerprint", write.fingerprint),
+        *("version", write.version, "token", write.token, "attempt", write.attempt),
+    ]
+    if write.family is not None:
+        args += ("family", write.family)
+    if write.codec is not None:
+        args += ("codec", write.codec)
+    if write.result is not None:
+        args += ("result", write.result)
+    if write.error is not None:
+        args += ("error", write.error)
+    return on_record(prefix, PUT, write.id, *args)
+
+
+def load_command(prefix: str, id: bytes) -> Command:
+    """The command for a load."""
+    shard = shard_of(id)
+    return Command(shard, ("EVALSHA", LOAD.sha, 1, keys_of(prefix, shard).tag + id.hex()))
+
+
+def standing_of(write: Write, answer: Sequence[Any]) -> Standing:
+    """The answer to a put."""
+    landed, now, rest = answer
+    if landed:
+        return Standing(True, as_landed(write, now=now, fence=int(rest)))
+    return Standing(False, None if rest is None else record_of(write.id, now, rest))
+
+
+def loaded(id: bytes, answer: Sequence[Any]) -> Record | None:
+    """The answer to a load."""
+    now, row = answer
+    return None if row is None else record_of(id, now, row)
+
+
+def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:
+    """A record from the fields of its hash, in the order of the scripts."""
+    kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, *rest = row
+    fence, attempt, first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error = rest
+    try:
+        began = int(first_at)
+        return Record(
+            id,
+            kind.decode(),
+            scope.decode(),
+            key.decode(),
+            operation.decode(),
+            family,
+            state.decode(),
+            guarantee.decode(),
+            int(doubt),
+            fingerprint,
+            version,
+            token,
+            int(fence),
+            int(attempt),
+            began,
+            None if settled_at is None else int(settled_at),
+            now - began,
+            None if lease_until is None else int(lease_until) - now,
+            None if replay_until is None else int(replay_until) - now,
+            None if forget_at is None else int(forget_at) - now,
+            None if codec is None else codec.decode(),
+            result,
+            error,
+        )
+    except (AttributeError, TypeError, ValueError):
+        raise SchemaMismatch(
+            f"the record {id.hex()} is not whole: something else wrote to it, or a newer version of Onceward did"
+        ) from None

@@ -1,0 +1,139 @@
+"""
+What takes more than one round trip: scan, purge and extend, written once for both colours.
+
+Each is a generator: it yields commands, is sent their answers, and returns the result. Between two round trips other
+callers have their turn, so every step decides by itself whether there is still something to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, TypeVar
+
+from onceward._core.record import Record, State
+from onceward._core.register import Purged, Selection
+from onceward.stores._redis_rows import (
+    DUE,
+    EXTEND,
+    FORGET,
+    SHARDS,
+    SHRINK,
+    Command,
+    keys_of,
+    load_command,
+    loaded,
+    on_record,
+    shard_of,
+)
+
+T = TypeVar("T")
+Steps = Generator[Sequence[Command], list[Any], T]
+
+PAGE = 500
+"""Commands in one step: a few milliseconds of the server's time."""
+PASSES_MAX = 1_000
+"""Of one purge over the indexes: each one shortens them, so it ends long before."""
+
+_ID = 32
+_UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
+
+
+def load(prefix: str, id: bytes) -> Steps[Record | None]:
+    """Read one record."""
+    [answer] = yield [load_command(prefix, id)]
+    return loaded(id, answer)
+
+
+def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Steps[list[Record]]:
+    """
+    A page of records, from the index of ids (or that of open ones).
+
+    Whoever selects by scope or kind reads past all the others: this is for operators, not for the path of a call.
+    """
+    page: list[Record] = []
+    while len(page) < limit:
+        size = PAGE if selection.scope is not None or selection.kind is not None else limit - len(page)
+        ids = yield from _ids_after(prefix, after, min(size, PAGE), unsettled=selection.unsettled)
+        if not ids:
+            break
+        answers = yield [load_command(prefix, id) for id in ids]
+        found = [loaded(id, answer) for id, answer in zip(ids, answers, strict=True)]
+        page += [one for one in found if one is not None and _selected(one, selection)]
+        after = ids[-1]
+    return page[:limit]
+
+
+def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> Steps[list[bytes]]:
+    """The next ids. Shards are in the order of their ids, so the pages of all of them, in a row, are in order."""
+    beginning: bytes = b"(" + after if after else b"-"
+    commands = []
+    for shard in range(shard_of(after), SHARDS):
+        keys = keys_of(prefix, shard)
+        index = keys.open if unsettled else keys.ids
+        commands.append(Command(shard, ("ZRANGEBYLEX", index, beginning, b"+", "LIMIT", 0, size)))
+    answers = yield commands
+    return [id for answer in answers for id in answer][:size]
+
+
+def _selected(found: Record, selection: Selection) -> bool:
+    return (
+        (selection.scope is None or found.scope == selection.scope)
+        and (selection.kind is None or found.kind == selection.kind)
+        and (not selection.unsettled or found.state in _UNSETTLED)
+    )
+
+
+def purge(prefix: str, limit: int, version: bytes) -> Steps[Purged]:
+    """
+    Delete forgotten records, then shrink expired ones, at most so many of each.
+
+    A record that the server dropped by itself leaves its traces in the indexes; they are tidied, and not counted.
+    """
+    forgotten = shrunk = 0
+    stale: list[bytes] = []
+    for _ in range(PASSES_MAX):
+        due, stale = yield from _due(prefix, min(limit - forgotten, PAGE))
+        if not due:
+            break
+        answers = yield [on_record(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
+        forgotten += sum(answers)
+        if forgotten == limit:
+            break
+    for _ in range(PASSES_MAX):
+        if not (stale := stale[: limit - shrunk]):
+            break
+        answers = yield [on_record(prefix, SHRINK, id, id, version) for id in stale]
+        shrunk += sum(answers)
+        _, stale = yield from _due(prefix, min(limit - shrunk, PAGE))
+    return Purged(forgotten, shrunk)
+
+
+def _due(prefix: str, size: int) -> Steps[tuple[list[bytes], list[bytes]]]:
+    """At most so many members of `due` and of `stale` whose time has come, of all shards together."""
+    if size <= 0:
+        return [], []
+    shards = ((shard, keys_of(prefix, shard)) for shard in range(SHARDS))
+    answers = yield [Command(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
+    due = [one for answer in answers for one in answer[0]]
+    stale = [one for answer in answers for one in answer[1]]
+    return due[:size], stale[:size]
+
+
+def extend(prefix: str, family: bytes, replay: int, forget: int) -> Steps[int]:
+    """Give the settled records of a family more time, if they still replay."""
+    commands = []
+    for shard in range(SHARDS):
+        family_range = (b"[" + family, b"(" + _next(family))
+        commands.append(Command(shard, ("ZRANGEBYLEX", keys_of(prefix, shard).families, *family_range)))
+    answers = yield commands
+    ids = [member[len(family) :] for answer in answers for member in answer]
+    extended = 0
+    for start in range(0, len(ids), PAGE):
+        some = ids[start : start + PAGE]
+        extended += sum((yield [on_record(prefix, EXTEND, id, id, family, replay, forget) for id in some]))
+    return extended
+
+
+def _next(family: bytes) -> bytes:
+    """What follows every member that begins with a family: ids are shorter than this."""
+    return family + b"\xff" * (_ID + 1)

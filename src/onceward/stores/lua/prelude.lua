@@ -1,0 +1,52 @@
+-- What every script begins with. Times are microseconds on this server's clock; a caller's clock plays no role.
+-- Instants and fences are kept as decimal text: Lua counts in doubles, and a fence may lie beyond 2^53.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- A forgotten record stays this much longer (milliseconds) before the server drops it by itself, so that a purge
+-- normally meets it and tidies the indexes in the same go. For the rules it is absent from its time on.
+local GRACE = 60000
+
+-- Instants beyond this cannot be told apart by a double, nor be an expiry: two hundred years from now.
+local NEVER = 9007199254740992
+
+local FIELDS = {
+    'kind', 'scope', 'key', 'operation', 'family', 'state', 'guarantee', 'doubt', 'fingerprint', 'version', 'token',
+    'fence', 'attempt', 'first_at', 'settled_at', 'lease_until', 'replay_until', 'forget_at', 'codec', 'result', 'error'
+}
+
+local function text(number)
+    return string.format('%.0f', number)
+end
+
+-- Whether one decimal number is less than another, whatever their size.
+local function less(a, b)
+    return #a < #b or (#a == #b and a < b)
+end
+
+-- The next decimal number, whatever its size.
+local function following(number)
+    local head, nines = string.match(number, '^(%d-)(9*)$')
+    if head == '' then
+        head = '0'
+    end
+    return string.sub(head, 1, -2) .. (string.sub(head, -1) + 1) .. string.rep('0', #nines)
+end
+
+-- Only what is settled or released may ever be forgotten.
+local function is_end(state)
+    return state == 'settled' or state == 'released'
+end
+
+local function row(key)
+    return redis.call('HMGET', key, unpack(FIELDS))
+end
+
+local function expire(key, forget_at)
+    if forget_at < NEVER then
+        redis.call('PEXPIREAT', key, text(math.ceil(forget_at / 1000) + GRACE))
+    else
+        redis.call('PERSIST', key)
+    end
+end

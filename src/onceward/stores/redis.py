@@ -1,0 +1,163 @@
+"""
+The Redis store: one server (or a Redis Cluster), many processes, both colours.
+
+    redis://localhost:6379/0                        a server
+    rediss://user:password@redis.example:6380/0     over TLS
+    redis://localhost:6379/0?prefix=shop&timeout=2  with options
+
+Options:
+
+- `durability=durable` (default): refuses a server that may forget a claim: one that evicts keys
+  (`maxmemory-policy` other than `noeviction`), or one without an append-only file. `durability=volatile` accepts any.
+- `prefix=onceward`: what the names of all our keys begin with.
+- `timeout=5`: how many seconds a call waits for the server before it raises `StoreUnavailable`.
+- `cluster=1`: the server is a node of a Redis Cluster; the others are found through it.
+
+What a durable server can still lose, **acknowledged writes included**: with `appendfsync everysec`, about the last
+second when the machine (not just the server's process) goes down; with replicas, whatever the new primary had not been
+sent when the old one failed. A lost claim means that its operation may run twice. Where that must not be, use
+`appendfsync always` and no automatic failover, or keep the records in the database that the effect writes to.
+
+Times are the server's clock; a caller's plays no role. A clock set forward ends leases and retention early; set back,
+it makes them last longer. Fences rise whatever it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from typing import Any, Self, TypeVar
+
+from onceward._core.errors import OncewardError
+from onceward._core.record import Record, Standing, Write
+from onceward._core.register import Purged, Selection
+from onceward.environment import REAL, Environment
+from onceward.stores import _redis_steps as steps
+from onceward.stores._redis_cluster import Cluster
+from onceward.stores._redis_pipeline import Call, OneServer, Server
+from onceward.stores._redis_rows import Command
+from onceward.stores._redis_url import Address, parse
+
+__all__ = ["AsyncRedisStore", "RedisStore"]
+
+T = TypeVar("T")
+
+
+class RedisStore:
+    """Records on a Redis server."""
+
+    def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self.environment = environment
+        self._server = _open(parse(url))
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Open the server that a URL names; refuses one that may forget, unless the URL says that it may."""
+        return cls(url, environment=environment)
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `onceward.stores.Store.put`."""
+        server = self._server
+        standing: Standing = server.pipeline.run(server.put(write, expect))
+        return standing
+
+    def load(self, id: bytes) -> Record | None:
+        """See `onceward.stores.Store.load`."""
+        return self._take(steps.load(self._server.prefix, id))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `onceward.stores.Store.extend`."""
+        return self._take(steps.extend(self._server.prefix, family, replay, forget))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """See `onceward.stores.Store.scan`."""
+        return self._take(steps.scan(self._server.prefix, after, limit, selection))
+
+    def purge(self, limit: int) -> Purged:
+        """See `onceward.stores.Store.purge`."""
+        return self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
+
+    def close(self) -> None:
+        """See `onceward.stores.Store.close`."""
+        self._server.close()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._server.address.name})"
+
+    def _take(self, walk: Generator[Sequence[Command], list[Any], T]) -> T:
+        """Take the steps of a longer call, one round trip each."""
+        answers: list[Any] | None = None
+        while True:
+            try:
+                commands = walk.send(answers)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            answers = self._server.pipeline.run(Call(commands, list))
+
+
+class AsyncRedisStore:
+    """
+    Same as `RedisStore`, but awaits: a worker talks to the server, for all that await at the time.
+
+    Opening it blocks while the server is checked, for `timeout` seconds at most.
+    """
+
+    def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self.environment = environment
+        self._server = _open(parse(url))
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Same as `RedisStore.from_url`."""
+        return cls(url, environment=environment)
+
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+        """Same as `RedisStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        server = self._server
+        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        try:
+            server.pipeline.submit(server.put(write, expect, future))
+        except OncewardError as error:
+            future.set_exception(error)
+        return future
+
+    async def load(self, id: bytes) -> Record | None:
+        """Same as `RedisStore.load`, but awaits."""
+        return await self._take(steps.load(self._server.prefix, id))
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """Same as `RedisStore.extend`, but awaits."""
+        return await self._take(steps.extend(self._server.prefix, family, replay, forget))
+
+    async def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """Same as `RedisStore.scan`, but awaits."""
+        return await self._take(steps.scan(self._server.prefix, after, limit, selection))
+
+    async def purge(self, limit: int) -> Purged:
+        """Same as `RedisStore.purge`, but awaits."""
+        return await self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
+
+    async def close(self) -> None:
+        """Same as `RedisStore.close`, but awaits."""
+        await asyncio.get_running_loop().run_in_executor(None, self._server.close)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._server.address.name})"
+
+    async def _take(self, walk: Generator[Sequence[Command], list[Any], T]) -> T:
+        """Take the steps of a longer call, one round trip each."""
+        answers: list[Any] | None = None
+        while True:
+            try:
+                commands = walk.send(answers)  # type: ignore[arg-type]
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            self._server.pipeline.submit(Call(commands, list, future=future))
+            answers = await future
+
+
+def _open(address: Address) -> Server:
+    return Server(address, Cluster(address) if address.options.cluster else OneServer(address))

@@ -1,0 +1,1 @@
+"""Real servers for tests, one module each: started when a test needs them, gone at the end."""

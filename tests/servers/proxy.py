@@ -1,0 +1,106 @@
+"""
+A TCP proxy that loses things on purpose: between a client and its server, in a test's hands.
+
+    with Proxy(port) as proxy:
+        proxy.lose_answers(1)       the next request reaches the server; its answer is swallowed and the line is cut
+        proxy.lose_requests(1)      the next request does not reach the server; the line is cut
+        proxy.cut()                 every line is cut, now
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+
+
+class Proxy:
+    """Listens on a port of its own and passes bytes on, both ways, until it is told otherwise."""
+
+    def __init__(self, port: int) -> None:
+        self._target = ("127.0.0.1", port)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.requests = 0
+        """Pieces passed on from clients."""
+        self._lock = threading.Lock()
+        self._answers_to_lose = 0
+        self._requests_to_lose = 0
+        self._lines: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        for thread in self._threads:
+            thread.join(5)
+        for line in self._lines:
+            line.close()
+
+    def lose_answers(self, count: int) -> None:
+        """Swallow so many answers, each with its line."""
+        self._answers_to_lose = count
+
+    def lose_requests(self, count: int) -> None:
+        """Swallow so many requests, each with its line."""
+        self._requests_to_lose = count
+
+    @property
+    def to_lose(self) -> int:
+        """What has still to be lost."""
+        return self._answers_to_lose + self._requests_to_lose
+
+    def cut(self) -> None:
+        """Cut every line."""
+        for line in list(self._lines):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def _start(self, work: object, *arguments: object) -> None:
+        thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            self._lines |= {client, server}
+            self._start(self._pass_on, client, server, True)
+            self._start(self._pass_on, server, client, False)
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if self._loses(is_request):
+                    break
+                sink.sendall(data)
+        for line in (source, sink):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def _loses(self, is_request: bool) -> bool:
+        with self._lock:
+            if is_request:
+                self.requests += 1
+                if self._requests_to_lose:
+                    self._requests_to_lose -= 1
+                    return True
+            elif self._answers_to_lose:
+                self._answers_to_lose -= 1
+                return True
+        return False
