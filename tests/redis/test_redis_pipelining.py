@@ -15,8 +15,8 @@ from onceward import AsyncGate, Gate, failpoints
 from onceward._core.errors import StoreCorrupt
 from onceward.environment import Environment
 from onceward.stores import _redis_link
+from onceward.stores._commit import Entry
 from onceward.stores._redis_pipeline import BATCH_MAX
-from onceward.stores._sqlite_commit import Entry
 from onceward.stores.redis import AsyncRedisStore, RedisStore
 from onceward.testing.conformance.rows import row
 from servers.redis import needed, running

@@ -13,7 +13,7 @@ from typing import Any
 
 from onceward._core.record import Record, Write, settle
 from onceward.environment import Environment
-from onceward.stores._sqlite_commit import Entry
+from onceward.stores._commit import Entry
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
 HERE = Path(__file__).parent

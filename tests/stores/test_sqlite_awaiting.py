@@ -15,7 +15,7 @@ from sqlite_support import claimed, in_thread, key, lead_held, put_settled, sett
 from onceward import failpoints
 from onceward._core.errors import StoreUnavailable
 from onceward._core.register import Purged, Selection
-from onceward.stores import _sqlite_commit
+from onceward.stores import _commit
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
@@ -197,7 +197,7 @@ def test_an_idle_worker_ends_and_another_is_started(store: AsyncSqliteStore, mon
     """
     A store that nobody uses keeps no thread.
     """
-    monkeypatch.setattr(_sqlite_commit, "WORKER_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 0.01)
 
     async def main() -> list[bool]:
         landed = [(await store.put(claimed(key(1)), None)).landed]

@@ -15,7 +15,7 @@ from sqlite_support import HOUR, claimed, in_thread, key, lead_held, put_settled
 from onceward import failpoints
 from onceward._core.errors import StoreFull, StoreUnavailable
 from onceward._core.record import Standing
-from onceward.stores import _sqlite_commit
+from onceward.stores import _commit
 from onceward.stores.sqlite import SqliteStore
 
 
@@ -72,7 +72,7 @@ def test_an_id_is_in_a_batch_once(store: SqliteStore) -> None:
 
 
 def entry(write: Any, expect: bytes | None = None) -> Any:
-    return _sqlite_commit.Entry(write, expect)
+    return _commit.Entry(write, expect)
 
 
 def test_a_batch_is_sorted_by_id(store: SqliteStore) -> None:
@@ -103,7 +103,7 @@ def test_a_batch_has_a_greatest_size(store: SqliteStore, monkeypatch: pytest.Mon
     """
     However many wait, a transaction holds no more than its limit; the rest follows in the next.
     """
-    monkeypatch.setattr(_sqlite_commit, "BATCH_MAX", 3)
+    monkeypatch.setattr(_commit, "BATCH_MAX", 3)
     sizes: list[int] = []
     real = store._database._perform
 
@@ -250,7 +250,7 @@ def once(error: BaseException) -> Any:
 
 
 @pytest.mark.parametrize(
-    "point", ["sqlite.write.before", "sqlite.commit.before", "sqlite.commit.after", "sqlite.batch.before_answer"]
+    "point", ["sqlite.write.before", "sqlite.commit.before", "sqlite.commit.after", "batch.before_answer"]
 )
 def test_an_interrupted_leader_takes_nobody_along(store: SqliteStore, point: str) -> None:
     """

@@ -342,11 +342,11 @@ class TestKilled:
             ("sqlite.write.before", "alone", 3, 4),
             ("sqlite.commit.after", "alone", 0, 2),
             ("sqlite.commit.after", "alone", 3, 5),
-            ("sqlite.batch.before_answer", "alone", 1, 3),
+            ("batch.before_answer", "alone", 1, 3),
             ("sqlite.write.before", "together", 0, 1),
             ("sqlite.commit.before", "together", 0, 1),
             ("sqlite.commit.after", "together", 0, 6),
-            ("sqlite.batch.before_answer", "together", 0, 6),
+            ("batch.before_answer", "together", 0, 6),
             ("sqlite.commit.before", "together", 1, 6),
         ],
     )

@@ -30,7 +30,7 @@ class Selection(NamedTuple):
     scope: str | None = None
     kind: str | None = None
     unsettled: bool = False
-    """Only claimed and in-doubt records (cheap: there is an index for it)."""
+    """Only claimed and in-doubt records."""
 
 
 class Store(Protocol):
@@ -66,7 +66,7 @@ class Store(Protocol):
 
     def purge(self, limit: int) -> Purged:
         """
-        Delete at most `limit` forgotten records, and shrink at most `limit` expired ones to tombstones.
+        Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either.
 
         Claimed and in-doubt records are never touched. The greatest fence deleted is remembered, so that no
         later claim of the same key can get it again, whatever the clock does.

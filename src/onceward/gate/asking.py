@@ -114,8 +114,8 @@ class Asking:
         """Refuse what the store does not offer: a choice that silently does nothing is no choice."""
         if terms.relaxed_settle and not self._relaxes:
             raise ConfigurationError(
-                "relaxed_settle needs a store that was opened for it: sqlite:///agent.db?settle=relaxed says what a "
-                "power cut may then lose"
+                "relaxed_settle needs a store that was opened for it (sqlite:///agent.db?settle=relaxed, "
+                "postgresql://host/db?onceward_settle=relaxed): a power cut may then lose the last settles"
             )
         return terms
 

@@ -22,10 +22,10 @@ from redis.exceptions import RedisError
 from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Standing, Write
+from onceward.stores._commit import Entry, GroupCommit
 from onceward.stores._redis_link import Link
 from onceward.stores._redis_rows import Command, put_command, standing_of
 from onceward.stores._redis_url import Address, meaning_of
-from onceward.stores._sqlite_commit import Entry, GroupCommit
 
 BATCH_MAX = 128
 """Calls in one round trip: the wait is shared so widely by then that more only makes the first caller wait."""

@@ -19,7 +19,7 @@ from onceward import failpoints
 from onceward._core.record import Glance, Standing
 from onceward.environment import Environment
 from onceward.stores import _sqlite_rows as rows
-from onceward.stores._sqlite_commit import Entry, GroupCommit
+from onceward.stores._commit import Entry, GroupCommit
 from onceward.stores._sqlite_connections import REST_SECONDS_MAX, Connections, Patience
 from onceward.stores._sqlite_file import (
     DRIVER_ERRORS,

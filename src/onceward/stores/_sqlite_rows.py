@@ -41,16 +41,15 @@ EXTEND = (
     "UPDATE onceward_records SET replay_until = max(replay_until, ?), forget_at = max(forget_at, ?) "
     "WHERE family = ? AND state = 'settled' AND replay_until > ?"
 )
-FORGET = (
-    "DELETE FROM onceward_records WHERE id IN (SELECT id FROM onceward_records "
-    "WHERE forget_at <= ? AND state IN ('settled', 'released') ORDER BY forget_at LIMIT ?) RETURNING fence"
-)
+# Spelled as in the index, or SQLite would not use it.
+_DUE = "min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), forget_at)"
+DUE = f"""
+SELECT id, forget_at <= ?, fence FROM onceward_records
+WHERE forget_at IS NOT NULL AND {_DUE} <= ? AND state IN ('settled', 'released')
+ORDER BY {_DUE} LIMIT ?"""  # noqa: S608 - constants
+FORGET = "DELETE FROM onceward_records WHERE id = ?"
 RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"
-SHRINK = (
-    "UPDATE onceward_records SET codec = NULL, result = NULL, error = NULL, version = ? "
-    "WHERE id IN (SELECT id FROM onceward_records WHERE replay_until <= ? AND state = 'settled' "
-    "AND (codec IS NOT NULL OR error IS NOT NULL) ORDER BY replay_until LIMIT ?)"
-)
+SHRINK = "UPDATE onceward_records SET codec = NULL, result = NULL, error = NULL, version = ? WHERE id = ?"
 
 new_tuple = tuple.__new__
 """`Record._make` without counting the columns again."""
@@ -187,10 +186,16 @@ def extend(cursor: sqlite3.Cursor, family: bytes, replay: int, forget: int, now:
 
 
 def purge(cursor: sqlite3.Cursor, limit: int, version: bytes, now: int) -> tuple[int, int]:
-    """Delete and shrink what is due, and remember the greatest fence deleted. Belongs inside one transaction."""
-    fences = [fence for (fence,) in cursor.execute(FORGET, (now, limit))]
-    if fences:
-        cursor.execute(RAISE_FLOOR, (max(fences),))
+    """
+    Delete and shrink what is due, `limit` rows in all, and remember the greatest fence deleted.
+
+    Belongs inside one transaction.
+    """
+    due = cursor.execute(DUE, (now, now, limit)).fetchall()
+    gone = [(id, fence) for id, forgotten, fence in due if forgotten]
+    if gone:
+        cursor.executemany(FORGET, [(id,) for id, _ in gone])
+        cursor.execute(RAISE_FLOOR, (max(fence for _, fence in gone),))
     # One new version serves every row: a version is only ever compared with that of the same id.
-    shrunk = cursor.execute(SHRINK, (version, now, limit)).rowcount
-    return len(fences), shrunk
+    cursor.executemany(SHRINK, [(version, id) for id, forgotten, _ in due if not forgotten])
+    return len(gone), len(due) - len(gone)

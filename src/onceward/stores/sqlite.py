@@ -37,7 +37,7 @@ from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
-from onceward.stores._sqlite_commit import Entry
+from onceward.stores._commit import Entry
 from onceward.stores._sqlite_database import Database
 from onceward.stores._sqlite_file import (
     BUSY_SECONDS,

@@ -41,7 +41,7 @@ BATCH_MAX = 256
 WORKER_IDLE_SECONDS = 10.0
 """The worker's thread ends when nothing came for this long; the next awaiting caller starts another."""
 
-BEFORE_ANSWER = failpoints.declare("sqlite.batch.before_answer", "the batch is committed | its callers hear of it")
+BEFORE_ANSWER = failpoints.declare("batch.before_answer", "the batch is committed | its callers hear of it")
 
 
 class Entry:
@@ -212,7 +212,7 @@ class GroupCommit:
                 self._worker_wake.release()
 
     def _start_worker(self) -> None:
-        worker = threading.Thread(target=self._work, name="onceward-sqlite", daemon=True)
+        worker = threading.Thread(target=self._work, name="onceward-commit", daemon=True)
         try:
             worker.start()
         except RuntimeError as error:

@@ -1,0 +1,151 @@
+"""
+What the errors of PostgreSQL and its driver mean, and which of them are worth another try.
+
+The SQLSTATE decides, never the text of a message; only while connecting does libpq give no SQLSTATE, and there the text
+is all there is. No exception of the driver leaves the store.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import psycopg
+
+from onceward._core.errors import (
+    ConfigurationError,
+    OncewardError,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+)
+
+DRIVER_ERRORS = (psycopg.Error, OverflowError, UnicodeError)
+"""What psycopg raises: its own, and Python's for a value that has no place in a column."""
+
+
+class NotConnected(Exception):
+    """No connection could be had, and nothing was sent; `meaning` is the error to raise."""
+
+    def __init__(self, meaning: OncewardError, *, final: bool = False) -> None:
+        super().__init__(str(meaning))
+        self.meaning = meaning
+        self.final = final
+        """Whether it has been waited for long enough already, or will never be."""
+
+
+class Verdict(Enum):
+    """What to do about an error."""
+
+    AGAIN = "nothing was written; the same statement may well succeed"
+    LOST = "the connection is gone, and the answer with it: ask on another"
+    FINAL = "trying again now would not help"
+
+
+_AGAIN = frozenset(("40001", "40P01"))
+"""Serialization failure, deadlock: the transaction was rolled back whole."""
+_LOST = frozenset(("57P01", "57P02", "57P05", "0A000", "26000", "42P05"))
+"""Shut down, crashed, idle for too long; or a prepared statement that is not what it was: a new connection has none."""
+_WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist", "startup parameter")
+"""In libpq's messages when no patience would help."""
+
+
+def verdict(error: BaseException) -> Verdict:
+    """Whether an error is worth another try."""
+    if not isinstance(error, psycopg.Error):
+        return Verdict.FINAL
+    code = error.sqlstate
+    if code in _AGAIN:
+        return Verdict.AGAIN
+    if code in _LOST or (code or "").startswith("08"):
+        return Verdict.LOST
+    # Without a code it is libpq that speaks: the socket was closed, reset or timed out.
+    return Verdict.LOST if code is None and isinstance(error, psycopg.OperationalError) else Verdict.FINAL
+
+
+def exists_already(error: BaseException | None) -> bool:
+    """Whether a table could not be created because it is there."""
+    return isinstance(error, psycopg.Error) and error.sqlstate == "42P07"
+
+
+def meaning_of(error: BaseException, name: str) -> OncewardError:
+    """The error to raise for one of the driver's."""
+    if isinstance(error, OncewardError):
+        return error
+    if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.DataError):
+        return StoreUnavailable(
+            f"{name} cannot hold this record: {_first_line(error)}; PostgreSQL's text takes no NUL character and no "
+            "surrogate"
+        )
+    said = _first_line(error)
+    match error.sqlstate or "":
+        case "55P03":
+            return StoreUnavailable(
+                f"{name}: another transaction held this record longer than onceward_lock_timeout; nothing was written",
+                retry_after_seconds=1.0,
+            )
+        case "25006":
+            return StoreUnavailable(
+                f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts "
+                "in the URL it is found)",
+                retry_after_seconds=1.0,
+            )
+        case "42501":
+            return StoreUnavailable(
+                f"{name}: this role lacks a right ({said}); it needs SELECT, INSERT, UPDATE and DELETE on "
+                "onceward_records, SELECT and UPDATE on onceward_meta, and the first time CREATE on the schema"
+            )
+        case "42P01" | "42703" | "3F000":
+            return SchemaMismatch(
+                f"{name}: the tables are not there, or not as they should be ({said}); open the store anew"
+            )
+        case "53100":
+            return StoreFull(f"no room left at {name} ({said}); free some space, then use the same key")
+        case "XX001" | "XX002":
+            return StoreCorrupt(f"{name} is damaged ({said}); restore a backup")
+        case "40001" | "40P01":
+            return StoreUnavailable(f"{name}: others kept getting in the way ({said})", retry_after_seconds=0.1)
+        case code:
+            return StoreUnavailable(
+                f"{name} did not answer: {said} ({code or 'connection lost'})", retry_after_seconds=1.0
+            )
+
+
+def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected: bool) -> OncewardError:
+    """
+    The error to raise when no connection could be opened.
+
+    What was declared wrongly is a `ConfigurationError`, if it never worked; later it is an outage, and work under way
+    has to be finished when it is over.
+    """
+    said = _first_line(error)
+    if "startup parameter" in said:
+        said += "; with a pooler such as PgBouncer in between, add onceward_bouncer=1 to the URL"
+    if not ever_connected and any(words in said for words in _WRONG_AT_CONNECTING):
+        return ConfigurationError(
+            f"{name} refuses the connection: {said}; check user, password and database in the URL"
+        )
+    return StoreUnavailable(f"{name} cannot be reached: {said}", retry_after_seconds=1.0)
+
+
+def no_free_connection(name: str, size: int, seconds: float) -> StoreUnavailable:
+    """The error to raise when all connections stayed in use."""
+    return StoreUnavailable(
+        f"all {size} connections to {name} were in use for {seconds:g} s; nothing was sent (see onceward_pool)",
+        retry_after_seconds=1.0,
+    )
+
+
+def copy_of(error: OncewardError) -> OncewardError:
+    """The same error for another caller: raised twice, one object would collect both tracebacks."""
+    copied = type(error)(str(error), retry_after_seconds=error.retry_after_seconds)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+def _first_line(error: BaseException) -> str:
+    """What it said, short. Neither libpq nor the server repeats a password."""
+    if isinstance(error, psycopg.Error) and error.diag.message_primary:
+        return error.diag.message_primary
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,298 @@
+"""
+The statements of the PostgreSQL store, and what becomes of their rows.
+
+A put is one statement, which is a whole transaction by itself:
+
+    clock     the server's time, and this transaction's lock timeout and durability
+    seen      the row as it stood when the statement began
+    landed    the insert or the update, if it took place
+    answer    the clock again, the fence of what landed, or else what was seen
+
+Two rows can answer nothing: a claim that neither saw a row nor could insert one, and a swap that saw the version it
+expected and could not replace it. Both lost a race to a transaction that committed after this statement began, so
+what was seen is older than what stands there now: ask again.
+
+Settings are made with `set_config(..., is_local => true)` inside the statement: they end with it, so that nothing is
+left behind on a connection that a pooler gives to somebody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from onceward._core.record import NOW, Record, Standing, Write
+from onceward._core.register import Selection
+
+COLUMNS = (
+    *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
+    *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
+    *("codec", "result", "error"),
+)
+TYPES = {
+    **dict.fromkeys(COLUMNS, "bytea"),
+    **dict.fromkeys(("kind", "scope", "key", "operation", "state", "guarantee", "codec"), "text"),
+    **dict.fromkeys(("fence", "attempt", "first_at", "settled_at", "lease", "replay", "forget"), "bigint"),
+    "doubt": "smallint",
+    "rise": "boolean",
+    "expect": "bytea",
+}
+"""The type of each field of a `Write` (lease, replay and forget are durations there), and of what comes with it."""
+
+_SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget"}
+_US = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
+_DURABLE = (
+    "CASE WHEN %(relaxed)s::boolean THEN set_config('synchronous_commit', 'off', true) "
+    "WHEN current_setting('synchronous_commit') IN ('off', 'local') "
+    "THEN set_config('synchronous_commit', 'on', true) END"
+)
+CLOCK = (
+    f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), {_DURABLE})"
+)
+"""First in every statement that writes: whatever may wait needs its time, so it waits no longer than that says."""
+_BEFORE = "before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout)"
+_BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
+JOINED_CLOCK = f"{_BEFORE}, clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED} FROM before)"  # noqa: S608 - constants
+"""Inside somebody else's transaction: its durability is its own, and its lock timeout is given back by `RESTORED`."""
+RESTORED = ", set_config('lock_timeout', (SELECT lock_timeout FROM before), true)"
+"""Last in the answer of such a statement. If the statement fails, rolling back to the savepoint gives it back."""
+
+
+def _value(column: str, field: str) -> str:
+    """What is written into a column; `field` is how to spell a field of the write."""
+    if column in _SPANS:
+        return f"clock.now + {field.format(_SPANS[column])}"
+    here = field.format(column)
+    match column:
+        case "fence":
+            return f"CASE WHEN {field.format('rise')} THEN greatest({here}, clock.now, {_FLOOR} + 1) ELSE {here} END"
+        case "first_at":
+            return f"coalesce(nullif({here}, {NOW}), clock.now)"
+        case "settled_at":
+            return f"CASE WHEN {here} = {NOW} THEN clock.now ELSE {here} END"
+        case _:
+            return here
+
+
+class _Bound:
+    """A field as a parameter of the statement: `%(lease)s::bigint`."""
+
+    def format(self, name: str) -> str:
+        return f"%({name})s::{TYPES[name]}"
+
+
+def _values(field: Any) -> str:
+    return ", ".join(_value(column, field) for column in COLUMNS)
+
+
+def _changes(field: Any) -> str:
+    return ", ".join(f"{column} = {_value(column, field)}" for column in COLUMNS[1:])
+
+
+_INSERT = f"INSERT INTO onceward_records ({', '.join(COLUMNS)})"
+_SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
+
+
+def claim_statement(clock: str, restored: str = "") -> bytes:
+    """Insert where nothing stands."""
+    return f"""
+WITH {clock},
+seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = %(id)s::bytea),
+landed AS (
+    {_INSERT} SELECT {_values(_Bound())} FROM clock WHERE NOT EXISTS (SELECT FROM seen)
+    ON CONFLICT (id) DO NOTHING RETURNING fence)
+SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
+FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
+
+
+def swap_statement(clock: str, restored: str = "") -> bytes:
+    """Update where the expected version stands."""
+    return f"""
+WITH {clock},
+seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = %(id)s::bytea),
+landed AS (
+    UPDATE onceward_records AS kept SET {_changes(_Bound())} FROM clock
+    WHERE kept.id = %(id)s::bytea AND kept.version = %(expect)s::bytea RETURNING kept.fence)
+SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}{restored}
+FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".encode()  # noqa: S608 - constants
+
+
+CLAIM, SWAP = claim_statement(CLOCK), swap_statement(CLOCK)
+JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
+"""Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
+
+BATCH_FIELDS = (*(field for field in Write._fields if field != "relaxed"), "expect")
+_GIVEN = ", ".join(f"%({field})b::{TYPES[field]}[]" for field in BATCH_FIELDS)
+
+BATCH = f"""
+WITH {CLOCK},
+given AS MATERIALIZED (SELECT * FROM unnest({_GIVEN}) AS one({", ".join(BATCH_FIELDS)})),
+seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = ANY (%(id)b::bytea[])),
+inserted AS (
+    {_INSERT} SELECT {_values("given.{}")} FROM clock, given
+    WHERE given.expect IS NULL AND NOT EXISTS (SELECT FROM seen WHERE seen.id = given.id) ORDER BY given.id
+    ON CONFLICT (id) DO NOTHING RETURNING id, fence),
+held AS MATERIALIZED (
+    SELECT kept.id FROM clock, given JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect
+    WHERE (SELECT count(*) FROM inserted) >= 0 AND clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept),
+updated AS (
+    UPDATE onceward_records AS kept SET {_changes("given.{}")} FROM clock, held, given
+    WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect RETURNING kept.id, kept.fence),
+landed AS MATERIALIZED (SELECT id, fence FROM inserted UNION ALL SELECT id, fence FROM updated)
+SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, given.id
+FROM clock, given LEFT JOIN landed ON landed.id = given.id
+LEFT JOIN seen ON seen.id = given.id AND landed.id IS NULL""".encode()  # noqa: S608 - constants
+"""
+Many puts in one statement, all or nothing.
+
+Locks are taken in one order by everybody: first the inserts, sorted by id (`held` asks for the count of `inserted`, so
+that it cannot begin earlier), then the rows to be changed, sorted by id. In any other order two batches would lock each
+other out, again and again.
+"""
+
+_READ = f"SELECT {_US}, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
+FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
+
+
+def extend_statement(clock: str) -> bytes:
+    """Lengthen the lives of a family's settled records that still replay, locking them in order of id."""
+    return f"""
+WITH {clock},
+due AS MATERIALIZED (
+    SELECT kept.id FROM clock, onceward_records AS kept
+    WHERE family = %(family)s::bytea AND state = 'settled' AND replay_until > clock.now
+    ORDER BY kept.id FOR UPDATE OF kept)
+UPDATE onceward_records AS kept SET
+    replay_until = greatest(replay_until, clock.now + %(replay)s::bigint),
+    forget_at = CASE WHEN forget_at IS NOT NULL THEN greatest(forget_at, clock.now + %(forget)s::bigint) END
+FROM clock, due WHERE kept.id = due.id AND kept.state = 'settled' AND kept.replay_until > clock.now
+RETURNING 1""".encode()  # noqa: S608 - constants
+
+
+EXTEND = extend_statement(CLOCK)
+JOINED_EXTEND = extend_statement(f"clock AS MATERIALIZED (SELECT {_US} AS now)")
+
+IDENTITY = (
+    b"SELECT (SELECT system_identifier FROM pg_control_system()), "
+    b"(SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass('onceward_records')::oid"
+)
+"""Which cluster, which database and which table this is: the same for two connections only if they share records."""
+
+FORGET = f"""
+WITH {CLOCK},
+due AS MATERIALIZED (
+    SELECT id FROM onceward_records WHERE forget_at <= (SELECT now FROM clock) AND state IN ('settled', 'released')
+    ORDER BY forget_at LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED),
+gone AS (DELETE FROM onceward_records AS kept USING due WHERE kept.id = due.id RETURNING kept.fence),
+floor AS (
+    UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
+    WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone))
+SELECT count(*) FROM gone""".encode()  # noqa: S608 - constants
+"""Deleting and remembering the greatest fence deleted are one transaction. What somebody holds is left for later."""
+
+SHRINK = f"""
+WITH {CLOCK},
+due AS MATERIALIZED (
+    SELECT id FROM onceward_records WHERE replay_until <= (SELECT now FROM clock) AND state = 'settled'
+    AND (codec IS NOT NULL OR error IS NOT NULL)
+    ORDER BY replay_until LIMIT %(limit)s::bigint FOR UPDATE SKIP LOCKED),
+shrunk AS (
+    UPDATE onceward_records AS kept SET codec = NULL, result = NULL, error = NULL, version = %(version)s::bytea
+    FROM due WHERE kept.id = due.id RETURNING 1)
+SELECT count(*) FROM shrunk""".encode()  # noqa: S608 - constants
+
+new_tuple = tuple.__new__
+
+
+class Scanned(NamedTuple):
+    """A statement to run, and its parameters."""
+
+    sql: bytes
+    parameters: Mapping[str, Any]
+
+
+def scan_statement(after: bytes, limit: int, selection: Selection) -> Scanned:
+    """A page of records in order of id."""
+    wanted = ["id > %(after)s::bytea"]
+    if selection.unsettled:
+        wanted.append("state IN ('claimed', 'in_doubt')")
+    if selection.scope is not None:
+        wanted.append("scope = %(scope)s::text")
+    if selection.kind is not None:
+        wanted.append("kind = %(kind)s::text")
+    sql = f"{_READ} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT %(limit)s::bigint"
+    return Scanned(sql.encode(), {"after": after, "limit": limit, "scope": selection.scope, "kind": selection.kind})
+
+
+def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> dict[str, Any]:
+    """What a put binds."""
+    parameters: dict[str, Any] = dict(zip(Write._fields, write, strict=True))
+    parameters["expect"] = expect
+    parameters["lock_timeout"] = lock_timeout
+    parameters["relaxed"] = relaxed
+    return parameters
+
+
+def batch_parameters(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> dict[str, Any]:
+    """What a batch binds: a column each."""
+    columns = zip(*(write[:-1] for write, _ in puts), strict=True)
+    parameters: dict[str, Any] = {field: list(column) for field, column in zip(BATCH_FIELDS, columns, strict=False)}
+    parameters["expect"] = [expect for _, expect in puts]
+    parameters["lock_timeout"] = lock_timeout
+    parameters["relaxed"] = relaxed
+    return parameters
+
+
+def record_of(then: int, row: Sequence[Any]) -> Record:
+    """The record in a row's columns, read when the server's clock said `then`."""
+    (lease_until, replay_until, forget_at) = row[16:19]
+    return new_tuple(
+        Record,
+        (
+            *row[:16],
+            then - row[14],
+            None if lease_until is None else lease_until - then,
+            None if replay_until is None else replay_until - then,
+            None if forget_at is None else forget_at - then,
+            *row[19:22],
+        ),
+    )
+
+
+def standing_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Standing | None:
+    """The answer to a put; None if the statement's snapshot was too old to know, so that it has to be asked again."""
+    now, then, fence = row[:3]
+    if fence is not None:
+        return Standing(True, _landed(write, now, then, fence))
+    if row[3] is None:
+        return None if expect is None else Standing(False, None)
+    if expect is not None and row[13] == expect:
+        return None
+    return Standing(False, record_of(then, row[3:25]))
+
+
+def _landed(write: Write, now: int, then: int, fence: int) -> Record:
+    """
+    What a put that landed left behind: `as_landed` at the time of the answer.
+
+    The time was read before the statement had to wait for anybody, so that some of the lease may be over by now. The
+    caller is told how much is left, and renews if that is too little to run on.
+    """
+    passed = then - now
+    first_at = write.first_at or now
+    return new_tuple(
+        Record,
+        (
+            *write[:12],
+            fence,
+            write.attempt,
+            first_at,
+            now if write.settled_at == NOW else write.settled_at,
+            then - first_at,
+            None if write.lease is None else write.lease - passed,
+            None if write.replay is None else write.replay - passed,
+            None if write.forget is None else write.forget - passed,
+            *write[19:22],
+        ),
+    )

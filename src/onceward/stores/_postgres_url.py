@@ -1,0 +1,127 @@
+"""
+The URL: which server and database, which options are ours, and what a connection is opened with.
+
+Options that begin with `onceward_` are ours and are taken out before libpq sees the URL; everything else is libpq's.
+What we add for libpq gives way to what the URL says.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+from onceward._core.errors import ConfigurationError
+
+SCHEMES = ("postgresql", "postgres")
+
+POOL_SIZE = 8
+"""Connections of one process. Concurrent writes share one of them; the others are for those who wait for a lock."""
+POOL_SIZE_MAX = 1_000
+LOCK_SECONDS = 5.0
+"""How long a call waits for a row that another transaction holds, or for a free connection: below HTTP timeouts."""
+LOCK_SECONDS_MAX = 3_600.0
+
+_LIBPQ = {
+    "connect_timeout": "5",
+    # A primary that became a standby, or a host of several that is one, must not be written to.
+    "target_session_attrs": "read-write",
+    # A server that is gone without a word is noticed after seconds, and not after a quarter of an hour.
+    "tcp_user_timeout": "10000",
+    "keepalives_idle": "10",
+    "keepalives_interval": "3",
+    "keepalives_count": "3",
+    "application_name": "onceward",
+}
+_STARTUP = (
+    # Puts are right at every isolation level, and need no second try at this one.
+    r"-c default_transaction_isolation=read\ committed "
+    # Our statements find rows by key, whatever the key: a plan made for any value serves, and never reads the table.
+    "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off "
+    # Whoever sees this has our session for itself: no pooler stands between, and statements may be prepared.
+    "-c onceward.direct=on"
+)
+
+
+class Target(NamedTuple):
+    """Where to connect, and how."""
+
+    parameters: dict[str, Any]
+    """For libpq. Holds the password, so it is never shown."""
+    name: str
+    """What errors call it: host, port and database, without user or password."""
+    pool_size: int = POOL_SIZE
+    lock_seconds: float = LOCK_SECONDS
+    may_relax: bool = False
+    direct: bool = True
+
+    @property
+    def lock_timeout(self) -> str:
+        """For PostgreSQL, in its unit; 0 would mean for ever."""
+        return f"{max(1, round(self.lock_seconds * 1000))}ms"
+
+
+def parse(url: str) -> Target:
+    """What a URL such as `postgresql://user@host/database?onceward_pool=4` says."""
+    parts = urlsplit(url)
+    if parts.scheme.lower() not in SCHEMES or "://" not in url:
+        raise ConfigurationError("not the URL of a PostgreSQL database; write postgresql://user@host/database")
+    target = Target({}, "")
+    theirs = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name.startswith("onceward_"):
+            target = _with_option(target, name, value)
+        else:
+            theirs.append(f"{quote(name, safe='')}={quote(value, safe='')}")
+    if parts.fragment:
+        raise ConfigurationError("a '#' in a PostgreSQL URL is written %23")
+    plain = f"postgresql://{parts.netloc}{parts.path}" + (f"?{'&'.join(theirs)}" if theirs else "")
+    try:
+        given = conninfo_to_dict(plain)
+    except ProgrammingError as error:
+        # Its message may quote the URL, and with it the password.
+        raise ConfigurationError(
+            "libpq cannot read this store's URL; write postgresql://user:password@host:5432/database, with special "
+            "characters in the password percent-encoded"
+        ) from (error if "@" not in str(error) else None)
+    parameters: dict[str, Any] = {**_LIBPQ, **given}
+    if target.direct:
+        parameters["options"] = f"{given.get('options') or ''} {_STARTUP}".strip()
+    return target._replace(parameters=parameters, name=_name_of(given))
+
+
+def _with_option(target: Target, name: str, value: str) -> Target:
+    match name.removeprefix("onceward_"), value:
+        case "pool", _ if value.isascii() and value.isdigit() and 2 <= int(value) <= POOL_SIZE_MAX:
+            return target._replace(pool_size=int(value))
+        case "lock_timeout", _ if (seconds := _seconds(value)) is not None:
+            return target._replace(lock_seconds=seconds)
+        case "settle", "durable" | "relaxed":
+            return target._replace(may_relax=value == "relaxed")
+        case "bouncer", "0" | "1":
+            return target._replace(direct=value == "0")
+        case _:
+            raise ConfigurationError(
+                f"a PostgreSQL store has no option {name}={value}; there are onceward_pool=2..{POOL_SIZE_MAX}, "
+                f"onceward_lock_timeout=SECONDS (at most {LOCK_SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and "
+                "onceward_bouncer=0|1"
+            )
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds <= LOCK_SECONDS_MAX else None
+
+
+def _name_of(given: dict[str, Any]) -> str:
+    """Where this leads, from the URL or from libpq's own variables; of user and password not a word."""
+    host = given.get("host") or given.get("hostaddr") or os.environ.get("PGHOST") or "the local socket"
+    port = given.get("port") or os.environ.get("PGPORT")
+    database = given.get("dbname") or os.environ.get("PGDATABASE") or "named like the user"
+    return f"PostgreSQL at {host}{f':{port}' if port else ''}, database {database}"

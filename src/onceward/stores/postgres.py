@@ -1,0 +1,200 @@
+"""
+The PostgreSQL store: one table, many machines, both colours.
+
+    postgresql://user:password@host/database
+    postgresql://user@primary,standby/database           finds the host that takes writes
+    postgresql://user@host/database?onceward_pool=16     with options of ours
+
+Options (everything else in the query is libpq's):
+
+- `onceward_pool=8`: connections of this process. Concurrent writes share one; the others serve whoever has to wait.
+- `onceward_lock_timeout=5`: how many seconds a call waits for a row that another transaction holds, or for a free
+  connection, before it raises `StoreUnavailable`.
+- `onceward_settle=durable` (default). `onceward_settle=relaxed`: settles that ask for it do not wait for the disk.
+- `onceward_bouncer=1`: a pooler in transaction mode (PgBouncer) stands between. Nothing is prepared then, and no
+  startup parameters are sent. No session state is relied upon in either case.
+
+Claim, replay, wait and refuse take one round trip each; all times are the server's. `synchronous_commit` is on for
+every write, whatever the server's default (a stronger setting stays).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import weakref
+from collections.abc import Coroutine
+from functools import cached_property
+from typing import Any, Final, Self, cast
+
+from onceward._core.errors import OncewardError
+from onceward._core.record import Record, Standing, Write
+from onceward._core.register import Purged, Selection
+from onceward.environment import REAL, Environment
+from onceward.stores import _postgres_flow as flows
+from onceward.stores._commit import Entry, GroupCommit
+from onceward.stores._postgres_async_links import AsyncLinks
+from onceward.stores._postgres_errors import copy_of
+from onceward.stores._postgres_links import Links
+from onceward.stores._postgres_url import Target, parse
+
+__all__ = ["AsyncPostgresStore", "PostgresStore"]
+
+ALONE: Final = object()
+"""The answer of a batch to a put that has to be made by itself."""
+
+
+class PostgresStore:
+    """Records in a PostgreSQL database."""
+
+    peeks = False
+
+    def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self.target: Target = parse(url)
+        self.relaxes = self.target.may_relax
+        self.environment = environment
+        self._start_over()
+        _stores.add(self)
+
+    def _start_over(self) -> None:
+        """As new: nothing open, nothing queued. Also what a child does after a fork."""
+        self._links = Links(self.target, self.environment)
+        self._batches = GroupCommit(self._perform)
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Name the database. Nothing is opened before it is needed; then the tables are made if they are not there."""
+        return cls(url, environment=environment)
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `onceward.stores.Store.put`."""
+        answer = self._batches.run(Entry(write, expect))
+        if answer is ALONE:
+            # On a connection of our own, and not in the lead: whatever we have to wait for, nobody else does.
+            return self._links.run(flows.put(self.target, write, expect, again=True))
+        return cast(Standing, answer)
+
+    def load(self, id: bytes) -> Record | None:
+        """See `onceward.stores.Store.load`."""
+        return self._links.run(flows.load(self.target, id))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `onceward.stores.Store.extend`."""
+        return self._links.run(flows.extend(self.target, family, replay, forget))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """See `onceward.stores.Store.scan`."""
+        return self._links.run(flows.scan(self.target, after, limit, selection))
+
+    def purge(self, limit: int) -> Purged:
+        """See `onceward.stores.Store.purge`."""
+        return self._links.run(flows.purge(self.target, limit, self.environment.random(16)))
+
+    def close(self) -> None:
+        """See `onceward.stores.Store.close`."""
+        held = Entry(None)
+        self._batches.hold(held)
+        try:
+            self._links.close()
+        finally:
+            self._batches.let_go(held)
+
+    @cached_property
+    def identity(self) -> tuple[Any, ...]:
+        """Which cluster, database and table the records are in: for atomic mode, which has to be in the same."""
+        return self._links.run(flows.identity(self.target))
+
+    def _perform(self, batch: list[Entry]) -> None:
+        """Give each entry of a batch its answer. The lead is ours, and with it the lane."""
+        puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+        standings: list[Standing | None]
+        try:
+            standings = self._links.run(flows.put_many(self.target, puts), lane=True)
+        except OncewardError as error:
+            # No connection, or tables that are not ours: so for each of them.
+            for entry in batch:
+                entry.fail(copy_of(error))
+            return
+        except Exception:
+            # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
+            standings = [None] * len(batch)
+        for entry, standing in zip(batch, standings, strict=True):
+            if standing is not None and entry.again and entry.write is not None:
+                standing = flows.recognised(standing, entry.write)
+            entry.answer = ALONE if standing is None else standing
+            entry.done = True
+
+
+class AsyncPostgresStore:
+    """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
+
+    peeks = False
+
+    def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self.target: Target = parse(url)
+        self.relaxes = self.target.may_relax
+        self.environment = environment
+        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncLinks] = {}
+        _stores.add(self)
+
+    def _start_over(self) -> None:
+        self._by_loop = {}
+
+    @classmethod
+    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
+        """Same as `PostgresStore.from_url`."""
+        return cls(url, environment=environment)
+
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+        """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        return self._links().put(write, expect)
+
+    def load(self, id: bytes) -> Coroutine[Any, Any, Record | None]:
+        """Same as `PostgresStore.load`, but awaits."""
+        return self._links().run(flows.load(self.target, id))
+
+    def extend(self, family: bytes, replay: int, forget: int) -> Coroutine[Any, Any, int]:
+        """Same as `PostgresStore.extend`, but awaits."""
+        return self._links().run(flows.extend(self.target, family, replay, forget))
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> Coroutine[Any, Any, list[Record]]:
+        """Same as `PostgresStore.scan`, but awaits."""
+        return self._links().run(flows.scan(self.target, after, limit, selection))
+
+    def purge(self, limit: int) -> Coroutine[Any, Any, Purged]:
+        """Same as `PostgresStore.purge`, but awaits."""
+        return self._links().run(flows.purge(self.target, limit, self.environment.random(16)))
+
+    async def close(self) -> None:
+        """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""
+        await self._links().close()
+        for loop, links in list(self._by_loop.items()):
+            if loop is not asyncio.get_running_loop():
+                links.abandon()
+                del self._by_loop[loop]
+
+    def _links(self) -> AsyncLinks:
+        """The connections of the running loop."""
+        loop = asyncio.get_running_loop()
+        links = self._by_loop.get(loop)
+        if links is None:
+            for old in [one for one in self._by_loop if one.is_closed()]:
+                self._by_loop.pop(old).abandon()
+            links = self._by_loop[loop] = AsyncLinks(self.target, self.environment)
+        return links
+
+
+# Forking. A connection cannot be shared: both sides would read parts of each other's answers.
+
+_stores: weakref.WeakSet[PostgresStore | AsyncPostgresStore] = weakref.WeakSet()
+_inherited: list[object] = []
+"""Connections of a parent process, kept so that they are never closed here: closing would end them for the parent."""
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_stores):
+        _inherited.append(vars(store).copy())
+        store._start_over()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
