@@ -24,15 +24,18 @@ $(STAMP): pyproject.toml
 setup: $(STAMP) ## Make .venv with everything the project needs
 
 .PHONY: test
-test: check ## Run every check and every test (what CI runs)
+test: lint ## Run every check and every test (what CI runs)
 	$(PYTEST) tests
 
 .PHONY: check
-check: $(STAMP) ## ruff, mypy --strict, import layering, README and docs examples
+check: lint ## ruff, mypy --strict, import layering, README and docs examples
+	$(PYTEST) tests/house
+
+.PHONY: lint
+lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/house
 
 .PHONY: spec
 spec: $(STAMP) ## Which of the 273 requirements a passing test proves

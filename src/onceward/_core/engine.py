@@ -85,7 +85,8 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
             return answer
         held = operation.record = answer
     ended = yield from call(operation)
-    held = held._replace(version=operation.record.version)  # It may have been renewed meanwhile.
+    if operation.record.version != held.version:  # Renewed meanwhile.
+        held = held._replace(version=operation.record.version)
     if isinstance(ended, Raised):
         return (yield from _failed(ask, operation, held, ending_version, ended))
     if _remembers(ask, ended):

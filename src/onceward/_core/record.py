@@ -252,9 +252,8 @@ def settle(
 ) -> Write:
     """Claimed -> settled. No codec and no error: executed, not replayable."""
     _must_hold(held, "settle")
-    return _ended(
-        held, State.SETTLED, version, held.token, 0, replay, forget, codec=codec, result=result, error=error
-    )._replace(relaxed=relaxed)
+    state = State.SETTLED
+    return _ended(held, state, version, held.token, 0, replay, forget, codec, result, error, relaxed)
 
 
 def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:
@@ -314,10 +313,10 @@ def _ended(
     doubt: int,
     replay: int | None,
     forget: int | None,
-    *,
     codec: str | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
+    relaxed: bool = False,
 ) -> Write:
     """The row that follows `found`: identity, fingerprint, fence and attempt are carried over, always."""
     return Write(
@@ -344,6 +343,7 @@ def _ended(
         result,
         error,
         rise=False,
+        relaxed=relaxed,
     )
 
 
