@@ -9,6 +9,7 @@ the tests ran in another process.
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,13 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Any:
                 raise collector.CollectError(f"{item.nodeid}: no such requirement: {', '.join(map(str, unknown))}")
             item.user_properties.extend(("requirement", number) for number in numbers)
     return made
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """
+    Let Ctrl-C be heard.
+
+    A process that a shell starts in the background ignores it, and some tests are about what an interrupt leaves.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -47,6 +47,7 @@ from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
+from onceward.insert import Update, insert_once, insert_sql
 
 __version__ = "0.1.0"
 
@@ -98,11 +99,14 @@ __all__ = [
     "StoreFull",
     "StoreUnavailable",
     "Unrecorded",
+    "Update",
     "canonical",
     "derive",
     "derive_colon",
     "explain_key",
     "input_hash",
+    "insert_once",
+    "insert_sql",
     "lint_key",
     "lint_recipe",
     "mint",

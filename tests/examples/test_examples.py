@@ -17,6 +17,7 @@ LAST_LINES = {
     "agent_tools.py": "6 tool calls, 2 invoices: acme: 12.50, globex: 7.00",
     "async_calls.py": "21 tasks, 1 mail",
     "charge_card.py": "4 calls, 2 requests to the bank, 1 charge",
+    "charge_create.py": "2 charges: 12.5000 + 0.3000 = 12.8000",
     "expenses.py": "expenses in the table: 1",
     "migrate_and_seed.py": "replayed in the last run: 3 of 3",
     "webhook_once.py": "10 deliveries, 1 parcel",
@@ -74,3 +75,22 @@ def test_the_expenses_example_ships_its_table_and_writes_one_row(tmp_path: Path)
     assert [("12.50",)] == rows
     assert ["  rows written: 1", "  rows written: 0"] == [line for line in first if "written:" in line]
     assert ["  rows written: 0"] == [line for line in again if "written:" in line]
+
+
+@pytest.mark.requirement("E12", "E13", "E14", "E21")
+def test_the_charge_example_answers_in_one_shape_and_keeps_four_places(tmp_path: Path) -> None:
+    """
+    First run, replay and both racers get the same reply; 0.1 + 0.2 is 0.3000; another constraint's violation surfaces.
+    """
+    file = tmp_path / "charges.db"
+    first = run("charge_create.py", tmp_path, str(file))
+    again = run("charge_create.py", tmp_path, str(file))
+
+    with closing(sqlite3.connect(file)) as connection:
+        rows = connection.execute("SELECT customer_id, amount, typeof(amount) FROM charges ORDER BY id").fetchall()
+    reply = "{'status': 201, 'body': {'status': 'created'}}"
+    ways = ("first run:  ", "replay:     ", "in a race:  ", "in a race:  ")
+    assert [way + reply for way in ways] == first[:4]
+    assert "another charge with the same receipt: UNIQUE constraint failed: charges.receipt" == first[4]
+    assert [(7, "12.5000", "text"), (8, "0.3000", "text")] == rows
+    assert first == again

@@ -34,7 +34,7 @@ LAYERS = (
     Layer("core", ("_core/",)),
     Layer("environment", ("environment.py", "failpoints.py", "drive.py")),
     Layer("stores", ("stores/",)),
-    Layer("gate", ("gate/",)),
+    Layer("gate", ("gate/", "insert.py")),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
     Layer("cli", ("cli/", "__main__.py")),
