@@ -316,8 +316,8 @@ class _Performer:
         if self._joined is not None:
             return _blocking(self._joined.put, effect.write, effect.expect)
         standing = gate.store.put(effect.write, effect.expect)
-        if effect.at == "claim":
-            return standing
+        if effect.at == "claim" or not gate._bell.is_awaited:
+            return standing  # Whoever begins to wait from now on looks again by himself, soon.
         future = asyncio.ensure_future(standing)
         future.add_done_callback(lambda _: gate._bell.ring(effect.write.id))
         return future

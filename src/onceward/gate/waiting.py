@@ -60,6 +60,11 @@ class AsyncBell:
         self._waiters: dict[bytes, list[_Waiter]] = {}
         self._count = 0
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for anything."""
+        return bool(self._waiters)
+
     async def pause(self, id: bytes, seconds: float) -> None:
         """Same as `Bell.pause`, but awaits."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
