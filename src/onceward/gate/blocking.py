@@ -276,7 +276,7 @@ class Gate:
         return view(self.drive(reconcile(about.ask, answer, fence), about))
 
     def purge(self, limit: int = PURGE_BATCH) -> Purged:
-        """Delete what may be forgotten and shrink what has expired, at most `limit` of each."""
+        """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
         return self.store.purge(limit)
 
     def close(self) -> None:

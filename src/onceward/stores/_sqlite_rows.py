@@ -42,10 +42,13 @@ EXTEND = (
     "WHERE family = ? AND state = 'settled' AND replay_until > ?"
 )
 # Spelled as in the index, or SQLite would not use it.
-_DUE = "min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), forget_at)"
+_DUE = (
+    "min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), "
+    "coalesce(forget_at, 9223372036854775807))"
+)
 DUE = f"""
-SELECT id, forget_at <= ?, fence FROM onceward_records
-WHERE forget_at IS NOT NULL AND {_DUE} <= ? AND state IN ('settled', 'released')
+SELECT id, coalesce(forget_at <= ?, 0), fence FROM onceward_records
+WHERE (replay_until IS NOT NULL OR forget_at IS NOT NULL) AND {_DUE} <= ? AND state IN ('settled', 'released')
 ORDER BY {_DUE} LIMIT ?"""  # noqa: S608 - constants
 FORGET = "DELETE FROM onceward_records WHERE id = ?"
 RAISE_FLOOR = "UPDATE onceward_meta SET value = max(value, ?) WHERE name = 'fence_floor'"

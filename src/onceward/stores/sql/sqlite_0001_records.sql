@@ -28,8 +28,11 @@ CREATE TABLE onceward_records (
 -- When purge has to see to a row next: to shrink it while it has something to drop, then to delete it. One index for
 -- both, and none on rows in flight: every index page that a write touches is one more page to sync.
 CREATE INDEX onceward_due ON onceward_records (
-    min(coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at), forget_at)
-) WHERE forget_at IS NOT NULL;
+    min(
+        coalesce(CASE WHEN codec IS NOT NULL OR error IS NOT NULL THEN replay_until END, forget_at),
+        coalesce(forget_at, 9223372036854775807)
+    )
+) WHERE replay_until IS NOT NULL OR forget_at IS NOT NULL;
 
 -- The steps of one plan, which live and expire together.
 CREATE INDEX onceward_family ON onceward_records (family) WHERE family IS NOT NULL;
