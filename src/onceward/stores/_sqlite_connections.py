@@ -59,7 +59,7 @@ class Connections:
 
     # Reading.
 
-    def find(self, id: bytes, *, patient: bool = True) -> Record | None:
+    def find(self, id: bytes) -> Record | None:
         """Read one record: the short way if there is a reader and nothing is in its way."""
         try:
             reader = self._idle.pop()
@@ -69,7 +69,7 @@ class Connections:
                 self.stale = False
                 self._idle.append(reader)
         except (IndexError, *DRIVER_ERRORS):
-            return self.read(lambda cursor: rows.find(cursor, id, self.environment.wall_us()), patient=patient)
+            return self.read(lambda cursor: rows.find(cursor, id, self.environment.wall_us()))
 
     def glance(self, id: bytes) -> Glance | None:
         """A quick look. None if nothing is there, or if looking is not quick."""
