@@ -50,7 +50,6 @@ def test_an_integer_too_large_for_any_clock_is_refused_like_other_long_durations
     """
     Also where it is too large to be a float.
     """
-    # BUG: OverflowError escapes from math.isfinite.
     with pytest.raises(ConfigurationError):
         Gate("memory://", scope="acme", wait=10**400)
 
@@ -194,7 +193,6 @@ def test_an_async_probe_under_a_blocking_gate_is_refused() -> None:
     async def probe(operation: Operation) -> None:
         """Never called."""
 
-    # BUG: it is accepted; the first time it is asked it gives a coroutine, which is "nonsense", and in doubt.
     with pytest.raises(ConfigurationError):
         Gate("memory://", scope="acme").run("charge:1", int, guarantee="probed", probe=probe)
 

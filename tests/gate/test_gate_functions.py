@@ -19,14 +19,12 @@ class TestHowAFunctionIsCalled:
         """
         gate = world.gate()
 
-        # BUG: a single parameter is given the operation, default or not.
         assert [1, 2] == [gate.run(f"charge:{order}", lambda order=order: order) for order in (1, 2)]
 
     def test_several_arguments_with_defaults_are_fine(self, world: Any) -> None:
         """
         There is nothing left to be given.
         """
-        # BUG: refused as "takes several arguments".
         assert 3 == world.gate().run("charge:1", lambda order=1, amount=2: order + amount)
 
     def test_a_keyword_only_operation_is_given(self) -> None:
@@ -37,7 +35,6 @@ class TestHowAFunctionIsCalled:
         def pay(*, operation: Operation) -> int:
             return operation.attempt
 
-        # BUG: it is called with nothing: TypeError inside the call, and the key is in doubt.
         assert 1 == Gate("memory://", scope="acme").run("charge:1", pay)
 
     @pytest.mark.parametrize(
@@ -100,7 +97,6 @@ class TestDeclaredFunctions:
         def report(*, region: str = "eu") -> str:
             return region
 
-        # BUG: "the recipe needs region": with keyword-only parameters a call without arguments skips the defaults.
         assert ["eu", "eu", "us"] == [report(), report(region="eu"), report(region="us")]
 
     def test_an_excluded_argument_is_not_part_of_the_request(self, world: Any) -> None:

@@ -217,7 +217,6 @@ def test_a_remembered_failure_neither_moves_it_on_nor_is_forgotten(world: Any) -
     with pytest.raises(ValueError, match="no"):
         sequence.run(1, effect)
 
-    # BUG: the failed number counts as settled, moves the mark at the next look, and is then "not stored any more".
     with pytest.raises(RecordedFailure):
         sequence.run(1, effect)
     assert 1 == effect.count
@@ -230,7 +229,6 @@ def test_an_answer_that_is_not_remembered_does_not_move_it_on(world: Any) -> Non
     sequence = world.gate().sequence("turns", remember=lambda ended: ended[0] != "busy")
     sequence.run(1, world.Effect("busy"))
 
-    # BUG: the mark moves all the same; number 1 can never be run again, and its result "is not stored any more".
     assert "done" == sequence.run(1, world.Effect("done"))
 
 

@@ -84,7 +84,6 @@ def test_failed_requests_are_removed_as_well(world: Any) -> None:
     world.env.advance(300)
     gate.purge()
 
-    # BUG: a released row is kept for the tombstone's thirty days, also where there are no tombstones.
     assert [] == gate.rows()
 
 
