@@ -56,8 +56,8 @@ __all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate
 T = TypeVar("T")
 
 
-class SqliteStore:
-    """Records in a SQLite file."""
+class _Opened:
+    """What both colours share: how a file is opened, and the quick look."""
 
     def __init__(
         self,
@@ -84,13 +84,21 @@ class SqliteStore:
         path, options = parse(url)
         return cls(path, database=Database(path, options, environment))
 
+    def glance(self, id: bytes) -> Glance | None:
+        """
+        A quick look at what a replay needs; None if there is nothing, or looking is not quick.
+
+        Microseconds: an awaiting caller looks on the event loop's own thread.
+        """
+        return self._database.glance(id)
+
+
+class SqliteStore(_Opened):
+    """Records in a SQLite file."""
+
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
         return cast(Standing, self._database.commits.run(Entry(write, expect)))
-
-    def glance(self, id: bytes) -> Glance | None:
-        """A quick look at what a replay needs; None if there is nothing, or looking is not quick."""
-        return self._database.glance(id)
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
@@ -120,33 +128,8 @@ class SqliteStore:
         return answer
 
 
-class AsyncSqliteStore:
+class AsyncSqliteStore(_Opened):
     """Same as `SqliteStore`, but awaits. Reads are done at once; writes go to a worker that commits them together."""
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        synchronous: str = "full",
-        settle: str = "durable",
-        busy_seconds: float = BUSY_SECONDS,
-        read_first: bool = True,
-        environment: Environment = REAL,
-        database: Database | None = None,
-    ) -> None:
-        options = Options(synchronous, settle, busy_seconds, read_first)
-        self._database = database if database is not None else Database(Path(path), options, environment)
-        self.path = self._database.path
-        self.environment = self._database.environment
-        self.peeks = self._database.options.read_first
-        self.relaxes = self._database.options.settle == "relaxed"
-        self._wall_us = self._database.environment.wall_us
-
-    @classmethod
-    def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
-        """Same as `SqliteStore.from_url`."""
-        path, options = parse(url)
-        return cls(path, database=Database(path, options, environment))
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
@@ -181,10 +164,6 @@ class AsyncSqliteStore:
     async def close(self) -> None:
         """Same as `SqliteStore.close`, but awaits."""
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
-
-    def glance(self, id: bytes) -> Glance | None:
-        """Same as `SqliteStore.glance`: on the event loop's own thread, because it takes microseconds."""
-        return self._database.glance(id)
 
     def _read(self, action: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
         """Do a short read at once, or on the worker if the file is busy."""
