@@ -32,12 +32,7 @@ def url_of(asked: argparse.Namespace) -> str:
             f"which store? Pass --store URL or set the environment variable {VARIABLE}, for example to "
             "sqlite:///agent.db"
         )
-    try:
-        urlsplit(url)
-    except ValueError:  # Its words may hold the user and the password.
-        raise ConfigurationError(
-            "the store's URL cannot be read; special characters in a user or a password are percent-encoded (%40 for @)"
-        ) from None
+    check_url(url)
     return url
 
 
@@ -57,7 +52,6 @@ def existing_url_of(asked: argparse.Namespace) -> str:
 
 def upkeep_of(url: str) -> Upkeep | None:
     """How the store that a URL names is looked after; None for a memory store, which needs nothing."""
-    check_url(url)
     upkeep = find_upkeep(url)
     if upkeep is None:
         open_store(url).close()  # It says what is wrong with the URL.

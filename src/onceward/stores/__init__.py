@@ -97,7 +97,12 @@ def _scheme(url: str) -> str:
         raise ConfigurationError(
             f"a store is named by a URL such as sqlite:///agent.db or memory://, not by {shown[:40]!r}"
         )
-    scheme = urlsplit(url).scheme.lower()
+    try:
+        scheme = urlsplit(url).scheme.lower()
+    except ValueError:  # Its words may hold the user and the password.
+        raise ConfigurationError(
+            "the store's URL cannot be read; special characters in a user or a password are percent-encoded (%40 for @)"
+        ) from None
     if scheme not in KNOWN:
         from difflib import get_close_matches
 
