@@ -64,7 +64,7 @@ class Aged:
         standing: Standing = self._store.put(write, expect)
         assert standing.landed
         fresh = [
-            *(["first_at"] if write.first_at == NOW else []),
+            "first_at",  # Its gate was told the time as it was: every write brings that along.
             *(["settled_at"] if write.settled_at == NOW else []),
             *(["lease_until"] if write.lease is not None else []),
             *(["replay_until"] if write.replay is not None else []),
