@@ -205,6 +205,27 @@ class TestPostgres:
 
         assert (1, "read-only") == (ran.code, problems(ran)["writer"])
 
+    def test_looking_prepares_nothing_so_a_pooler_may_stand_between(
+        self, store: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        What is prepared on one connection is not known on the next that a pooler in transaction mode gives.
+        """
+        prepared: list[Any] = []
+        close = psycopg.Connection.close
+
+        def closing(connection: Any) -> None:
+            if connection.pgconn.status == 0 and connection.prepare_threshold is None:
+                prepared.extend(connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchall())
+            close(connection)
+
+        monkeypatch.setattr(psycopg.Connection, "close", closing)
+        upkeep = upkeep_of(store)
+        upkeep.check(store)
+        list(upkeep.held(store))
+
+        assert [(0,), (0,)] == prepared
+
     @pytest.mark.parametrize("command", ["store init", "store check", "store migrate", "records list"])
     def test_a_schema_of_a_later_version_is_refused(self, command: str, fresh: str, run: Any) -> None:
         """

@@ -163,13 +163,15 @@ def _looking(url: str) -> Iterator[_Look]:
 
 def _connected(target: Target) -> Connection:
     """A connection to the writer; if there is none, to whoever is there: the findings will say that it is read-only."""
+    # Nothing is prepared: a pooler may stand between.
+    options = {**target.parameters, "autocommit": True, "prepare_threshold": None}
     try:
-        return psycopg.connect(autocommit=True, **target.parameters)
+        return psycopg.connect(**options)
     except DRIVER_ERRORS as error:
         failure = meaning_of_no_connection(error, target.name, ever_connected=False)
     if not isinstance(failure, ConfigurationError):
         with suppress(*DRIVER_ERRORS):
-            return psycopg.connect(autocommit=True, **{**target.parameters, "target_session_attrs": "any"})
+            return psycopg.connect(**{**options, "target_session_attrs": "any"})
     raise failure
 
 
