@@ -15,6 +15,7 @@ from onceward._core.errors import (
     InDoubt,
     InFlight,
     KeyInvalid,
+    KeyMissing,
     KeyReused,
     NothingHappened,
     NotReplayable,
@@ -47,6 +48,7 @@ from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
+from onceward.gate.strict import needs_key
 from onceward.insert import Update, insert_once, insert_sql
 
 __version__ = "0.1.0"
@@ -69,6 +71,7 @@ __all__ = [
     "InDoubt",
     "InFlight",
     "KeyInvalid",
+    "KeyMissing",
     "KeyReport",
     "KeyReused",
     "Listener",
@@ -110,6 +113,7 @@ __all__ = [
     "lint_key",
     "lint_recipe",
     "mint",
+    "needs_key",
     "parse_json",
     "recipe",
 ]
