@@ -109,8 +109,8 @@ class Classifier:
         return found
 
     def __repr__(self) -> str:
-        taught = ", ".join(one.__name__ for one in self._taught)
-        return f"<Classifier{' taught ' + taught if taught else ''}{'' if self._retry_500 else ' retry_500=False'}>"
+        said = [one.__name__ for one in self._taught] + ([] if self._retry_500 else ["retry_500=False"])
+        return f"Classifier({', '.join(said)})"
 
 
 def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:
