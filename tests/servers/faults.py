@@ -6,7 +6,8 @@ A small HTTP server that fails in one chosen way per request, on a real socket, 
         server.requests             the bytes of each request that was read, in order
         server.refuse()             from now on nobody listens; `listen()` ends that, on the same port
 
-Modes: "reset_before_read", "reset_after_read", "close_after_read" (without a word), "stall" (until the server ends),
+Modes: "reset_before_read", "reset_after_read", "reset_for_good" (after reading; nobody listens from then on),
+"close_after_read" (without a word), "stall" (until the server ends),
 "truncate" (less body than promised), "trickle" (a byte at a time, for ever); `respond(...)` and `say(bytes)` (read
 once, send these bytes, close). "refuse" as the only mode: nobody listens from the start.
 """
@@ -14,6 +15,7 @@ once, send these bytes, close). "refuse" as the only mode: nobody listens from t
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterable, Iterator
@@ -56,18 +58,28 @@ def say(data: bytes) -> Words:
 Mode = str | Answer | Words
 
 MODES = frozenset(
-    {"refuse", "reset_before_read", "reset_after_read", "close_after_read", "stall", "truncate", "trickle"}
+    {
+        "refuse",
+        "reset_before_read",
+        "reset_after_read",
+        "reset_for_good",
+        "close_after_read",
+        "stall",
+        "truncate",
+        "trickle",
+    }
 )
 
 
 class FaultServer:
     """Listens on a port of its own; each request takes the next mode, and the last mode stays."""
 
-    def __init__(self, *script: Mode) -> None:
+    def __init__(self, *script: Mode, tls: ssl.SSLContext | None = None) -> None:
         for mode in script:
             if isinstance(mode, str) and mode not in MODES:
                 raise ValueError(f"no such mode: {mode}")
         self._script: tuple[Mode, ...] = script or (respond(),)
+        self._tls = tls
         self._turn = 0
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -85,7 +97,7 @@ class FaultServer:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         if self._script != ("refuse",):
@@ -139,12 +151,14 @@ class FaultServer:
         return mode
 
     def _serve(self, line: socket.socket) -> None:
-        try:
-            with suppress(OSError):
+        with suppress(OSError):
+            if self._tls is None:
                 self._play(line, self._next_mode())
-        finally:
-            self._lines.discard(line)
-            line.close()
+            else:
+                with self._tls.wrap_socket(line, server_side=True) as shaken:
+                    self._play(shaken, self._next_mode())
+        self._lines.discard(line)
+        line.close()
 
     def _play(self, line: socket.socket, mode: Mode) -> None:
         if mode == "reset_before_read":
@@ -159,6 +173,9 @@ class FaultServer:
         if isinstance(mode, Answer):
             line.sendall(mode.wire())
         elif mode == "reset_after_read":
+            _reset(line)
+        elif mode == "reset_for_good":
+            self.refuse()
             _reset(line)
         elif mode == "stall":
             self._over.wait()
