@@ -5,6 +5,7 @@ At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations
 """
 
 from onceward._core.canonical import canonical, parse_json
+from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
@@ -44,6 +45,7 @@ from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outc
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
@@ -55,9 +57,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NOT_FOUND",
+    "Action",
     "AlreadySettled",
     "AsyncGate",
     "CallOptions",
+    "Certainty",
+    "Classifier",
     "ConfigurationError",
     "Event",
     "Expired",
@@ -74,6 +79,7 @@ __all__ = [
     "KeyMissing",
     "KeyReport",
     "KeyReused",
+    "Kind",
     "Listener",
     "NotFound",
     "NotReplayable",
@@ -103,6 +109,7 @@ __all__ = [
     "StoreUnavailable",
     "Unrecorded",
     "Update",
+    "Verdict",
     "canonical",
     "derive",
     "derive_colon",
@@ -116,6 +123,7 @@ __all__ = [
     "needs_key",
     "parse_json",
     "recipe",
+    "should_retry",
 ]
 
 
