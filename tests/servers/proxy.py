@@ -5,6 +5,7 @@ A TCP proxy that loses things on purpose: between a client and its server, in a 
         proxy.lose_answers(1)       the next request reaches the server; its answer is swallowed and the line is cut
         proxy.lose_requests(1)      the next request does not reach the server; the line is cut
         proxy.cut()                 every line is cut, now
+        proxy.hold()                nothing is passed on any more, and no line is cut; let_go() ends that
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._answers_to_lose = 0
         self._requests_to_lose = 0
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._lines: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
 
@@ -38,6 +41,7 @@ class Proxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.let_go()
         self.cut()
         for thread in self._threads:
             thread.join(5)
@@ -63,6 +67,14 @@ class Proxy:
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
 
+    def hold(self) -> None:
+        """Freeze: bytes are kept back, both ways, on lines that are open and on those to come."""
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        """Pass on what was kept back, and go on."""
+        self._flowing.set()
+
     def _start(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
         self._threads.append(thread)
@@ -86,6 +98,7 @@ class Proxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                self._flowing.wait()
                 if self._loses(is_request):
                     break
                 sink.sendall(data)
