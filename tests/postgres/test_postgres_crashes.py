@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
-from postgres_support import session
 
 from onceward import AsyncGate, Gate, InDoubt, StoreUnavailable
 from onceward._core.record import Write
@@ -104,7 +104,7 @@ class TestEventLoops:
 
     def test_a_loop_that_ends_while_a_call_waits_for_a_row_does_end(self, url: str) -> None:
         """
-        The call is on a connection of its own, behind somebody's open transaction: it is cancelled, and does not hang.
+        The call is on a connection of its own, behind somebody's lock: it is cancelled, and does not hang.
         """
 
         async def never() -> None:
@@ -118,8 +118,8 @@ class TestEventLoops:
 
         store = open_async_store(url)
         asyncio.run(_put(store, "warm"))
-        with session(url) as other:
-            other(row("test:loops", "held"))
+        with psycopg.connect(url) as other:
+            other.execute("LOCK TABLE onceward_records IN EXCLUSIVE MODE")
             loop = threading.Thread(target=lambda: asyncio.run(leave()), daemon=True)
             loop.start()
             loop.join(10)
