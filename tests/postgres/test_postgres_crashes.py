@@ -104,7 +104,7 @@ class TestEventLoops:
 
     def test_a_loop_that_ends_while_a_call_waits_for_a_row_does_end(self, url: str) -> None:
         """
-        The call is on a connection of its own, behind somebody's lock: it is cancelled, and does not hang.
+        The call is on a connection of its own, behind somebody's insert: it is cancelled, and does not hang.
         """
 
         async def never() -> None:
@@ -117,9 +117,13 @@ class TestEventLoops:
             assert not waiting.done()
 
         store = open_async_store(url)
-        asyncio.run(_put(store, "warm"))
+        with Gate(url, scope="test:loops") as gate:
+            gate.run("held", lambda: "its row, to be inserted by somebody else")
         with psycopg.connect(url) as other:
-            other.execute("LOCK TABLE onceward_records IN EXCLUSIVE MODE")
+            other.execute("CREATE TEMP TABLE saved AS SELECT * FROM onceward_records")
+            other.execute("DELETE FROM onceward_records")
+            other.commit()
+            other.execute("INSERT INTO onceward_records SELECT * FROM saved")
             loop = threading.Thread(target=lambda: asyncio.run(leave()), daemon=True)
             loop.start()
             loop.join(10)
