@@ -173,6 +173,8 @@ def meaning_of(error: Exception, address: Address) -> OncewardError:
         return StoreCorrupt(f"{words}. Something else writes under our prefix; choose another with prefix=")
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return StoreUnavailable(f"{words}. Check the user and the password in the URL, and what the user may do")
+    if "invalid bulk length" in told:
+        return StoreUnavailable(f"{words}. It takes no value of this size; keep results small, or raise its limit")
     if isinstance(error, exceptions.BusyLoadingError):
         return StoreUnavailable(f"{words}. It will answer when it has read them", retry_after_seconds=1.0)
     if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in told:
