@@ -118,6 +118,12 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
             return SchemaMismatch(
                 f"{name}: the tables are not there, or not as they should be ({said}); open the store anew"
             )
+        case "42P10":
+            return SchemaMismatch(
+                f"{name}: the primary key of onceward_records is gone, and with it what tells two callers apart; "
+                "nothing was written. ALTER TABLE onceward_records "
+                "ADD CONSTRAINT onceward_records_pkey PRIMARY KEY (id)"
+            )
         case "53100":
             return StoreFull(f"no room left at {name} ({said}); free some space, then use the same key")
         case "XX001" | "XX002":
