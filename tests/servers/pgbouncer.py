@@ -35,7 +35,8 @@ _ABSENT = (
 @functools.cache
 def program() -> str | None:
     """The path of PgBouncer, installed if need be; None where it cannot be had."""
-    return shutil.which("pgbouncer", path="/usr/sbin:/usr/bin:/usr/local/bin") or installed("pgbouncer", "pgbouncer")
+    here = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    return here or installed("pgbouncer", "pgbouncer")
 
 
 def needed_pgbouncer() -> None:
