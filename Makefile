@@ -27,6 +27,10 @@ setup: $(STAMP) ## Make .venv with everything the project needs
 test: lint ## Run every check and every test (what CI runs)
 	$(PYTEST) tests
 
+.PHONY: racers
+racers: $(STAMP) ## 32 processes, 64 threads, 1,000 tasks for one key and for a handful, on every store (minutes)
+	RACERS=all $(BIN)/python -m pytest -q -rP tests/racers
+
 .PHONY: check
 check: lint ## ruff, mypy --strict, import layering, README and docs examples
 	$(PYTEST) tests/house

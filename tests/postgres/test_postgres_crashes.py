@@ -11,9 +11,10 @@ import threading
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
-from onceward import Gate, InDoubt, StoreUnavailable
+from onceward import AsyncGate, Gate, InDoubt, StoreUnavailable
 from onceward._core.record import Write
 from onceward.stores import open_async_store, open_store
 from onceward.testing.conformance.rows import row, settled
@@ -100,6 +101,35 @@ class TestEventLoops:
         asyncio.run(_close(store))
 
         assert [True] * 40 == landed
+
+    def test_a_loop_that_ends_while_a_call_waits_for_a_row_does_end(self, url: str) -> None:
+        """
+        The call is on a connection of its own, behind somebody's insert: it is cancelled, and does not hang.
+        """
+
+        async def never() -> None:
+            raise AssertionError
+
+        async def leave() -> None:
+            gate = AsyncGate(store, scope="test:loops", wait=0)
+            waiting = asyncio.create_task(gate.run("held", never))
+            await asyncio.sleep(0.5)  # Past the moment that a batch waits: now it waits by itself.
+            assert not waiting.done()
+
+        store = open_async_store(url)
+        with Gate(url, scope="test:loops") as gate:
+            gate.run("held", lambda: "its row, to be inserted by somebody else")
+        with psycopg.connect(url) as other:
+            other.execute("CREATE TEMP TABLE saved AS SELECT * FROM onceward_records")
+            other.execute("DELETE FROM onceward_records")
+            other.commit()
+            other.execute("INSERT INTO onceward_records SELECT * FROM saved")
+            loop = threading.Thread(target=lambda: asyncio.run(leave()), daemon=True)
+            loop.start()
+            loop.join(10)
+        asyncio.run(_close(store))
+
+        assert not loop.is_alive()
 
 
 class TestAServerThatIsKilled:

@@ -98,7 +98,7 @@ def test_a_corrected_retry_leaves_one_row_with_the_correction_and_its_time(
     assert [("Food",)] == rows(connection, "category")
 
 
-@pytest.mark.requirement("B20")
+@pytest.mark.requirement("B20", "D07")
 def test_an_ignored_duplicate_touches_nothing(connection: psycopg.Connection[Any]) -> None:
     """
     Not a column, and not the row's version (xmin and ctid), which any write would change.

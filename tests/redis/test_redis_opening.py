@@ -211,6 +211,19 @@ class TestTheUrl:
 
         assert (1, (1, 1), 2) == (extended, tuple(purged), len(page_of_records))
 
+    def test_a_user_without_a_right_is_told_and_nothing_runs(self) -> None:
+        """
+        Which one is missing, and where to look; the server is not half written to.
+        """
+        with started() as server, looking(server) as client:
+            client.execute_command("ACL", "SETUSER", "poor", "on", ">s3cret", "~*", "+info", "+script", "+select")
+            url = server.url().replace("redis://", "redis://poor:s3cret@")
+            told = pytest.raises(StoreUnavailable, match=r"evalsha.*what the user may do")
+            with opened(url) as store, Gate(store, scope=SCOPE, wait=0) as gate, told:
+                gate.run("k", lambda: pytest.fail("it ran"))
+
+            assert 0 == client.dbsize()
+
     def test_opening_a_store_prints_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         The driver is quiet, and so are we.

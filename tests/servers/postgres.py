@@ -46,7 +46,7 @@ _SETTINGS = {
     "deadlock_timeout": "200ms",
     "log_min_messages": "fatal",
 }
-_HBA = "host all locked 127.0.0.1/32 scram-sha-256\nhost all all 127.0.0.1/32 trust\n"
+_HBA = "host all locked 127.0.0.1/32 scram-sha-256\nhost all,replication all 127.0.0.1/32 trust\n"
 
 
 def wanted() -> bool:
@@ -75,19 +75,25 @@ def programs() -> Path:
 class PostgresServer:
     """One server."""
 
-    def __init__(self, folder: Path, bin: Path | None = None) -> None:
+    def __init__(self, folder: Path, bin: Path | None = None, *, standby_of: int | None = None) -> None:
         self.folder = folder
         self.bin = bin or programs()
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        initdb = [
-            *["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"],
-            "-D",
-            str(folder / "data"),
-        ]
-        subprocess.run([*_unprivileged(), self.bin / "initdb", *initdb], check=True, capture_output=True)
-        (folder / "data" / "pg_hba.conf").write_text(_HBA)
+        if standby_of is None:
+            how = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync"]
+            self._make("initdb", *how, "-D", str(folder / "data"))
+            (folder / "data" / "pg_hba.conf").write_text(_HBA)
+        else:
+            # A copy of the server on that port, which it then follows under the name "standby".
+            primary = f"host=127.0.0.1 port={standby_of} user=postgres application_name=standby"
+            self._make("pg_basebackup", "-d", primary, "-D", str(folder / "data"), "-R", "-c", "fast", "--no-sync")
         atexit.register(self.stop)
+
+    def _make(self, program: str, *arguments: str) -> None:
+        done = subprocess.run([*unprivileged(), self.bin / program, *arguments], capture_output=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{program} failed: {done.stderr.decode()[-2000:]}")
 
     def url(self, database: str = "postgres", *, user: str = "postgres", options: str = "") -> str:
         """The address in full, with options for the query."""
@@ -110,7 +116,7 @@ class PostgresServer:
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [*_unprivileged(), self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *settings]
+        command = [*unprivileged(), self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *settings]
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
@@ -128,6 +134,23 @@ class PostgresServer:
         for pid in (*_children(self._process.pid), self._process.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait(SECONDS_MAX)
+
+    def freeze(self) -> None:
+        """SIGSTOP, the server and every process of it: its lines stay open, and nothing comes."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        for pid in (self._process.pid, *_children(self._process.pid)):
+            os.kill(pid, number)
+
+    def promote(self) -> None:
+        """Make a standby the primary, and wait until it takes writes."""
+        self.execute("SELECT pg_promote(true, 30)")
 
     def stop(self) -> None:
         """End it, in whatever state it is. Ending twice is fine."""
@@ -158,11 +181,13 @@ def running() -> PostgresServer:
     return server
 
 
-def _unprivileged() -> list[str]:
+def unprivileged() -> list[str]:
+    """What a command begins with, so that the program does not find itself to be root."""
     return ["unshare", "-U", "--map-user=65534", "--map-group=65534"] if os.geteuid() == 0 else []
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     for offset in range(len(PORTS)):
         port = PORTS[(os.getpid() * 7 + offset) % len(PORTS)]
         with socket.socket() as trial:

@@ -4,7 +4,9 @@ A TCP proxy that loses things on purpose: between a client and its server, in a 
     with Proxy(port) as proxy:
         proxy.lose_answers(1)       the next request reaches the server; its answer is swallowed and the line is cut
         proxy.lose_requests(1)      the next request does not reach the server; the line is cut
+        proxy.cut_at(b"COMMIT")     the next request with these bytes reaches the server, or not; its line is cut
         proxy.cut()                 every line is cut, now
+        proxy.hold()                nothing is passed on any more, and no line is cut; let_go() ends that
 """
 
 from __future__ import annotations
@@ -27,6 +29,10 @@ class Proxy:
         self._lock = threading.Lock()
         self._answers_to_lose = 0
         self._requests_to_lose = 0
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._fatal: tuple[bytes, bool] | None = None
+        self._doomed: set[socket.socket] = set()
         self._lines: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
 
@@ -38,6 +44,7 @@ class Proxy:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.let_go()
         self.cut()
         for thread in self._threads:
             thread.join(5)
@@ -52,16 +59,28 @@ class Proxy:
         """Swallow so many requests, each with its line."""
         self._requests_to_lose = count
 
+    def cut_at(self, words: bytes, *, arrives: bool) -> None:
+        """Cut the line of the next request that has these bytes: before it arrives, or in place of its answer."""
+        self._fatal = (words, arrives)
+
     @property
     def to_lose(self) -> int:
         """What has still to be lost."""
-        return self._answers_to_lose + self._requests_to_lose
+        return self._answers_to_lose + self._requests_to_lose + (self._fatal is not None)
 
     def cut(self) -> None:
         """Cut every line."""
         for line in list(self._lines):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def hold(self) -> None:
+        """Freeze: bytes are kept back, both ways, on lines that are open and on those to come."""
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        """Pass on what was kept back, and go on."""
+        self._flowing.set()
 
     def _start(self, work: object, *arguments: object) -> None:
         thread = threading.Thread(target=work, args=arguments, daemon=True)  # type: ignore[arg-type]
@@ -86,12 +105,22 @@ class Proxy:
     def _pass_on(self, source: socket.socket, sink: socket.socket, is_request: bool) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
-                if self._loses(is_request):
+                self._flowing.wait()
+                if self._loses(is_request) or source in self._doomed or self._is_cut(is_request, data, sink):
                     break
                 sink.sendall(data)
         for line in (source, sink):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def _is_cut(self, is_request: bool, data: bytes, sink: socket.socket) -> bool:
+        with self._lock:
+            if not is_request or self._fatal is None or self._fatal[0] not in data:
+                return False
+            (_, arrives), self._fatal = self._fatal, None
+        if arrives:
+            self._doomed.add(sink)  # What comes from there next is the answer.
+        return not arrives
 
     def _loses(self, is_request: bool) -> bool:
         with self._lock:

@@ -62,12 +62,17 @@ def _found(name: str) -> str | None:
 
 
 def _installed(name: str) -> str | None:
+    return installed(name, "redis-server")
+
+
+def installed(name: str, package: str) -> str | None:
+    """The path of a program after its package was installed; None where that cannot be done."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return None
     with (Path(tempfile.gettempdir()) / "onceward-apt.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # Workers of one run must not install side by side.
         if shutil.which(name) is None:
-            for command in ("apt-get update -qq", "apt-get install -y -qq --no-install-recommends redis-server"):
+            for command in ("apt-get update -qq", f"apt-get install -y -qq --no-install-recommends {package}"):
                 subprocess.run(command.split(), capture_output=True, check=False, timeout=300)
     return shutil.which(name)
 

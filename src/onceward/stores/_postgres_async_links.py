@@ -26,15 +26,22 @@ from onceward.environment import Environment
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
+    NoAnswer,
     NotConnected,
     Verdict,
     copy_of,
-    meaning_of_no_connection,
     no_free_connection,
     verdict,
 )
 from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep
-from onceward.stores._postgres_links import IS_DIRECT, PREPARE_AFTER
+from onceward.stores._postgres_links import (
+    IS_DIRECT,
+    LOOK_SECONDS,
+    PREPARE_AFTER,
+    SCRIPT_LOCK_SECONDS,
+    listening,
+    not_connected,
+)
 from onceward.stores._postgres_url import Target
 
 T = TypeVar("T")
@@ -43,10 +50,21 @@ BATCH_MAX = 256
 """Puts in one statement: the commit is shared so widely by then that more only makes the first caller wait."""
 
 
+class Line(psycopg.AsyncConnection[Any]):
+    """Same as `_postgres_links.Line`, but awaits."""
+
+    silence_seconds = 0.0
+
+    async def wait(self, gen: Any, interval: float = LOOK_SECONDS, *more: Any, **options: Any) -> Any:
+        """See `psycopg.AsyncConnection.wait`."""
+        asked = listening(gen, self.silence_seconds) if self.silence_seconds else gen
+        return await super().wait(asked, interval, *more, **options)
+
+
 class Link(NamedTuple):
     """An open connection and the cursor that is used on it."""
 
-    connection: psycopg.AsyncConnection[Any]
+    connection: Line
     cursor: psycopg.AsyncCursor[Any]
 
 
@@ -144,6 +162,11 @@ class AsyncLinks:
         """On a connection of its own, as patiently as it takes; the error, if there is one, is its caller's alone."""
         try:
             standing = await self.run(flows.put(self.target, waiting.write, waiting.expect, again=True))
+        except asyncio.CancelledError:
+            # Only the end of the loop cancels this task: whoever waits for it must not wait for ever.
+            for one in (waiting, *waiting.followers):
+                one.future.cancel()
+            raise
         except Exception as error:
             ours = error if isinstance(error, OncewardError) else StoreUnavailable(f"the put failed: {error!r}")
             _fail(waiting._replace(followers=[]), ours)
@@ -213,6 +236,10 @@ class AsyncLinks:
             link = await self._take()
             try:
                 return await _ask(link, effect)
+            except DRIVER_ERRORS as error:
+                if verdict(error) is Verdict.LOST:
+                    self._discard(link)
+                raise
             finally:
                 self._give(link)
         if isinstance(effect, Sleep):
@@ -221,11 +248,13 @@ class AsyncLinks:
             return await self.environment.asleep(effect.seconds)
         if isinstance(effect, Script):
             link = await self._take()
+            link.connection.silence_seconds += SCRIPT_LOCK_SECONDS
             try:
                 async with link.connection.transaction():
                     for statement in effect.statements:
                         await link.connection.execute(statement)
             finally:
+                link.connection.silence_seconds -= SCRIPT_LOCK_SECONDS
                 self._give(link)
         return None
 
@@ -238,6 +267,8 @@ class AsyncLinks:
         except DRIVER_ERRORS as error:
             if verdict(error) is Verdict.LOST:
                 self._discard(link)
+            if isinstance(error, NoAnswer):
+                self._drop_idle()
             raise
         finally:
             if _is_at_rest(link) and not self.closed:
@@ -284,11 +315,10 @@ class AsyncLinks:
         if self.closed:
             raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                autocommit=True, prepare_threshold=None, **target.parameters
-            )
+            connection = await Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
         except DRIVER_ERRORS as error:
-            raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
+            raise not_connected(error, target, ever_connected=self._ever) from error
+        connection.silence_seconds = target.lock_seconds + target.answer_seconds
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         link = Link(connection, connection.cursor(binary=True))
         self._links.add(link)
@@ -298,7 +328,7 @@ class AsyncLinks:
         except BaseException as error:
             self._discard(link)
             if isinstance(error, DRIVER_ERRORS):
-                raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
+                raise not_connected(error, target, ever_connected=self._ever) from error
             raise
         self._ever = True
         return link

@@ -34,6 +34,10 @@ class NotConnected(Exception):
         """Whether it has been waited for long enough already, or will never be."""
 
 
+class NoAnswer(psycopg.OperationalError):
+    """The server was silent for too long. What it was asked may still be carried out; its answer is not waited for."""
+
+
 class Verdict(Enum):
     """What to do about an error."""
 
@@ -44,9 +48,12 @@ class Verdict(Enum):
 
 _AGAIN = frozenset(("40001", "40P01"))
 """Serialization failure, deadlock: the transaction was rolled back whole."""
-_LOST = frozenset(("57P01", "57P02", "57P05", "0A000", "26000", "42P05"))
-"""Shut down, crashed, idle for too long; or a prepared statement that is not what it was: a new connection has none."""
-_WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist", "startup parameter")
+_LOST = frozenset(("57P01", "57P02", "57P05", "25P04", "0A000", "26000", "42P05", "25006"))
+"""
+Shut down, crashed, idle or busy for too long; a prepared statement that is not what it was (a new connection has none);
+a server that became read-only under us (a new connection finds the writer).
+"""
+_WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist")
 """In libpq's messages when no patience would help."""
 
 
@@ -78,17 +85,29 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
             "surrogate"
         )
     said = _first_line(error)
+    if "statement pooling" in said:
+        return ConfigurationError(
+            f"{name}: {said}. A pooler that pools statements can neither make the tables nor join transactions: set "
+            "its pool_mode to transaction, or open the store once without the pooler"
+        )
     match error.sqlstate or "":
         case "55P03":
             return StoreUnavailable(
-                f"{name}: another transaction held this record longer than onceward_lock_timeout; nothing was written",
+                f"{name}: another transaction held this record longer than onceward_lock_timeout; send the same key "
+                "again",
                 retry_after_seconds=1.0,
             )
         case "25006":
+            return _read_only(name)
+        case "57014":
             return StoreUnavailable(
-                f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts "
-                "in the URL it is found)",
+                f"{name}: a time limit of the server ended our statement ({said}); nothing was written. Give this role "
+                "a statement_timeout above onceward_lock_timeout, or none",
                 retry_after_seconds=1.0,
+            )
+        case "54000" | "53200" | "22001":
+            return StoreUnavailable(
+                f"{name} cannot hold this record: {said}; PostgreSQL's limit is 1 GB for a field and for a statement"
             )
         case "42501":
             return StoreUnavailable(
@@ -99,6 +118,12 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
             return SchemaMismatch(
                 f"{name}: the tables are not there, or not as they should be ({said}); open the store anew"
             )
+        case "42P10":
+            return SchemaMismatch(
+                f"{name}: the primary key of onceward_records is gone, and with it what tells two callers apart; "
+                "nothing was written. ALTER TABLE onceward_records "
+                "ADD CONSTRAINT onceward_records_pkey PRIMARY KEY (id)"
+            )
         case "53100":
             return StoreFull(f"no room left at {name} ({said}); free some space, then use the same key")
         case "XX001" | "XX002":
@@ -106,6 +131,12 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
         case "40001" | "40P01":
             return StoreUnavailable(f"{name}: others kept getting in the way ({said})", retry_after_seconds=0.1)
         case code:
+            if isinstance(error, NoAnswer):
+                return StoreUnavailable(
+                    f"{name} {said}; it may be frozen, or wait for a synchronous standby that is away. The connection "
+                    "is given up, and what was sent may have landed: send the same key again",
+                    retry_after_seconds=1.0,
+                )
             return StoreUnavailable(
                 f"{name} did not answer: {said} ({code or 'connection lost'})", retry_after_seconds=1.0
             )
@@ -119,13 +150,26 @@ def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected:
     has to be finished when it is over.
     """
     said = _first_line(error)
-    if "startup parameter" in said:
-        said += "; with a pooler such as PgBouncer in between, add onceward_bouncer=1 to the URL"
+    if "session is read-only" in said or "server is in hot standby" in said:
+        return _read_only(name)
+    if "startup parameter" in said and not ever_connected:
+        return ConfigurationError(
+            f"{name} refuses the connection: {said}; with a pooler such as PgBouncer in between, add "
+            "onceward_bouncer=1 to the URL"
+        )
     if not ever_connected and any(words in said for words in _WRONG_AT_CONNECTING):
         return ConfigurationError(
             f"{name} refuses the connection: {said}; check user, password and database in the URL"
         )
     return StoreUnavailable(f"{name} cannot be reached: {said}", retry_after_seconds=1.0)
+
+
+def _read_only(name: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts in the URL it is "
+        "found)",
+        retry_after_seconds=1.0,
+    )
 
 
 def no_free_connection(name: str, size: int, seconds: float) -> StoreUnavailable:

@@ -19,7 +19,15 @@ from onceward._core.errors import SchemaMismatch, StoreContended, StoreUnavailab
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import DRIVER_ERRORS, NotConnected, Verdict, exists_already, meaning_of, verdict
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    NoAnswer,
+    NotConnected,
+    Verdict,
+    exists_already,
+    meaning_of,
+    verdict,
+)
 from onceward.stores._postgres_url import Target
 
 T = TypeVar("T")
@@ -45,6 +53,7 @@ MIGRATION_LOCK = 0x6F6E6365
 """An advisory lock of ours, so that of several processes that start at once one creates the tables."""
 _TAKE_MIGRATION_LOCK = (
     b"SET LOCAL lock_timeout = '30s'",  # Longer than a migration should take, and not for ever.
+    b"SET LOCAL statement_timeout = 0",  # A role's limit is meant for requests.
     b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK,
 )
 HAS_META = b"SELECT to_regclass('onceward_meta') IS NOT NULL"
@@ -92,6 +101,8 @@ class Patience:
         """What to do before the next try; raises what the error means if there is to be none."""
         self.tries -= 1
         judged = verdict(error)
+        if isinstance(error, NoAnswer):
+            self.tries = min(self.tries, 1)  # Another line may do better; a second long silence is enough.
         if isinstance(error, NotConnected) and self.lost and not error.final:
             judged = Verdict.LOST  # Whoever has sent nothing need not wait; but an answer that was lost is worth it.
         if judged is Verdict.FINAL or self.tries <= 0:

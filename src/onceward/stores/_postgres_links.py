@@ -12,9 +12,11 @@ their own, cannot keep the others from writing.
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
@@ -22,6 +24,7 @@ from onceward._core.errors import StoreUnavailable
 from onceward.environment import Environment
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
+    NoAnswer,
     NotConnected,
     Verdict,
     meaning_of_no_connection,
@@ -35,13 +38,54 @@ T = TypeVar("T")
 
 PREPARE_AFTER = 1
 """Runs of a statement on one connection before it is prepared."""
+LOOK_SECONDS = 0.1
+"""How often a wait for the server looks up: psycopg's own interval, so that Ctrl-C is heard."""
+SCRIPT_LOCK_SECONDS = 30.0
+"""How long a migration may wait for another one."""
 IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
+
+
+def listening(asked: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
+    """
+    What psycopg waits for, and an error once the server has been silent for so long.
+
+    The silence is counted in psycopg's own looks at the socket, so it needs no clock. Bytes end it: a long answer over
+    a slow line is no silence.
+    """
+    looks, silent = round(seconds / LOOK_SECONDS), 0
+    try:
+        wanted = next(asked)
+        while True:
+            ready = yield wanted
+            silent = 0 if ready else silent + 1
+            if silent >= looks:
+                raise NoAnswer(f"was silent for {seconds:g} s")
+            wanted = asked.send(ready)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+
+
+class Line(psycopg.Connection[Any]):
+    """A connection that does not wait for ever."""
+
+    silence_seconds = 0.0
+    """0 while it is being opened, which has a limit of its own (connect_timeout)."""
+
+    def wait(self, gen: Any, interval: float = LOOK_SECONDS, *more: Any, **options: Any) -> Any:
+        """See `psycopg.Connection.wait`."""
+        asked = listening(gen, self.silence_seconds) if self.silence_seconds else gen
+        try:
+            return super().wait(asked, interval, *more, **options)
+        except NoAnswer as error:
+            # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
+            raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
 
 
 class Link(NamedTuple):
     """An open connection and the cursor that is used on it."""
 
-    connection: psycopg.Connection[Any]
+    connection: Line
     cursor: psycopg.Cursor[Any]
 
 
@@ -111,6 +155,10 @@ class Links:
             link = self._take()
             try:
                 return _ask(link, effect)
+            except DRIVER_ERRORS as error:
+                if verdict(error) is Verdict.LOST:
+                    link.connection.close()
+                raise
             finally:
                 self._give(link)
         if isinstance(effect, Sleep):
@@ -119,11 +167,13 @@ class Links:
             return self.environment.sleep(effect.seconds)
         if isinstance(effect, Script):
             link = self._take()
+            link.connection.silence_seconds += SCRIPT_LOCK_SECONDS
             try:
                 with link.connection.transaction():
                     for statement in effect.statements:
                         link.connection.execute(statement)
             finally:
+                link.connection.silence_seconds -= SCRIPT_LOCK_SECONDS
                 self._give(link)
         return None
 
@@ -137,6 +187,8 @@ class Links:
         except DRIVER_ERRORS as error:
             if verdict(error) is Verdict.LOST:
                 link.connection.close()
+            if isinstance(error, NoAnswer):
+                self.drop_idle()  # Whoever asks again, asks on a new line.
             raise
         finally:
             if _is_at_rest(link) and not self.closed:
@@ -171,9 +223,10 @@ class Links:
         if self.closed:
             raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
         try:
-            connection = psycopg.Connection.connect(autocommit=True, prepare_threshold=None, **target.parameters)
+            connection = Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
         except DRIVER_ERRORS as error:
-            raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
+            raise not_connected(error, target, ever_connected=self._ever) from error
+        connection.silence_seconds = target.lock_seconds + target.answer_seconds
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         link = Link(connection, connection.cursor(binary=True))
         try:
@@ -182,13 +235,19 @@ class Links:
         except BaseException as error:
             connection.close()
             if isinstance(error, DRIVER_ERRORS):
-                raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
+                raise not_connected(error, target, ever_connected=self._ever) from error
             raise
         self._ever = True
         return link
 
     _ever = False
     """Whether it has worked before."""
+
+
+def not_connected(error: BaseException, target: Target, *, ever_connected: bool) -> NotConnected:
+    """What to raise when no connection could be opened. Where a long wait was in vain, another is not worth it."""
+    meaning = meaning_of_no_connection(error, target.name, ever_connected=ever_connected)
+    return NotConnected(meaning, final=isinstance(error, (errors.ConnectionTimeout, NoAnswer)))
 
 
 def _ask(link: Link, query: Query) -> list[Any]:

@@ -23,13 +23,20 @@ POOL_SIZE = 8
 POOL_SIZE_MAX = 1_000
 LOCK_SECONDS = 5.0
 """How long a call waits for a row that another transaction holds, or for a free connection: below HTTP timeouts."""
-LOCK_SECONDS_MAX = 3_600.0
+ANSWER_SECONDS = 10.0
+"""
+How long a server may be silent, beyond the wait for a lock, before its connection is given up: far above any statement
+of ours, and so short that with the wait for a lock (5 s) and a new connection (5 s) a call ends below HTTP timeouts.
+"""
+ANSWER_SECONDS_MIN = 0.5
+SECONDS_MAX = 3_600.0
 
 _LIBPQ = {
     "connect_timeout": "5",
     # A primary that became a standby, or a host of several that is one, must not be written to.
     "target_session_attrs": "read-write",
-    # A server that is gone without a word is noticed after seconds, and not after a quarter of an hour.
+    # A machine that is gone without a word is noticed after seconds, and not after a quarter of an hour. One that is
+    # there and silent is not noticed by TCP: for that, see ANSWER_SECONDS.
     "tcp_user_timeout": "10000",
     "keepalives_idle": "10",
     "keepalives_interval": "3",
@@ -55,6 +62,7 @@ class Target(NamedTuple):
     """What errors call it: host, port and database, without user or password."""
     pool_size: int = POOL_SIZE
     lock_seconds: float = LOCK_SECONDS
+    answer_seconds: float = ANSWER_SECONDS
     may_relax: bool = False
     direct: bool = True
 
@@ -99,6 +107,8 @@ def _with_option(target: Target, name: str, value: str) -> Target:
             return target._replace(pool_size=int(value))
         case "lock_timeout", _ if (seconds := _seconds(value)) is not None:
             return target._replace(lock_seconds=seconds)
+        case "answer_timeout", _ if (seconds := _seconds(value)) is not None and seconds >= ANSWER_SECONDS_MIN:
+            return target._replace(answer_seconds=seconds)
         case "settle", "durable" | "relaxed":
             return target._replace(may_relax=value == "relaxed")
         case "bouncer", "0" | "1":
@@ -106,8 +116,8 @@ def _with_option(target: Target, name: str, value: str) -> Target:
         case _:
             raise ConfigurationError(
                 f"a PostgreSQL store has no option {name[:40]} like that; there are onceward_pool=2..{POOL_SIZE_MAX}, "
-                f"onceward_lock_timeout=SECONDS (at most {LOCK_SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and "
-                "onceward_bouncer=0|1"
+                f"onceward_lock_timeout=SECONDS and onceward_answer_timeout=SECONDS (at least {ANSWER_SECONDS_MIN}; "
+                f"both at most {SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and onceward_bouncer=0|1"
             )
 
 
@@ -116,7 +126,7 @@ def _seconds(value: str) -> float | None:
         seconds = float(value)
     except ValueError:
         return None
-    return seconds if 0 < seconds <= LOCK_SECONDS_MAX else None
+    return seconds if 0 < seconds <= SECONDS_MAX else None
 
 
 def _name_of(given: dict[str, Any]) -> str:

@@ -173,7 +173,19 @@ def meaning_of(error: Exception, address: Address) -> OncewardError:
         return StoreCorrupt(f"{words}. Something else writes under our prefix; choose another with prefix=")
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return StoreUnavailable(f"{words}. Check the user and the password in the URL, and what the user may do")
-    return StoreUnavailable(words)
+    if "invalid bulk length" in told:
+        return StoreUnavailable(f"{words}. It takes no value of this size; keep results small, or raise its limit")
+    if isinstance(error, exceptions.BusyLoadingError):
+        return StoreUnavailable(f"{words}. It will answer when it has read them", retry_after_seconds=1.0)
+    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in told:
+        return StoreUnavailable(f"{words}. It is a replica: connect to the primary", retry_after_seconds=1.0)
+    if isinstance(error, exceptions.TimeoutError):
+        return StoreUnavailable(
+            f"{words}. It was silent for timeout={address.options.timeout_seconds:g} s: it may be frozen. The "
+            "connection is given up, and what was sent may have landed: send the same key again",
+            retry_after_seconds=1.0,
+        )
+    return StoreUnavailable(f"{words}. Send the same key again when it is back", retry_after_seconds=1.0)
 
 
 def may_send_again(error: Exception) -> bool:

@@ -10,6 +10,8 @@ Options (everything else in the query is libpq's):
 - `onceward_pool=8`: connections of this process. Concurrent writes share one; the others serve whoever has to wait.
 - `onceward_lock_timeout=5`: how many seconds a call waits for a row that another transaction holds, or for a free
   connection, before it raises `StoreUnavailable`.
+- `onceward_answer_timeout=10`: how many seconds, beyond that, the server may be silent before its connection is given
+  up and the call raises `StoreUnavailable`.
 - `onceward_settle=durable` (default). `onceward_settle=relaxed`: settles that ask for it do not wait for the disk.
 - `onceward_bouncer=1`: a pooler in transaction mode (PgBouncer) stands between. Nothing is prepared then, and no
   startup parameters are sent. No session state is relied upon in either case.
