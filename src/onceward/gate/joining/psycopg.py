@@ -22,6 +22,7 @@ from psycopg.rows import tuple_row
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Standing, Write
+from onceward.gate.joining import AsyncJoined
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of
 from onceward.stores.postgres import PostgresStore
@@ -36,6 +37,16 @@ _FAILED = "25P02"
 
 _verified: weakref.WeakKeyDictionary[psycopg.Connection[Any], tuple[Any, ...]] = weakref.WeakKeyDictionary()
 """Connections that have been looked at and found good, and what they are connected to."""
+
+
+def join(connection: Any, store: object) -> JoinedPsycopg:
+    """See `onceward.gate.joining.join`."""
+    return JoinedPsycopg(connection, store)
+
+
+def join_async(connection: Any, store: object) -> AsyncJoined:
+    """See `onceward.gate.joining.join_async`."""
+    raise ConfigurationError("atomic mode of an AsyncGate does not know psycopg connections yet; use Gate")
 
 
 class JoinedPsycopg:

@@ -15,9 +15,20 @@ from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Standing, Write
+from onceward.gate.joining import Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
 from onceward.stores._sqlite_rows import extend
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
+
+
+def join(connection: sqlite3.Connection, store: object) -> JoinedSqlite3:
+    """See `onceward.gate.joining.join`."""
+    return JoinedSqlite3(connection, store)
+
+
+def join_async(connection: sqlite3.Connection, store: object) -> Awaited:
+    """See `onceward.gate.joining.join_async`. SQLite has no other colour; its statements are short."""
+    return Awaited(JoinedSqlite3(connection, store))
 
 
 class JoinedSqlite3:
