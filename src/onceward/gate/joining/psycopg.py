@@ -42,17 +42,17 @@ _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 _FAILED = "25P02"
 """The transaction has failed already: somebody swallowed an error."""
 _NO_SAVEPOINT = "3B001"
-_GUARD = "22012"
-"""Division by zero: how a statement of ours stops what was sent after it."""
+_NOT_LANDED, _NOT_OURS = "22012", "2201F"
+"""Division by zero, root of a negative number: how an ending stops what was sent after it."""
 _SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
 
 _XID = ", CASE WHEN landed.fence IS NOT NULL THEN txid_current() END"
 """Last in the answer of a claim: which transaction it is in. If the function ends that, it is found out by this."""
 _OR_STOP = (
-    ", 1 / CASE WHEN landed.fence IS NOT NULL AND (%(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint) "
-    "THEN 1 ELSE 0 END"
+    ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint THEN 1 ELSE -1 END)"
+    ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
 )
-"""Last in the answer of an ending: an error unless it landed, in our transaction, so that no commit follows it."""
+"""Last in the answer of an ending: an error unless it is in our transaction and landed, so that no commit follows."""
 _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
@@ -70,6 +70,12 @@ _verified: weakref.WeakKeyDictionary[_Connection, tuple[Any, ...]] = weakref.Wea
 class _Statement(NamedTuple):
     sql: bytes
     parameters: Mapping[str, Any] = _NOTHING
+    is_command: bool = False
+    """Answers nothing."""
+
+
+def _savepoint(verb: bytes, name: bytes) -> _Statement:
+    return _Statement(b"%b %b" % (verb, name), is_command=True)
 
 
 class _Send(NamedTuple):
@@ -95,7 +101,12 @@ class _Identify:
 
 _IDENTIFY: Final = _Identify()
 _Flow: TypeAlias = Generator[_Send | _Identify, Any, T]
+_COMMIT = _Statement(b"COMMIT", is_command=True)
 _ROLLBACK = _Statement(b"ROLLBACK")
+"""
+Always sent alone, and so is a rollback to a savepoint: psycopg then drops what it has prepared, which in a pipeline
+would hit what is prepared there.
+"""
 
 
 class _Opened(NamedTuple):
@@ -116,6 +127,8 @@ class _Statements:
         """Whether the first `begin` is still to be sent: it goes along with the statement after it."""
         self._xid: int | None = None
         """The transaction that we opened, once something in it is ours to lose."""
+        self._parted = False
+        """Whether the function has committed that transaction by itself."""
 
     @property
     def _status(self) -> TransactionStatus:
@@ -137,10 +150,11 @@ class _Statements:
                 "a connection that is not in autocommit"
             )
         ours = yield _IDENTIFY  # Before anything else: it makes the tables if they are not there.
-        self._unsent = not self._opened
+        if not self._opened:
+            self._unsent, self._xid, self._parted = True, None, False
         self._opened.append(_Opened(None if opens else b"onceward_%d" % len(self._opened)))
         if not self._unsent:
-            yield from self._send(_Statement(b"SAVEPOINT %b" % (self._opened[-1].savepoint or b"")))
+            yield from self._send(_savepoint(b"SAVEPOINT", self._opened[-1].savepoint or b""))
         elif _verified.get(connection) != ours:
             yield from self._verify(ours)
         return opens
@@ -184,9 +198,11 @@ class _Statements:
             raise IllegalMove(ENDED)
         ending = self._put(_END_FRESH if expect is None else _END, write, expect)
         try:
-            [[row], *_] = yield from self._sent(ending, *self._ending())
+            [[row], _] = yield from self._sent(ending, self._ending())
         except _Failed as failed:
-            if failed.number or failed.code != _GUARD:
+            if failed.number == 0 and failed.code == _NOT_OURS:
+                raise IllegalMove(ENDED) from None
+            if failed.number or failed.code != _NOT_LANDED:
                 raise self._meaning(failed) from failed.error
             return (yield from self._not_landed(write))
         self._opened.pop()
@@ -199,22 +215,23 @@ class _Statements:
         find = _Statement(rows.FIND, {"id": write.id})
         undone, [found] = yield from self._undo(savepoint, find)
         if not undone:
+            self._parted = True
             raise IllegalMove(ENDED)
         return Standing(False, rows.record_of(found[0][0], found[0][1:]) if found else None)
 
     def commit(self) -> _Flow[None]:
         if self._status == TransactionStatus.IDLE and not self._unsent:
             raise IllegalMove(ENDED)
-        yield from self._send(*self._ending())
+        yield from self._send(self._ending())
         self._opened.pop()
 
-    def _ending(self) -> list[_Statement]:
+    def _ending(self) -> _Statement:
         savepoint = self._opened[-1].savepoint
-        return [_Statement(b"COMMIT" if savepoint is None else b"RELEASE SAVEPOINT %b" % savepoint)]
+        return _COMMIT if savepoint is None else _savepoint(b"RELEASE SAVEPOINT", savepoint)
 
     def rollback(self) -> _Flow[bool]:
         if not self._opened:
-            return True
+            return not self._parted
         savepoint = self._opened.pop().savepoint
         if self._unsent or self._is_closed():
             self._unsent = False
@@ -238,27 +255,26 @@ class _Statements:
 
     def _roll_back(self, *more: _Statement) -> _Flow[tuple[bool, list[Any]]]:
         """The transaction that we opened; or whatever the function has opened in its place."""
+        if self._status != TransactionStatus.IDLE:
+            yield _Send((_ROLLBACK,), None)
         if self._xid is None and not more:
-            yield from self._sent(_ROLLBACK)
             return True, []
         became = _Statement(_BECAME, {"xid": None if self._xid is None else Int8(self._xid)})
-        [_, [(was,)], *found] = yield from self._sent(_ROLLBACK, became, *more)
-        if self._status != TransactionStatus.IDLE:
-            yield from self._sent(_ROLLBACK)  # Without pipeline mode psycopg has begun another to ask in.
+        [[(was,)], *found, _] = yield _Send((became, *more, _COMMIT), b"BEGIN")
         return self._xid is None or was == "aborted", found
 
     def _roll_back_to(self, savepoint: bytes, *more: _Statement) -> _Flow[tuple[bool, list[Any]]]:
         if self._status == TransactionStatus.IDLE:
             return False, [[] for _ in more]
-        back, away = b"ROLLBACK TO SAVEPOINT %b" % savepoint, b"RELEASE SAVEPOINT %b" % savepoint
         try:
-            [_, _, *found] = yield from self._sent(_Statement(back), _Statement(away), *more)
+            yield _Send((_Statement(b"ROLLBACK TO SAVEPOINT %b" % savepoint),), None)
         except _Failed as failed:
             if failed.code != _NO_SAVEPOINT:
                 raise
             # Not the transaction we were given: at least what has been begun since can be undone.
-            yield from self._sent(_ROLLBACK)
+            yield _Send((_ROLLBACK,), None)
             return False, [[] for _ in more]
+        [_, *found] = yield _Send((_savepoint(b"RELEASE SAVEPOINT", savepoint), *more), None)
         return True, found
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> _Statement:
@@ -283,7 +299,7 @@ class _Statements:
         if savepoint is None:
             answers = yield _Send(statements, _begin_statement(self._connection))
             return answers
-        answers = yield _Send((_Statement(b"SAVEPOINT %b" % savepoint), *statements), None)
+        answers = yield _Send((_savepoint(b"SAVEPOINT", savepoint), *statements), None)
         return answers[1:]
 
     def _meaning(self, failed: _Failed) -> BaseException:
@@ -398,15 +414,17 @@ class JoinedPsycopg:
     def _send(self, effect: _Send) -> list[Any]:
         """On cursors of our own kind: the caller's rows may be made into anything."""
         connection, cursors = self._connection, [_cursor(self._connection) for _ in effect.statements]
-        together = zip(cursors, effect.statements, strict=True)
         try:
             if _goes_together(effect):
                 with connection.pipeline() as pipeline:
-                    _begin(pipeline, effect)
-                    for cursor, one in together:
-                        cursor.execute(one.sql, one.parameters or None, binary=True, prepare=bool(one.parameters))
+                    _send_command(pipeline, effect.begin)
+                    for cursor, one in zip(cursors, effect.statements, strict=True):
+                        if one.is_command:
+                            _send_command(pipeline, one.sql)
+                        else:
+                            cursor.execute(one.sql, one.parameters or None, binary=True, prepare=bool(one.parameters))
             else:
-                for cursor, one in together:
+                for cursor, one in zip(cursors, effect.statements, strict=True):
                     cursor.execute(one.sql, one.parameters or None, binary=True)
         except DRIVER_ERRORS as error:
             raise _Failed(_done(cursors), error) from error
@@ -468,15 +486,18 @@ class AsyncJoinedPsycopg:
 
     async def _send(self, effect: _Send) -> list[Any]:
         connection, cursors = self._connection, [_async_cursor(self._connection) for _ in effect.statements]
-        together = zip(cursors, effect.statements, strict=True)
         try:
             if _goes_together(effect):
                 async with connection.pipeline() as pipeline:
-                    _begin(pipeline, effect)
-                    for cursor, one in together:
-                        await cursor.execute(one.sql, one.parameters or None, binary=True, prepare=bool(one.parameters))
+                    _send_command(pipeline, effect.begin)
+                    for cursor, one in zip(cursors, effect.statements, strict=True):
+                        if one.is_command:
+                            _send_command(pipeline, one.sql)
+                        else:
+                            prepare = bool(one.parameters)
+                            await cursor.execute(one.sql, one.parameters or None, binary=True, prepare=prepare)
             else:
-                for cursor, one in together:
+                for cursor, one in zip(cursors, effect.statements, strict=True):
                     await cursor.execute(one.sql, one.parameters or None, binary=True)
         except DRIVER_ERRORS as error:
             raise _Failed(_done(cursors), error) from error
@@ -496,17 +517,16 @@ def _goes_together(effect: _Send) -> bool:
     return (effect.begin is not None or len(effect.statements) > 1) and psycopg.Pipeline.is_supported()
 
 
-def _begin(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, effect: _Send) -> None:
+def _send_command(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, command: bytes | None) -> None:
     """
-    Send what opens the transaction along with the rest.
+    Send a command along with the rest, and leave its answer to the end of the pipeline.
 
-    psycopg would send it by itself, and wait for its answer before it sends anything else. Where its queue cannot be
-    told of one more answer, that is left to it.
+    psycopg would send a BEGIN by itself and wait for its answer; and after every statement it looks whether an earlier
+    one has failed, and then says so in the log.
     """
-    queue = getattr(pipeline, "result_queue", None)
-    if effect.begin is not None and queue is not None:
-        pipeline.pgconn.send_query_params(effect.begin, None)
-        queue.append(None)
+    if command is not None:
+        pipeline.pgconn.send_query_params(command, None)
+        pipeline.result_queue.append(None)
 
 
 def _done(cursors: Sequence[psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]]) -> int:
