@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import psycopg
 import pytest
-from postgres.atomic_support import COLOURS, Bank, Caller, told
 
+from postgres.atomic_support import COLOURS, Bank, Caller, told
 from servers.postgres import needed
 
 needed()
