@@ -1,8 +1,8 @@
 """
 Clients of the kill drill: each does one atomic operation in a process of its own, which may be killed at any step.
 
-To add a library: a class with `database`, `connect` and `operate`, and a line in `CLIENTS`. `hit(label)` is a step: have
-it called between any two statements; the failpoints of the flow are steps anyway.
+To add a library: a class with `database`, `connect` and `operate`, and a line in `CLIENTS`. `hit(label)` is a step, to
+be called between any two statements; the failpoints of the flow are steps anyway.
 """
 
 from __future__ import annotations
