@@ -121,3 +121,32 @@ async def test_without_pipeline_mode_it_takes_what_the_statements_take(
         await caller.atomic("k")
 
     assert 5 == trips.count
+
+
+@pytest.mark.parametrize("claim", ["first", "last"])
+@told
+async def test_remembering_failures_takes_two_more(bank: Bank, claim: str) -> None:
+    """
+    A savepoint around the function, and its release.
+    """
+    caller = await _warmed(bank, claim)
+    with counted(caller) as trips:
+        await caller.atomic("k", claim=claim, remember="all")
+
+    assert EXPECTED[claim]["fresh"] + 2 == trips.count
+
+
+@pytest.mark.parametrize("claim", ["first", "last"])
+@told
+async def test_nothing_is_prepared_where_the_caller_prepares_nothing(bank: Bank, claim: str) -> None:
+    """
+    prepare_threshold=None, as poolers between transactions want it; otherwise our statements are prepared.
+    """
+    prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%onceward_records%'"
+    plain, other = await bank.caller(prepare_threshold=None), await bank.caller()
+    for caller in (plain, other):
+        await caller.atomic("k", claim=claim)
+        await caller.atomic(f"k{id(caller)}", claim=claim)
+
+    assert [(0,)] == await plain.execute(prepared)
+    assert [(0,)] < await other.execute(prepared)
