@@ -26,10 +26,12 @@ from onceward._core.flow import (
     Effect,
     Emit,
     Extend,
+    Finish,
     Flow,
     Load,
     Monotonic,
     Pause,
+    Peek,
     Probe,
     Put,
     Raised,
@@ -47,7 +49,7 @@ from onceward.environment import Environment
 from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.declaring import OperationContract
-from onceward.gate.joining import Joined, join
+from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
@@ -165,7 +167,7 @@ class AsyncGate:
                 if isinstance(called, Outcome):
                     return called
                 if taken.connection is not None:
-                    joined = join(arguments[taken.connection], self.store)
+                    joined = join_async(arguments[taken.connection], self.store)
                     return await self.drive(operate_joined(called.ask), called, joined)
                 return await self.drive(operate(called.ask), called)
 
@@ -206,7 +208,7 @@ class AsyncGate:
         **options: Unpack[Options],
     ) -> Any:
         """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
-        joined = join(connection, self.store)
+        joined = join_async(connection, self.store)
         called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
         if fn is None:
             performer = _Performer(self, called, joined)
@@ -215,7 +217,7 @@ class AsyncGate:
             )
         return self._atomic(called, joined)
 
-    async def _atomic(self, called: Called, joined: Joined) -> Any:
+    async def _atomic(self, called: Called, joined: AsyncJoined) -> Any:
         return (await self.drive(operate_joined(called.ask), called, joined)).value
 
     # --- other shapes of the same idea ---
@@ -266,7 +268,7 @@ class AsyncGate:
 
     # --- performing effects ---
 
-    async def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
+    async def drive(self, flow: Flow[T], called: Called, joined: AsyncJoined | None = None) -> T:
         """Same as `Gate.drive`, but awaits."""
         performer = _Performer(self, called, joined)
         outcome = await arun(flow, performer.instant, performer.perform)
@@ -285,7 +287,7 @@ class _Performer:
 
     __slots__ = ("_called", "_gate", "_joined")
 
-    def __init__(self, gate: AsyncGate, called: Called, joined: Joined | None) -> None:
+    def __init__(self, gate: AsyncGate, called: Called, joined: AsyncJoined | None) -> None:
         self._gate = gate
         self._called = called
         self._joined = joined
@@ -315,7 +317,7 @@ class _Performer:
     def _put(self, effect: Put) -> Awaitable[Any]:
         gate = self._gate
         if self._joined is not None:
-            return _blocking(self._joined.put, effect.write, effect.expect)
+            return self._joined.put(effect.write, effect.expect)
         standing = gate.store.put(effect.write, effect.expect)
         if effect.at == "claim" or not gate._bell.is_awaited:
             return standing  # Whoever begins to wait from now on looks again by himself, soon.
@@ -352,17 +354,21 @@ class _Performer:
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
             case Extend() if joined is not None:
-                return _blocking(joined.extend, effect.family, effect.replay, effect.forget)
+                return joined.extend(effect.family, effect.replay, effect.forget)
             case Extend():
                 return gate.store.extend(effect.family, effect.replay, effect.forget)
             case Probe():
                 return self._ask_probe(effect.operation)
             case Begin() if joined is not None:
-                return _blocking(joined.begin)
+                return joined.begin()
+            case Peek() if joined is not None:
+                return peek_async(joined, gate.store, effect)
+            case Finish() if joined is not None:
+                return finish_async(joined, effect)
             case Commit() if joined is not None:
-                return _blocking(joined.commit)
+                return joined.commit()
             case Rollback() if joined is not None:
-                return _blocking(joined.rollback)
+                return joined.rollback()
         raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
 
     async def _ask_probe(self, operation: Operation) -> Returned | Raised:
@@ -377,8 +383,3 @@ class _Performer:
             return Raised(error)
         finally:
             gate._renewer.unwatch(operation)
-
-
-async def _blocking(work: Callable[..., T], *arguments: Any) -> T:
-    """A statement on the caller's own blocking connection: it is theirs, so it runs where they are."""
-    return work(*arguments)

@@ -17,7 +17,7 @@ from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import STEP, Asking, Called
-from onceward.gate.joining import join
+from onceward.gate.joining import join, join_async
 from onceward.gate.records import RecordView, view
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class AsyncPlan:
         joins = connection is not None
         called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=True, joins=joins)
         if joins:
-            joined = join(connection, self._gate.store)
+            joined = join_async(connection, self._gate.store)
             return await self._gate.drive(operate_joined(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
 

@@ -1,24 +1,47 @@
 """
 Joining the caller's own transaction: one small adapter per database library.
 
-An adapter performs four effects on the caller's connection (begin, put, commit, rollback) and nothing else; what
-they are for is decided in `_core/joined.py`. `join` finds the adapter by the connection's type, without importing
-any library that is not already in use.
+An adapter performs five things on the caller's connection (begin, put, extend, commit, rollback) and nothing else; what
+they are for is decided in `_core/joined.py`. `join` and `join_async` find the adapter by the connection's type, without
+importing any library that is not already in use.
+
+Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
+and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any, Protocol
 
-from onceward._core.errors import ConfigurationError
-from onceward._core.record import Standing, Write
+from onceward import failpoints
+from onceward._core.errors import ConfigurationError, IllegalMove
+from onceward._core.flow import Finish, Peek
+from onceward._core.record import Record, Standing, Write
+from onceward._core.register import AsyncStore, Store
+
+ADAPTERS = {
+    "sqlite3": "onceward.gate.joining.sqlite3",
+    "_sqlite3": "onceward.gate.joining.sqlite3",
+    "psycopg": "onceward.gate.joining.psycopg",
+}
+"""
+Library -> module of its adapter, which has `join(connection, store)` and `join_async(connection, store)`.
+
+A connection is of a library if its type, or a base of it, is defined there.
+"""
 
 
 class Joined(Protocol):
     """The caller's connection, as the flow of atomic mode needs it."""
 
     def begin(self) -> bool:
-        """Open a transaction (True) or, inside one, a savepoint (False)."""
+        """
+        Open a transaction (True) or, inside one, a savepoint (False).
+
+        The first `begin` of a call is followed by put, extend or load, before the caller's function runs: so an adapter
+        may send it along with that.
+        """
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """Same as `Store.put`, inside the transaction."""
@@ -33,19 +56,124 @@ class Joined(Protocol):
         """End the innermost thing that `begin` opened, undoing it; False if somebody else had ended it already."""
 
 
+class AsyncJoined(Protocol):
+    """Same as `Joined`, but awaits."""
+
+    async def begin(self) -> bool:
+        """Same as `Joined.begin`, but awaits."""
+
+    async def put(self, write: Write, expect: bytes | None) -> Standing:
+        """Same as `Joined.put`, but awaits."""
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """Same as `Joined.extend`, but awaits."""
+
+    async def commit(self) -> None:
+        """Same as `Joined.commit`, but awaits."""
+
+    async def rollback(self) -> bool:
+        """Same as `Joined.rollback`, but awaits."""
+
+
+class Awaited:
+    """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+
+    async def begin(self) -> bool:
+        """See `Joined.begin`."""
+        return self._joined.begin()
+
+    async def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `Joined.put`."""
+        return self._joined.put(write, expect)
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `Joined.extend`."""
+        return self._joined.extend(family, replay, forget)
+
+    async def commit(self) -> None:
+        """See `Joined.commit`."""
+        self._joined.commit()
+
+    async def rollback(self) -> bool:
+        """See `Joined.rollback`."""
+        return self._joined.rollback()
+
+
 def join(connection: Any, store: object) -> Joined:
-    """The adapter for this connection; refused unless it is open on the gate's own database."""
-    library = type(connection).__module__.partition(".")[0]
-    bases = {base.__module__.partition(".")[0] for base in type(connection).__mro__}
-    if "sqlite3" in bases or "_sqlite3" in bases:
-        from onceward.gate.joining.sqlite3 import JoinedSqlite3
+    """The adapter for this connection under a blocking gate; refused unless it is open on the gate's own database."""
+    joined: Joined = _adapter(connection).join(connection, store)
+    return joined
 
-        return JoinedSqlite3(connection, store)
-    if "psycopg" in bases:
-        from onceward.gate.joining.psycopg import JoinedPsycopg
 
-        return JoinedPsycopg(connection, store)
+def join_async(connection: Any, store: object) -> AsyncJoined:
+    """Same as `join`, under an awaiting gate."""
+    joined: AsyncJoined = _adapter(connection).join_async(connection, store)
+    return joined
+
+
+def _adapter(connection: Any) -> Any:
+    """The module that knows this kind of connection."""
+    for base in type(connection).__mro__:
+        module = ADAPTERS.get(base.__module__.partition(".")[0])
+        if module is not None:
+            return import_module(module)
+    known = sorted(library for library in ADAPTERS if not library.startswith("_"))
     raise ConfigurationError(
-        f"atomic mode does not know connections of {library}.{type(connection).__name__}; it knows sqlite3.Connection "
-        "and psycopg.Connection"
+        f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
+        f"{type(connection).__name__}; it knows those of {', '.join(known)}"
     )
+
+
+# What an adapter need not have.
+
+ENDED = (
+    "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled it back), so "
+    "record and rows can no longer commit together; leave the ending to the gate"
+)
+
+
+def peek(joined: Joined, store: Store, effect: Peek) -> Record | None:
+    """Look at a record inside the transaction, or outside it if the adapter cannot: a look guards nothing."""
+    load = getattr(joined, "load", None) or store.load
+    found: Record | None = load(effect.id)
+    return found
+
+
+async def peek_async(joined: AsyncJoined, store: AsyncStore, effect: Peek) -> Record | None:
+    """Same as `peek`, but awaits."""
+    load = getattr(joined, "load", None) or store.load
+    found: Record | None = await load(effect.id)
+    return found
+
+
+def finish(joined: Joined, effect: Finish) -> Standing:
+    """Put and commit; if it does not land, roll back."""
+    own = getattr(joined, "finish", None)
+    if own is not None:
+        ended: Standing = own(effect.write, effect.expect)
+        return ended
+    standing = joined.put(effect.write, effect.expect)
+    failpoints.hit("commit.before")
+    if standing.landed:
+        joined.commit()
+    elif not joined.rollback():
+        raise IllegalMove(ENDED)
+    return standing
+
+
+async def finish_async(joined: AsyncJoined, effect: Finish) -> Standing:
+    """Same as `finish`, but awaits."""
+    own = getattr(joined, "finish", None)
+    if own is not None:
+        ended: Standing = await own(effect.write, effect.expect)
+        return ended
+    standing = await joined.put(effect.write, effect.expect)
+    failpoints.hit("commit.before")
+    if standing.landed:
+        await joined.commit()
+    elif not await joined.rollback():
+        raise IllegalMove(ENDED)
+    return standing

@@ -1,8 +1,11 @@
 """
-Atomic mode on the caller's own `psycopg.Connection`.
+Atomic mode on the caller's own psycopg connection, of either colour.
 
 With no transaction open, one is opened and ended by us. Inside the caller's transaction a savepoint is used, and the
 caller commits. A connection in autocommit with no transaction open is refused: the record would commit alone.
+
+Statements that follow one another are sent together (psycopg's pipeline mode), so that atomic mode adds no round trip:
+begin and claim are one, settle and commit are one.
 
 Under READ COMMITTED a racer waits at the constraint, as long as the store's lock timeout allows, and replays the
 winner. Above that level, on a deadlock and on a lock timeout, the caller has to run its transaction again:
@@ -11,158 +14,224 @@ winner. Above that level, on a deadlock and on a lock timeout, the caller has to
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import psycopg
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
-from onceward._core.record import Standing, Write
-from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of
-from onceward.stores.postgres import PostgresStore
+from onceward._core.errors import ConfigurationError
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining._psycopg_statements import Failed, Flow, Identify, Send, Statements
+from onceward.stores._postgres_errors import DRIVER_ERRORS
+from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
-ASKS = 10
-"""Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
+T = TypeVar("T")
 
-_RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
-"""Serialization failure, deadlock, lock timeout."""
-_FAILED = "25P02"
-"""The transaction has failed already: somebody swallowed an error."""
 
-_verified: weakref.WeakKeyDictionary[psycopg.Connection[Any], tuple[Any, ...]] = weakref.WeakKeyDictionary()
-"""Connections that have been looked at and found good, and what they are connected to."""
+def join(connection: Any, store: object) -> JoinedPsycopg:
+    """See `onceward.gate.joining.join`."""
+    if not isinstance(store, PostgresStore):
+        raise ConfigurationError(
+            "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the "
+            "gate on the same database: Gate('postgresql://...', ...)"
+        )
+    if not isinstance(connection, psycopg.Connection):
+        raise ConfigurationError(
+            f"atomic mode of a Gate knows psycopg.Connection, not {type(connection).__name__}; for an AsyncConnection "
+            "use AsyncGate"
+        )
+    return JoinedPsycopg(connection, store)
+
+
+def join_async(connection: Any, store: object) -> AsyncJoinedPsycopg:
+    """See `onceward.gate.joining.join_async`."""
+    if not isinstance(store, AsyncPostgresStore):
+        raise ConfigurationError(
+            "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the "
+            "gate on the same database: AsyncGate('postgresql://...', ...)"
+        )
+    if not isinstance(connection, psycopg.AsyncConnection):
+        raise ConfigurationError(
+            f"atomic mode of an AsyncGate knows psycopg.AsyncConnection, not {type(connection).__name__}: waiting for "
+            "a racer would stop the event loop; for a blocking connection use Gate"
+        )
+    return AsyncJoinedPsycopg(connection, store)
 
 
 class JoinedPsycopg:
-    """The caller's psycopg connection."""
+    """The caller's `psycopg.Connection`."""
 
-    def __init__(self, connection: Any, store: object) -> None:
-        if not isinstance(store, PostgresStore):
-            raise ConfigurationError(
-                "this gate's store is not a PostgreSQL database for blocking callers, so the record could not share "
-                "your transaction; open the gate on the same database: Gate('postgresql://...', ...)"
-            )
-        if not isinstance(connection, psycopg.Connection):
-            raise ConfigurationError(f"atomic mode knows psycopg.Connection, not {type(connection).__name__}")
-        self._connection: psycopg.Connection[Any] = connection
+    def __init__(self, connection: psycopg.Connection[Any], store: PostgresStore) -> None:
+        self._connection = connection
         self._store = store
-        self._opened: list[tuple[bytes, bool]] = []
-        """Savepoints, innermost last, and whether the transaction was opened with them."""
+        self._statements = Statements(connection, store)
 
     def begin(self) -> bool:
-        """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
-        connection = self._connection
-        opens = connection.info.transaction_status == TransactionStatus.IDLE
-        if opens and connection.autocommit:
-            raise ConfigurationError(
-                "this connection is in autocommit, so the record would commit alone; use connection.transaction(), or "
-                "a connection that is not in autocommit"
-            )
-        ours = self._store.identity  # Before anything else: it makes the tables if they are not there.
-        name = b"onceward_%d" % len(self._opened)
-        with self._translated():
-            connection.execute(b"SAVEPOINT " + name)  # psycopg begins the transaction, as the caller set it up.
-        self._opened.append((name, opens))
-        if _verified.get(connection) != ours:
-            self._verify(ours)
-        return opens
-
-    def _verify(self, ours: tuple[Any, ...]) -> None:
-        """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
-        with self._translated():
-            [theirs] = self._ask(rows.IDENTITY, {})
-        if theirs != ours:
-            self.rollback()
-            raise ConfigurationError(
-                "atomic mode needs your rows and the gate's records in one database: your connection is open on "
-                f"{self._connection.info.dbname} at {self._connection.info.host}, the gate's store is "
-                f"{self._store.target.name}"
-            )
-        _verified[self._connection] = ours
+        """See `Joined.begin`."""
+        return self._run(self._statements.begin())
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
-        parameters = rows.put_parameters(write, expect, self._store.target.lock_timeout, relaxed=False)
-        for _ in range(ASKS):
-            with self._translated():
-                [row] = self._ask(rows.JOINED_CLAIM if expect is None else rows.JOINED_SWAP, parameters)
-            standing = rows.standing_of(row, write, expect)
-            if standing is not None:
-                return standing
-        raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
+        return self._run(self._statements.put(write, expect))
+
+    def load(self, id: bytes) -> Record | None:
+        """Look at a record inside the transaction."""
+        return self._run(self._statements.load(id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
-        with self._translated():
-            return len(self._ask(rows.JOINED_EXTEND, {"family": family, "replay": replay, "forget": forget}))
+        return self._run(self._statements.extend(family, replay, forget))
+
+    def finish(self, write: Write, expect: bytes | None) -> Standing:
+        """Put and commit in one round trip; if it does not land, roll back."""
+        return self._run(self._statements.finish(write, expect))
 
     def commit(self) -> None:
         """See `Joined.commit`."""
-        name, opened = self._opened[-1]
-        if not self._end(b"RELEASE SAVEPOINT " + name):
-            raise IllegalMove(
-                "your function ended the transaction that it was given (a commit or a rollback), so record and rows "
-                "can no longer commit together; leave the ending to the gate"
-            )
-        with self._translated():
-            if opened:
-                self._connection.commit()
-        self._opened.pop()
+        self._run(self._statements.commit())
 
     def rollback(self) -> bool:
         """See `Joined.rollback`."""
-        if not self._opened:
-            return True
-        name, opened = self._opened.pop()
-        if self._connection.closed:
-            return True  # The server has undone it.
-        if not self._end(b"ROLLBACK TO SAVEPOINT " + name):
-            # Not the transaction we were given: at least what has been begun since can be undone.
-            self._connection.rollback()
-            return False
-        with self._translated():
-            if opened:
-                self._connection.rollback()
+        return self._run(self._statements.rollback())
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    answer = self._store.identity if isinstance(effect, Identify) else self._send(effect)
+                except Failed as failed:
+                    effect = flow.throw(failed)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
+
+    def _send(self, effect: Send) -> list[Any]:
+        """On cursors of our own kind: the caller's rows may be made into anything."""
+        connection = self._connection
+        cursors: list[psycopg.Cursor[Any] | None] = []
+        try:
+            if _goes_together(effect):
+                with connection.pipeline() as pipeline:
+                    if effect.begin is not None:
+                        _send_command(pipeline, effect.begin)
+                    for sql, parameters, is_command in effect.statements:
+                        if is_command:
+                            _send_command(pipeline, sql)
+                            cursors.append(None)
+                        else:
+                            cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
+                            cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
             else:
-                self._connection.execute(b"RELEASE SAVEPOINT " + name)
-        return True
-
-    def _end(self, statement: bytes) -> bool:
-        """End a savepoint; False if it is gone."""
-        if self._connection.info.transaction_status == TransactionStatus.IDLE:
-            return False
-        try:
-            self._connection.execute(statement)
-        except psycopg.errors.InvalidSavepointSpecification:
-            return False
+                for sql, parameters, _ in effect.statements:
+                    cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
+                    cursor.execute(sql, parameters or None, binary=True)
         except DRIVER_ERRORS as error:
-            raise self._meaning(error) from error
-        return True
+            raise Failed(_done(cursors), error) from error
+        return [[] if cursor is None or not _has_rows(cursor) else cursor.fetchall() for cursor in cursors]
 
-    def _ask(self, sql: bytes, parameters: Mapping[str, Any]) -> list[Any]:
-        """On a cursor of our own kind: the caller's rows may be made into anything."""
-        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
-            return cursor.execute(sql, parameters or None, binary=True).fetchall()
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
+class AsyncJoinedPsycopg:
+    """The caller's `psycopg.AsyncConnection`."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], store: AsyncPostgresStore) -> None:
+        self._connection = connection
+        self._store = store
+        self._statements = Statements(connection, store)
+
+    async def begin(self) -> bool:
+        """See `Joined.begin`."""
+        return await self._run(self._statements.begin())
+
+    async def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `Joined.put`."""
+        return await self._run(self._statements.put(write, expect))
+
+    async def load(self, id: bytes) -> Record | None:
+        """Look at a record inside the transaction."""
+        return await self._run(self._statements.load(id))
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `Joined.extend`."""
+        return await self._run(self._statements.extend(family, replay, forget))
+
+    async def finish(self, write: Write, expect: bytes | None) -> Standing:
+        """Put and commit in one round trip; if it does not land, roll back."""
+        return await self._run(self._statements.finish(write, expect))
+
+    async def commit(self) -> None:
+        """See `Joined.commit`."""
+        await self._run(self._statements.commit())
+
+    async def rollback(self) -> bool:
+        """See `Joined.rollback`."""
+        return await self._run(self._statements.rollback())
+
+    async def _run(self, flow: Flow[T]) -> T:
         try:
-            yield
-        except DRIVER_ERRORS as error:
-            raise self._meaning(error) from error
+            effect = next(flow)
+            while True:
+                try:
+                    if isinstance(effect, Identify):
+                        answer: Any = await self._store.identify()
+                    else:
+                        answer = await self._send(effect)
+                except Failed as failed:
+                    effect = flow.throw(failed)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as stop:
+            value: T = stop.value
+            return value
 
-    def _meaning(self, error: BaseException) -> Exception:
-        code = error.sqlstate if isinstance(error, psycopg.Error) else None
-        if code in _RUN_AGAIN:
-            return RetryTransaction(f"{error}; roll back and run your transaction again with the same key")
-        if code == _FAILED:
-            return IllegalMove(
-                "a statement of your transaction had failed, so it can only be rolled back; let the error through"
-            )
-        return meaning_of(error, self._store.target.name)
+    async def _send(self, effect: Send) -> list[Any]:
+        connection = self._connection
+        cursors: list[psycopg.AsyncCursor[Any] | None] = []
+        try:
+            if _goes_together(effect):
+                async with connection.pipeline() as pipeline:
+                    if effect.begin is not None:
+                        _send_command(pipeline, effect.begin)
+                    for sql, parameters, is_command in effect.statements:
+                        if is_command:
+                            _send_command(pipeline, sql)
+                            cursors.append(None)
+                        else:
+                            cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
+                            await cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
+            else:
+                for sql, parameters, _ in effect.statements:
+                    cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
+                    await cursor.execute(sql, parameters or None, binary=True)
+        except DRIVER_ERRORS as error:
+            raise Failed(_done(cursors), error) from error
+        return [[] if cursor is None or not _has_rows(cursor) else await cursor.fetchall() for cursor in cursors]
+
+
+def _goes_together(effect: Send) -> bool:
+    """Whether there is more than one statement, and libpq (from 14) can send them together."""
+    return (effect.begin is not None or len(effect.statements) > 1) and psycopg.Pipeline.is_supported()
+
+
+def _send_command(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, command: bytes) -> None:
+    """
+    Send a command along with the rest, and leave its answer to the end of the pipeline.
+
+    psycopg would send a BEGIN by itself and wait for its answer; and after every statement it looks whether an earlier
+    one has failed, and then says so in the log.
+    """
+    pipeline.pgconn.send_query_params(command, None)
+    pipeline.result_queue.append(None)
+
+
+def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Cheaper than the cursor's `description`, which is made anew each time."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
+def _done(cursors: Sequence[psycopg.Cursor[Any] | psycopg.AsyncCursor[Any] | None]) -> int:
+    """How many statements with an answer were answered before one failed."""
+    return sum(cursor is not None and cursor.pgresult is not None for cursor in cursors)
