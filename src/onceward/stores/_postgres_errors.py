@@ -48,6 +48,8 @@ _LOST = frozenset(("57P01", "57P02", "57P05", "0A000", "26000", "42P05"))
 """Shut down, crashed, idle for too long; or a prepared statement that is not what it was: a new connection has none."""
 _WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist", "startup parameter")
 """In libpq's messages when no patience would help."""
+CANNOT_HOLD = "22000"
+"""Data exception: also what Python's own errors about a value amount to."""
 
 
 def verdict(error: BaseException) -> Verdict:
@@ -72,13 +74,18 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
     """The error to raise for one of the driver's."""
     if isinstance(error, OncewardError):
         return error
-    if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.DataError):
-        return StoreUnavailable(
-            f"{name} cannot hold this record: {_first_line(error)}; PostgreSQL's text takes no NUL character and no "
-            "surrogate"
-        )
-    said = _first_line(error)
-    match error.sqlstate or "":
+    speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
+    code = error.sqlstate if speaks else CANNOT_HOLD  # type: ignore[attr-defined]
+    return meaning_of_code(code, _first_line(error), name)
+
+
+def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
+    """The error to raise for a SQLSTATE, whichever driver brought it; `said` is its message, in one line."""
+    match code or "":
+        case str() as data if data.startswith("22"):
+            return StoreUnavailable(
+                f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate"
+            )
         case "55P03":
             return StoreUnavailable(
                 f"{name}: another transaction held this record longer than onceward_lock_timeout; nothing was written",
@@ -105,9 +112,9 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
             return StoreCorrupt(f"{name} is damaged ({said}); restore a backup")
         case "40001" | "40P01":
             return StoreUnavailable(f"{name}: others kept getting in the way ({said})", retry_after_seconds=0.1)
-        case code:
+        case other:
             return StoreUnavailable(
-                f"{name} did not answer: {said} ({code or 'connection lost'})", retry_after_seconds=1.0
+                f"{name} did not answer: {said} ({other or 'connection lost'})", retry_after_seconds=1.0
             )
 
 
