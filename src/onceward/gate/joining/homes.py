@@ -210,7 +210,7 @@ class PostgresHome:
         match code or "":
             case "25P02":  # The transaction has failed already: somebody swallowed an error.
                 return IllegalMove(FAILED)
-            case "3B001":  # There is no such savepoint.
+            case "3B001" | "25P01":  # There is no such savepoint, or not even a transaction.
                 return SavepointGone(ENDED)
             case constraint if constraint.startswith("23"):
                 return None
