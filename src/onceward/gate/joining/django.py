@@ -19,7 +19,7 @@ from django.utils.connection import ConnectionProxy
 
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Standing, Write
-from onceward.gate.joining.homes import FAILED, Home, SavepointGone, home_of
+from onceward.gate.joining.homes import ENDED, FAILED, Home, SavepointGone, home_of
 
 _checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 """Connections of PostgreSQL's drivers, and the database that they were found to be open on."""
@@ -149,6 +149,9 @@ class JoinedDjango:
         """On SQLite the driver's own: Django's takes other placeholders, and fails on ours where DEBUG is on."""
         if self._home.database == "sqlite":
             self._connection.validate_no_broken_transaction()
+            if not self._connection.connection.in_transaction:
+                self._gone = True
+                raise SavepointGone(ENDED)  # Whatever is written now would commit alone.
             yield self._connection.connection.cursor()
         else:
             with self._connection.cursor() as cursor:

@@ -115,7 +115,10 @@ class JoinedSqlalchemy:
         """See `Joined.put`. What a session holds is flushed first: a violated constraint is the function's failure."""
         self._flush()
         with self._translated():
-            return self._home.put(_Cursor(self._connection()), write, expect)
+            connection = self._connection()
+            if not _has_begun(connection):
+                raise SavepointGone(ENDED)  # Whatever is written now would commit alone.
+            return self._home.put(_Cursor(connection), write, expect)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
@@ -280,11 +283,17 @@ def _is_autocommit(connection: Connection) -> bool:
     return not speaks and not driver.in_transaction
 
 
+def _has_begun(connection: Connection) -> bool:
+    """Whether SQLAlchemy's BEGIN has been said to the database; to SQLite it is said late, and not by SQLAlchemy."""
+    driver: Any = connection.connection.driver_connection
+    return connection.dialect.name != "sqlite" or bool(driver.in_transaction)
+
+
 def _begin_for_real(connection: Connection) -> None:
     """
     Begin on SQLite, where SQLAlchemy's BEGIN is only a word: `sqlite3` waits for a statement that writes.
 
     A savepoint would otherwise be the transaction, and its release the commit. IMMEDIATE: a racer waits at the door.
     """
-    if connection.dialect.name == "sqlite" and not connection.connection.driver_connection.in_transaction:  # type: ignore[union-attr]
+    if not _has_begun(connection):
         connection.exec_driver_sql("BEGIN IMMEDIATE")
