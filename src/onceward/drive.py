@@ -60,7 +60,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
                 if kind in INSTANT:
                     answer = instant(effect)
                 elif kind not in INTERRUPTIBLE:
-                    answer, cancelled = await _to_the_end(perform(effect), cancelled)
+                    answer, cancelled = await to_the_end(perform(effect), cancelled)
                 elif cancelled is not None:
                     strike, cancelled = cancelled, None
                     raise strike
@@ -79,7 +79,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
         return stop.value  # type: ignore[no-any-return]
 
 
-async def _to_the_end(
+async def to_the_end(
     work: Awaitable[Any], cancelled: asyncio.CancelledError | None
 ) -> tuple[Any, asyncio.CancelledError | None]:
     """Await `work` to its end, whoever cancels us meanwhile; the cancellation is handed back."""

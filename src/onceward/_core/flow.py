@@ -95,6 +95,25 @@ class Commit(NamedTuple):
     at: str
 
 
+class Peek(NamedTuple):
+    """Atomic mode, answer `Record | None`: look at the record, if possible in the caller's transaction."""
+
+    at: str
+    id: bytes
+
+
+class Finish(NamedTuple):
+    """
+    Atomic mode, answer `Standing`: put this record and do as `Commit` does; if it does not land, as `Rollback`.
+
+    One effect, because a database that can be sent several statements at once makes it one round trip.
+    """
+
+    at: str
+    write: Write
+    expect: bytes | None
+
+
 class Rollback(NamedTuple):
     """Atomic mode: end what `Begin` opened, undoing it; answer whether that was still possible."""
 
@@ -114,7 +133,21 @@ class Raised(NamedTuple):
 
 
 Effect: TypeAlias = (
-    Put | Load | Extend | Chance | Monotonic | Pause | Sleep | Call | Probe | Emit | Begin | Commit | Rollback
+    Put
+    | Load
+    | Extend
+    | Chance
+    | Monotonic
+    | Pause
+    | Sleep
+    | Call
+    | Probe
+    | Emit
+    | Begin
+    | Peek
+    | Finish
+    | Commit
+    | Rollback
 )
 Flow: TypeAlias = Generator[Effect, Any, T]
 

@@ -1,16 +1,22 @@
 """
 The same operation inside the caller's own transaction.
 
-    begin (or savepoint) -> claim -> run the function -> settle -> commit (or release the savepoint)
+    begin (or savepoint) -> claim -> run the function -> settle and commit (or release the savepoint)
+
+and with claim="last", for effects that are wholly inside the database:
+
+    begin (or savepoint) -> look -> run the function -> put the settled record and commit
 
 Record and business rows commit together or not at all, so there is no doubt to keep: whatever goes wrong, the
 transaction is undone and nothing happened. The unique constraint is the arbiter here as everywhere: under it a racer
-waits for the winner's commit (the database makes it wait) and then replays the winner.
+waits for the winner's commit (the database makes it wait) and then replays the winner. Claimed first, it waits before
+it has worked; claimed last, its work is undone.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
@@ -22,28 +28,50 @@ from onceward._core.flow import (
     Begin,
     Commit,
     Extend,
+    Finish,
     Flow,
     Load,
     Pause,
+    Peek,
     Put,
     Raised,
     Returned,
     Rollback,
 )
-from onceward._core.operation import Outcome, Settling, judge
+from onceward._core.operation import Outcome, Settling, Unclaimed, judge
 from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
+
+
+class Again(NamedTuple):
+    """The key was won by a record that has made room again: everything was undone, and can be tried once more."""
+
+
+class _Ending(Protocol):
+    """The write that settles: the same for a claim that stands and for none."""
+
+    def __call__(
+        self, *, codec: str | None = None, result: bytes | None = None, error: bytes | None = None
+    ) -> Write: ...
+
+
+class _Run(NamedTuple):
+    """A function about to run in the transaction."""
+
+    operation: Settling
+    ending: _Ending
+    expect: bytes | None
+    """The version that the ending replaces."""
 
 
 def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
     """Run an operation once inside the caller's transaction, or learn what became of it."""
-    deadline, poll = None, POLL_FIRST
+    inside = _claim_last if ask.terms.claim == "last" else _claim_first
+    deadline, poll, spins = None, POLL_FIRST, 0
     while True:
         chance = yield CHANCE
         opened = yield Begin("begin")
         try:
-            came_to = yield from _inside(ask, chance)
-            if not isinstance(came_to, Wait):
-                yield Commit("commit")
+            came_to = yield from inside(ask, chance)
         except GeneratorExit:
             raise
         except BaseException:
@@ -56,6 +84,11 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
                 return came_to
             case Raised(error):
                 raise error  # Remembered: its record is committed, its rows are not.
+            case Again():
+                spins += 1
+                if spins >= CLAIM_SPINS_MAX:
+                    raise StoreContended(retry_after_seconds=POLL_MAX)
+                continue
         # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
         yield Rollback("rollback")
         now = yield MONOTONIC
@@ -66,61 +99,85 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         poll = min(poll * 1.6, POLL_MAX)
 
 
-def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
-    """
-    The function ended the transaction itself, and then failed: what it committed cannot be undone.
-
-    If our claim was committed with it, nobody may take it for a claim that was rolled back: it is left in doubt.
-    """
-    found: Record | None = yield Load("doubt.load", ask.claimant.id)
-    if found is not None and record.still_holds(found, chance[:16]):
-        yield Begin("begin")
-        yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
-        yield Commit("commit")
-
-
-def _inside(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait]:
-    if ask.claimant.family is not None:
-        yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
+def _claim_first(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait | Again]:
+    yield from _touch(ask)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
         standing = yield Put("claim", write, None if start.over is None else start.over.version)
         if standing.landed and standing.record is not None:
-            return (yield from _run(ask, standing.record, chance[32:]))
+            return (yield from _run(ask, _claimed(ask, standing.record, chance)))
         decision = record.decide(standing.record, ask.claimant)
-        match decision:
-            case Replay(found):
-                return outcome_of(found, ask.restore)
-            case Refuse(why, found):
-                raise advice.refusal(why, found)
-            case Wait():
-                return decision
-            case Start():
-                start = decision
+        if not isinstance(decision, Start):
+            return (yield from _not_run(ask, decision))
+        start = decision
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
-def _run(ask: Ask, held: Record, version: bytes) -> Flow[Outcome[Any] | Raised]:
+def _claim_last(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait | Again]:
+    yield from _touch(ask)
+    found: Record | None = yield Peek("peek", ask.claimant.id)
+    decision = record.decide(found, ask.claimant)
+    if not isinstance(decision, Start):
+        return (yield from _not_run(ask, decision))
+    return (yield from _run(ask, _unclaimed(ask, decision, chance)))
+
+
+def _touch(ask: Ask) -> Flow[None]:
+    if ask.claimant.family is not None:
+        yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
+
+
+def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait]:
+    if isinstance(decision, Wait):
+        return decision
+    if isinstance(decision, Refuse):
+        raise advice.refusal(decision.why, decision.record)
+    outcome = outcome_of(decision.record, ask.restore)
+    yield Commit("commit")
+    return outcome
+
+
+def _claimed(ask: Ask, held: Record, chance: bytes) -> _Run:
+    terms = ask.terms
+    ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
+    return _Run(Settling(held), ending, held.version)
+
+
+def _unclaimed(ask: Ask, start: Start, chance: bytes) -> _Run:
+    ending = partial(
+        record.settle_unclaimed,
+        ask.claimant,
+        start,
+        token=chance[:16],
+        version=chance[32:],
+        replay=ask.terms.retain,
+        forget=ask.terms.forget,
+    )
+    shown = record.as_seen(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
+    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version)
+
+
+def _run(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Raised | Wait | Again]:
     """Run the function; a failure that is to be remembered keeps its record and undoes its rows."""
     remembers_failures = ask.terms.remember == "all"
     if remembers_failures:
         yield Begin("begin")  # A savepoint around the function.
-    ended = yield from call(Settling(held))
+    ended = yield from call(run.operation)
     if isinstance(ended, Returned):
         if remembers_failures:
             yield Commit("commit")
-        return (yield from _settle(ask, held, version, ended.value))
+        return (yield from _settle(ask, run, ended.value))
     if remembers_failures:
         yield Rollback("rollback")
         if isinstance(ended.error, Exception):
-            yield from _put(_ending(ask, held, version, error=encode_failure(ended.error)), held)
-            return ended
+            standing = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
+            return ended if standing.landed else _overtaken(ask, run, standing)
     judge(ended.error)
     raise ended.error
 
 
-def _settle(ask: Ask, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
+def _settle(ask: Ask, run: _Run, value: Any) -> Flow[Outcome[Any] | Wait | Again]:
     try:
         kept = encode(value)
     except NotEncodable as error:
@@ -130,18 +187,46 @@ def _settle(ask: Ask, held: Record, version: bytes, value: Any) -> Flow[Outcome[
             f"the result has {len(kept.data)} bytes and at most {ask.terms.result_bytes_max} are stored; return less, "
             "or raise result_bytes_max. Nothing happened: your transaction was undone"
         )
-    yield from _put(_ending(ask, held, version, codec=kept.codec, result=kept.data), held)
-    return Outcome(decode(kept, ask.restore), False, held.first_at, held.attempt, held.fence)
+    standing: Standing = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
+    if not standing.landed or standing.record is None:
+        return _overtaken(ask, run, standing)
+    settled = standing.record
+    return Outcome(decode(kept, ask.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
-def _put(write: Write, held: Record) -> Flow[None]:
-    standing: Standing = yield Put("settle", write, held.version)
-    if not standing.landed:
+def _overtaken(ask: Ask, run: _Run, standing: Standing) -> Outcome[Any] | Wait | Again:
+    """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
+    if not isinstance(run.operation, Unclaimed):
         raise IllegalMove(
             "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
             "ending to the gate"
         )
+    match record.decide(standing.record, ask.claimant):
+        case Replay(found):
+            return outcome_of(found, ask.restore)
+        case Refuse(why, found):
+            raise advice.refusal(why, found)
+        case Wait() as decision:
+            return decision
+    return Again()
 
 
-def _ending(ask: Ask, held: Record, version: bytes, **ending: Any) -> Write:
-    return record.settle(held, version=version, replay=ask.terms.retain, forget=ask.terms.forget, **ending)
+def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
+    """
+    The function ended the transaction itself, and then failed: what it committed cannot be undone.
+
+    Nobody may take it for something that was rolled back: it is left in doubt, whether or not it had been claimed.
+    """
+    found: Record | None = yield Load("doubt.load", ask.claimant.id)
+    decision = record.decide(found, ask.claimant)
+    claims = decision if ask.terms.claim == "last" and isinstance(decision, Start) else None
+    if claims is None and not record.still_holds(found, chance[:16]):
+        return
+    yield Begin("begin")
+    if claims is not None:
+        write = record.claim(ask.claimant, claims, token=chance[:16], version=chance[16:32])
+        standing = yield Put("claim", write, None if found is None else found.version)
+        found = standing.record if standing.landed else None
+    if found is not None:
+        yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
+    yield Commit("commit")

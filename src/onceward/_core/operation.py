@@ -238,3 +238,22 @@ class Settling(Operation):
         """Show an earlier answer (called by the gate)."""
         self.replayed = True
         self._value = value
+
+
+class Unclaimed(Settling):
+    """In atomic mode with claim="last": the key is written after the function has run, so there is no fence yet."""
+
+    __slots__ = ()
+
+    @property
+    def fence(self) -> int:
+        """Not known."""
+        raise ConfigurationError("with claim='last' there is no claim while the function runs, and so no fence")
+
+    @property
+    def first_at(self) -> datetime:
+        """Not known."""
+        raise ConfigurationError("with claim='last' nothing is written while the function runs, and so no time")
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.digest} attempt {self.attempt} unclaimed>"

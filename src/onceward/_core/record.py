@@ -14,7 +14,8 @@ Laws of this file:
 1. It does no I/O, reads no clock and rolls no dice. Time arrives as *durations left*, measured on the
    store's own clock; chance arrives as bytes.
 2. Every write names the version it replaces and carries a new one. Settle, release and renew also need the
-   token that was captured at the claim: a holder that was overtaken can change nothing.
+   token that was captured at the claim: a holder that was overtaken can change nothing. Only an effect in the
+   same transaction may be claimed and settled by one write.
 3. The fingerprint is stored at the claim and is carried through every later write.
 4. Doubt is sticky: only a settle or a reconcile clears it. A rejection speaks for its own attempt only.
 5. The fence only rises, across release, expiry and purge.
@@ -254,6 +255,33 @@ def settle(
     _must_hold(held, "settle")
     state = State.SETTLED
     return _ended(held, state, version, held.token, 0, replay, forget, codec, result, error, relaxed)
+
+
+def settle_unclaimed(
+    claimant: Claimant,
+    start: Start,
+    *,
+    token: bytes,
+    version: bytes,
+    replay: int | None,
+    forget: int | None,
+    codec: str | None = None,
+    result: bytes | None = None,
+    error: bytes | None = None,
+) -> Write:
+    """Absent, released, forgotten or lapsed -> settled, in one write: for an effect that commits with it or not."""
+    if claimant.guarantee != Guarantee.ATOMIC or start.doubt or start.probe:
+        raise IllegalMove("only an effect in the same transaction may run before its key is written")
+    return claim(claimant, start, token=token, version=version)._replace(
+        state=State.SETTLED.value,
+        settled_at=NOW,
+        lease=None,
+        replay=replay,
+        forget=forget,
+        codec=codec,
+        result=result,
+        error=error,
+    )
 
 
 def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:

@@ -39,6 +39,7 @@ class Options(TypedDict, total=False):
     result_bytes_max: int
     before: type[BaseException] | tuple[type[BaseException], ...]
     relaxed_settle: bool
+    claim: Literal["first", "last"]
 
 
 class CallOptions(Options, total=False):
@@ -95,6 +96,9 @@ class Terms:
     relaxed_settle: bool = False
     """Let a settle skip the disk sync: lost to a power cut, it is in doubt (blind) or sent again (keyed)."""
 
+    claim: str = "first"
+    """In atomic mode, when the key is written: `first` (a racer waits before it works), or `last` (after the work)."""
+
     @property
     def forget(self) -> int:
         """How long a settled record is kept at all."""
@@ -122,6 +126,7 @@ _CHOICES = {
     "guarantee": tuple(guarantee.value for guarantee in Guarantee),
     "in_flight": ("wait", "refuse", "accept"),
     "after_expiry": ("refuse", "run"),
+    "claim": ("first", "last"),
 }
 
 _NAMES = frozenset(field.name for field in fields(Terms))
@@ -145,6 +150,10 @@ def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
         raise ConfigurationError(
             "keyed_for is how long the downstream honours a key; it must be longer than the lease, because a call may "
             "be sent at any time while the lease holds"
+        )
+    if terms.claim == "last" and terms.guarantee != Guarantee.ATOMIC:
+        raise ConfigurationError(
+            "claim='last' is for gate.atomic only: any other effect could happen twice before the key is written"
         )
     return terms
 

@@ -7,14 +7,16 @@ answers the flow.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal
 
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, RetryTransaction
 from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
 from onceward._core.operation import Outcome, Settling
 from onceward._core.record import Claimant, as_seen
+from onceward.drive import to_the_end
 
 
 class _Block:
@@ -36,6 +38,12 @@ class _Block:
         shown = Settling(as_seen(self._claimant, **seen))
         shown.show(outcome.value)
         return shown
+
+    def _ended(self, operation: Settling, outcome: Outcome[Any]) -> Literal[False]:
+        """With claim="last" a block may learn at its end that it lost: its work is undone, the winner is shown."""
+        if outcome.replayed:
+            operation.show(outcome.value)
+        return False
 
     def _left(self, operation: Settling, error: BaseException | None) -> Returned | Raised:
         if error is not None:
@@ -74,9 +82,9 @@ class AtomicBlock(_Block):
         try:
             effect = self._flow.send(self._left(self._operation, error))
             while True:
-                effect = self._answer(effect)
-        except StopIteration:
-            return False
+                effect = self._flow.throw(_cannot_run_again()) if isinstance(effect, Call) else self._answer(effect)
+        except StopIteration as stop:
+            return self._ended(self._operation, stop.value)
         except BaseException as raised:
             if raised is error:
                 return False  # Let Python raise it again, with its own traceback.
@@ -103,12 +111,19 @@ class AsyncAtomicBlock(_Block):
         super().__init__(claimant, flow)
         self._instant = instant
         self._perform = perform
+        self._cancelled: asyncio.CancelledError | None = None
+        """A cancellation that came while a statement was under way: it strikes when that is done."""
 
     async def __aenter__(self) -> Settling:
         try:
             effect = next(self._flow)
             while not isinstance(effect, Call):
                 effect = await self._answer(effect)
+            if self._cancelled is not None:
+                strike, self._cancelled = self._cancelled, None
+                effect = self._flow.send(Raised(strike))
+                while True:
+                    effect = await self._answer(effect)
         except _Ended as ended:
             return self._replaying(ended.outcome)
         return self._begun(effect)
@@ -121,9 +136,13 @@ class AsyncAtomicBlock(_Block):
         try:
             effect = self._flow.send(self._left(self._operation, error))
             while True:
-                effect = await self._answer(effect)
-        except (StopIteration, _Ended):
-            return False
+                effect = (
+                    self._flow.throw(_cannot_run_again()) if isinstance(effect, Call) else await self._answer(effect)
+                )
+        except _Ended as ended:
+            if self._cancelled is not None:
+                raise self._cancelled from None
+            return self._ended(self._operation, ended.outcome)
         except BaseException as raised:
             if raised is error:
                 return False
@@ -134,13 +153,20 @@ class AsyncAtomicBlock(_Block):
             if type(effect) in INSTANT:
                 answer = self._instant(effect)
             else:
-                answer = await self._perform(effect)
+                answer, self._cancelled = await to_the_end(self._perform(effect), self._cancelled)
         except BaseException as error:
             return self._flow.throw(error)
         try:
             return self._flow.send(answer)
         except StopIteration as stop:
             raise _Ended(stop.value) from None  # A coroutine cannot raise StopIteration.
+
+
+def _cannot_run_again() -> RetryTransaction:
+    return RetryTransaction(
+        "somebody else had this key and has let it go, and a block cannot be run twice: what it did is undone; run it "
+        "again with the same key"
+    )
 
 
 class _Ended(Exception):

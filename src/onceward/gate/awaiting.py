@@ -26,10 +26,12 @@ from onceward._core.flow import (
     Effect,
     Emit,
     Extend,
+    Finish,
     Flow,
     Load,
     Monotonic,
     Pause,
+    Peek,
     Probe,
     Put,
     Raised,
@@ -47,7 +49,7 @@ from onceward.environment import Environment
 from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.declaring import OperationContract
-from onceward.gate.joining import AsyncJoined, join_async
+from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
@@ -356,6 +358,10 @@ class _Performer:
                 return self._ask_probe(effect.operation)
             case Begin() if joined is not None:
                 return joined.begin()
+            case Peek() if joined is not None:
+                return peek_async(joined, gate.store, effect)
+            case Finish() if joined is not None:
+                return finish_async(joined, effect)
             case Commit() if joined is not None:
                 return joined.commit()
             case Rollback() if joined is not None:

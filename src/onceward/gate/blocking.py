@@ -29,10 +29,12 @@ from onceward._core.flow import (
     Effect,
     Emit,
     Extend,
+    Finish,
     Flow,
     Load,
     Monotonic,
     Pause,
+    Peek,
     Probe,
     Put,
     Raised,
@@ -50,7 +52,7 @@ from onceward.environment import Environment
 from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.declaring import OperationContract
-from onceward.gate.joining import Joined, join
+from onceward.gate.joining import Joined, finish, join, peek
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
 from onceward.gate.renewal import Renewer
@@ -370,6 +372,10 @@ class _Performer:
                 return self._ask_probe(effect.operation)
             case Begin() if joined is not None:
                 return joined.begin()
+            case Peek() if joined is not None:
+                return peek(joined, gate.store, effect)
+            case Finish() if joined is not None:
+                return finish(joined, effect)
             case Commit() if joined is not None:
                 return joined.commit()
             case Rollback() if joined is not None:

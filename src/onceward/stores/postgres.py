@@ -135,6 +135,7 @@ class AsyncPostgresStore:
         self.relaxes = self.target.may_relax
         self.environment = environment
         self._by_loop: dict[asyncio.AbstractEventLoop, AsyncLinks] = {}
+        self._identity: tuple[Any, ...] | None = None
         _stores.add(self)
 
     def _start_over(self) -> None:
@@ -164,6 +165,12 @@ class AsyncPostgresStore:
     def purge(self, limit: int) -> Coroutine[Any, Any, Purged]:
         """Same as `PostgresStore.purge`, but awaits."""
         return self._links().run(flows.purge(self.target, limit, self.environment.random(16)))
+
+    async def identify(self) -> tuple[Any, ...]:
+        """Same as `PostgresStore.identity`, but awaits."""
+        if self._identity is None:
+            self._identity = await self._links().run(flows.identity(self.target))
+        return self._identity
 
     async def close(self) -> None:
         """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""

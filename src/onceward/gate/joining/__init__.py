@@ -4,6 +4,9 @@ Joining the caller's own transaction: one small adapter per database library.
 An adapter performs five things on the caller's connection (begin, put, extend, commit, rollback) and nothing else; what
 they are for is decided in `_core/joined.py`. `join` and `join_async` find the adapter by the connection's type, without
 importing any library that is not already in use.
+
+Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
+and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
-from onceward._core.errors import ConfigurationError
-from onceward._core.record import Standing, Write
+from onceward import failpoints
+from onceward._core.errors import ConfigurationError, IllegalMove
+from onceward._core.flow import Finish, Peek
+from onceward._core.record import Record, Standing, Write
+from onceward._core.register import AsyncStore, Store
 
 ADAPTERS = {
     "sqlite3": "onceward.gate.joining.sqlite3",
@@ -32,7 +38,12 @@ class Joined(Protocol):
     """The caller's connection, as the flow of atomic mode needs it."""
 
     def begin(self) -> bool:
-        """Open a transaction (True) or, inside one, a savepoint (False)."""
+        """
+        Open a transaction (True) or, inside one, a savepoint (False).
+
+        The first `begin` of a call is followed by put, extend or load, before the caller's function runs: so an adapter
+        may send it along with that.
+        """
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """Same as `Store.put`, inside the transaction."""
@@ -116,3 +127,55 @@ def _adapter(connection: Any) -> Any:
         f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
         f"{type(connection).__name__}; it knows those of {', '.join(known)}"
     )
+
+
+# What an adapter need not have.
+
+ENDED = (
+    "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled it back), so "
+    "record and rows can no longer commit together; leave the ending to the gate"
+)
+
+
+def peek(joined: Joined, store: Store, effect: Peek) -> Record | None:
+    """Look at a record inside the transaction, or outside it if the adapter cannot: a look guards nothing."""
+    load = getattr(joined, "load", None) or store.load
+    found: Record | None = load(effect.id)
+    return found
+
+
+async def peek_async(joined: AsyncJoined, store: AsyncStore, effect: Peek) -> Record | None:
+    """Same as `peek`, but awaits."""
+    load = getattr(joined, "load", None) or store.load
+    found: Record | None = await load(effect.id)
+    return found
+
+
+def finish(joined: Joined, effect: Finish) -> Standing:
+    """Put and commit; if it does not land, roll back."""
+    own = getattr(joined, "finish", None)
+    if own is not None:
+        ended: Standing = own(effect.write, effect.expect)
+        return ended
+    standing = joined.put(effect.write, effect.expect)
+    failpoints.hit("commit.before")
+    if standing.landed:
+        joined.commit()
+    elif not joined.rollback():
+        raise IllegalMove(ENDED)
+    return standing
+
+
+async def finish_async(joined: AsyncJoined, effect: Finish) -> Standing:
+    """Same as `finish`, but awaits."""
+    own = getattr(joined, "finish", None)
+    if own is not None:
+        ended: Standing = await own(effect.write, effect.expect)
+        return ended
+    standing = await joined.put(effect.write, effect.expect)
+    failpoints.hit("commit.before")
+    if standing.landed:
+        await joined.commit()
+    elif not await joined.rollback():
+        raise IllegalMove(ENDED)
+    return standing

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Standing, Write
-from onceward.gate.joining import Awaited
+from onceward.gate.joining import ENDED, Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
 from onceward.stores._sqlite_rows import extend
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
@@ -78,10 +78,7 @@ class JoinedSqlite3:
         """See `Joined.commit`."""
         name, opened = self._opened[-1]
         if not self._end(f"RELEASE {name}"):
-            raise IllegalMove(
-                "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled "
-                "it back), so record and rows can no longer commit together; leave the ending to the gate"
-            )
+            raise IllegalMove(ENDED)
         with self._translated():
             if opened:
                 self._connection.execute("COMMIT")

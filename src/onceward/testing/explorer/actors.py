@@ -14,7 +14,7 @@ from hashlib import sha384
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
-from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Probe, Raised, Returned
+from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
 
@@ -222,7 +222,7 @@ class Position:
     def _learn(self, effect: Any, answer: Any) -> None:
         if type(answer) is Standing:
             self.seen = answer.record
-        elif type(effect) is Load and not isinstance(answer, Missing):
+        elif type(effect) in (Load, Peek) and not isinstance(answer, Missing):
             self.seen = answer
         elif type(effect) is Chance:
             self._chances += 1

@@ -25,7 +25,7 @@ from onceward._core.errors import (
     StoreUnavailable,
     Unrecorded,
 )
-from onceward._core.flow import Call, Commit, Put
+from onceward._core.flow import Call, Commit, Finish, Put
 from onceward._core.record import Guarantee, State
 from onceward._core.sequence import ENTRY, MARK, entry_id
 from onceward.testing.explorer.actors import Barred, Interrupted, Missing
@@ -70,7 +70,7 @@ _HARMLESS = (Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value)
 def one_effect(move: Move) -> str | None:
     """No key has more than one effect, unless running again is harmless."""
     most = move.scenario.effects_max
-    if most is None or type(move.effect) not in (Call, Commit):
+    if most is None or type(move.effect) not in (Call, Commit, Finish):
         return None
     counts = Counter(deed.id for deed in move.after.deeds + move.after.table)
     if counts and max(counts.values()) > most:
@@ -161,7 +161,7 @@ def other_request_untouched(move: Move) -> str | None:
     if move.actor is None:
         return None
     orders = {actor.name: actor.order for actor in move.scenario.actors}
-    if type(move.effect) is Put and move.old is not None and move.new is not move.old:
+    if type(move.effect) in (Put, Finish) and move.old is not None and move.new is not move.old:
         old, write = move.old, move.effect.write
         if not old.is_forgotten(move.before.now) and old.write.fingerprint != write.fingerprint:
             return f"{move.actor.name} asks for something else, and changed the record"
@@ -279,7 +279,9 @@ def doubt_is_sticky(move: Move) -> str | None:
 @invariant("answer-is-true")
 def answer_is_true(move: Move) -> str | None:
     """A store says what is so: what landed stands there, and what is shown is what stands there."""
-    if type(move.effect) is not Put or isinstance(move.answer, Missing) or move.actor is None or move.now is None:
+    if type(move.effect) not in (Put, Finish) or isinstance(move.answer, Missing):
+        return None
+    if move.actor is None or move.now is None:
         return None
     standing, new = move.answer, move.new
     shown = None if standing.record is None else standing.record.version

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from onceward._core.flow import Begin, Call, Commit, Extend, Load, Pause, Probe, Put, Rollback, Sleep
+from onceward._core.flow import Begin, Call, Commit, Extend, Finish, Load, Pause, Peek, Probe, Put, Rollback, Sleep
 from onceward._core.operation import Operation
 from onceward._core.record import Guarantee, State
 from onceward.testing.explorer.actors import LOST, STRUCK, Actor, Position, Ran, clock
@@ -30,9 +30,9 @@ RESTS_MAX = 4
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-_STORE = (Put, Load, Extend, Commit)
-_LASTING = (Put, Call, Commit)
-_STRIKABLE = (Put, Call, Probe, Pause, Sleep)
+_STORE = (Put, Load, Extend, Finish, Commit)
+_LASTING = (Put, Call, Finish, Commit)
+_STRIKABLE = (Put, Call, Probe, Finish, Pause, Sleep)
 _ENDINGS = ("settle", "release", "doubt")
 
 
@@ -127,7 +127,7 @@ class Machine:
                 yield Step("down", number)
             if now.crashes and not last and isinstance(effect, _LASTING) and not self.scenario.together:
                 yield Step("die", number)
-            if now.interrupts and not last and isinstance(effect, (Put, Call)):
+            if now.interrupts and not last and isinstance(effect, (Put, Call, Finish)):
                 yield Step("strike", number)
         if now.crashes and not last:
             yield Step("crash", number)
@@ -153,7 +153,7 @@ class Machine:
 
     def _may_lose(self, now: Now, effect: Any, number: int) -> bool:
         """Inside a transaction only the commit can go unanswered: whatever else fails there, undoes it."""
-        return type(effect) is Commit or not now.world.layers(number)
+        return isinstance(effect, (Commit, Finish)) or not now.world.layers(number)
 
     def _may_pass(self, now: Now) -> bool:
         event = self.scenario.events[now.event]
@@ -166,7 +166,7 @@ class Machine:
         effect, number = position.effect, position.actor.index
         world = now.world
         match effect:
-            case Put():
+            case Put() | Finish():
                 return not world.is_locked(effect.write.id, number)
             case Pause():
                 if not effect.id:
@@ -262,7 +262,7 @@ class Machine:
             positions = (*positions[:number], after, *positions[number + 1 :])
         performed = effect if effect is not None else was.effect if was is not None and (dead or not crashed) else None
         old = new = None
-        if type(performed) is Put and number is not None:
+        if isinstance(performed, (Put, Finish)) and number is not None:
             identity = performed.write.id
             old, new = now.world.find(identity, number), world.find(identity, number)
         actor = self.scenario.actors[number] if number is not None else None
@@ -277,7 +277,11 @@ class Machine:
             case Put():
                 changed = position.actor.body.mutates and effect.at in _ENDINGS
                 return self.register.put(world, effect, number, changed)
-            case Load():
+            case Finish():
+                put = Put(effect.at, effect.write, effect.expect)
+                world, standing = self.register.put(world, put, number)
+                return world.commit(number) if standing.landed else world.rollback(number), standing
+            case Load() | Peek():
                 row = world.find(effect.id, number)
                 return world, None if row is None else self.register.read(row, world, number)
             case Call():
@@ -331,7 +335,7 @@ class Machine:
 def noted(move: Move) -> Notes:
     """What the invariants remember after this change."""
     notes, effect = move.notes, move.effect
-    if type(effect) is Put and move.new is not None and move.new is not move.old:
+    if isinstance(effect, (Put, Finish)) and move.new is not None and move.new is not move.old:
         notes = _noted_put(notes, move, move.new)
     elif type(effect) is Call and move.actor is not None and move.answer is not STRUCK and not move.answer.barred:
         notes = _noted_run(notes, move, move.actor)

@@ -101,7 +101,30 @@ def _joined() -> list[Scenario]:
         scene("atomic-serial", f"{story}; one at a time", terms, *two, crashes=1, losses=1, serial=True),
         scene("atomic-fails", "the first one's function fails", terms, *failing, crashes=1, losses=1),
         scene("atomic-interrupted", "an interrupt strikes one of them", terms, *two, crashes=1, interrupts=1),
+        *_claimed_last(),
         scene("atomic-remembers", "its failure is remembered", everything, *remembering, crashes=1),
+    ]
+
+
+def _claimed_last() -> list[Scenario]:
+    """The key is written after the work, in the same statement that settles it."""
+    terms = agreed("atomic", claim="last")
+    remembering = agreed("atomic", claim="last", remember="all")
+    first = agreed("atomic")
+    two = pair(calls_joined(terms))
+    mixed = (Actor("A", calls_joined(terms)), Actor("B", calls_joined(first)))
+    other = (Actor("A", calls_joined(terms)), Actor("B", calls_joined(terms), order="18"))
+    failing, remembered = pair(calls_joined(terms), FAILS), pair(calls_joined(remembering), FAILS)
+    story = "the key is written last"
+    return [
+        scene("last", f"{story}; two transactions race", terms, *two, events=(LAPSE,), crashes=1, losses=1),
+        scene("last-serial", f"{story}; one at a time", terms, *two, crashes=1, losses=1, serial=True),
+        scene("last-three", f"{story}; three race", terms, *two, Actor("C", calls_joined(terms)), crashes=1),
+        scene("last-mixed", f"{story} by one, first by the other", terms, *mixed, crashes=1, losses=1),
+        scene("last-other", f"{story}; one key, different requests", terms, *other, crashes=1),
+        scene("last-fails", f"{story}; the first one's function fails", terms, *failing, crashes=1, losses=1),
+        scene("last-interrupted", f"{story}; an interrupt strikes", terms, *two, crashes=1, interrupts=1),
+        scene("last-remembers", f"{story}; a failure is remembered", remembering, *remembered, crashes=1),
     ]
 
 
