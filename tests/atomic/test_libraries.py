@@ -235,9 +235,10 @@ def test_the_block_form_settles_replays_and_undoes(at: Callable[[Scenario], None
 
 
 @pytest.mark.requirement("E19", "E20", "E25")
-def test_racers_wait_for_the_winner_and_replay_it(at_all: Callable[[Scenario], None]) -> None:
+@pytest.mark.parametrize("claim", ["first", "last"])
+def test_racers_wait_for_the_winner_and_replay_it(at_all: Callable[[Scenario], None], claim: str) -> None:
     """
-    Callers that start together: one runs, everybody has its answer, one row stands.
+    Callers that start together: one counts, everybody has its answer, one row stands. Claimed first, one runs.
     """
 
     async def scenario(desk: Desk) -> None:
@@ -248,7 +249,7 @@ def test_racers_wait_for_the_winner_and_replay_it(at_all: Callable[[Scenario], N
                     await caller.charge()
                     return f"by {number}"
 
-                return await caller.atomic("charge:1", charge)
+                return await caller.atomic("charge:1", charge, claim=claim)
 
         answers = await desk.race(5, race)
 

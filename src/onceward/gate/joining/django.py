@@ -18,8 +18,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward._core.record import Standing, Write
-from onceward.gate.joining.homes import ENDED, FAILED, Home, SavepointGone, home_of
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining import ENDED
+from onceward.gate.joining.homes import FAILED, Home, SavepointGone, home_of
 
 _checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 """Connections of PostgreSQL's drivers, and the database that they were found to be open on."""
@@ -75,6 +76,9 @@ class JoinedDjango:
                     connection.on_commit(self._note_the_commit)  # The first: it says whether later ones were reached.
                 connection.validate_no_broken_transaction()
                 self._check()
+                if opens:
+                    with self._cursor() as cursor:
+                        self._home.enter(cursor)
                 self._enter(entered)
         except BaseException:
             self.rollback()
@@ -108,6 +112,11 @@ class JoinedDjango:
         """See `Joined.put`."""
         with self._translated(), self._cursor() as cursor:
             return self._home.put(cursor, write, expect)
+
+    def load(self, id: bytes) -> Record | None:
+        """Same as `Store.load`, inside the transaction."""
+        with self._translated(), self._cursor() as cursor:
+            return self._home.load(cursor, id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""

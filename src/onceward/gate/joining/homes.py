@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
-from onceward._core.record import Standing, Write
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining import ENDED
 from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
@@ -26,18 +26,10 @@ from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 ASKS = 10
 """Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
 
-ENDED = (
-    "your function ended the transaction that it was given (a commit or a rollback), so record and rows can no longer "
-    "commit together; leave the ending to the gate"
-)
 FAILED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
 
 _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 """Serialization failure, deadlock, lock timeout."""
-
-
-_identities: weakref.WeakKeyDictionary[Any, tuple[Any, ...]] = weakref.WeakKeyDictionary()
-"""Of awaiting stores, which cannot be asked in passing."""
 
 
 class SavepointGone(IllegalMove):
@@ -57,8 +49,14 @@ class Home(Protocol):
     def check(self, cursor: Any) -> None:
         """Refuse a connection that is open on another database."""
 
+    def enter(self, cursor: Any) -> None:
+        """In a transaction that has just begun: wait for one's turn to write, where only one at a time can."""
+
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
         """Same as `Store.put`, in the transaction of the cursor's connection."""
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """Same as `Store.load`, in that transaction."""
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """Same as `Store.extend`, in that transaction."""
@@ -103,9 +101,17 @@ class SqliteHome:
                     f"{file or 'a temporary database'}, the gate's store is {self.path}"
                 )
 
+    def enter(self, cursor: Any) -> None:
+        """See `Home.enter`. A plain BEGIN would read first, and be told at its first write that it is too late."""
+        cursor.execute("DELETE FROM onceward_records WHERE 0")
+
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
         """See `Home.put`."""
         return sqlite_rows.put_in(cursor, write, expect, self._environment.wall_us())
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """See `Home.load`."""
+        return sqlite_rows.find(cursor, id, self._environment.wall_us())
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """See `Home.extend`."""
@@ -137,9 +143,8 @@ class PostgresHome:
     database = "postgresql"
 
     def __init__(self, store: Any) -> None:
-        from onceward.stores import _postgres_errors, _postgres_flow, _postgres_rows
+        from onceward.stores import _postgres_errors, _postgres_rows
 
-        self._flows = _postgres_flow
         self._rows = _postgres_rows
         self._errors = _postgres_errors
         self._name: str = store.target.name
@@ -149,12 +154,8 @@ class PostgresHome:
         """Of the store's database; whoever awaits has it from `introduce`."""
 
     async def introduce(self) -> None:
-        """Learn from an awaiting store which database it is in: once for each store."""
-        if self.identity is None:
-            self.identity = _identities.get(self.store)
-        if self.identity is None:
-            self.identity = await self.store._links().run(self._flows.identity(self.store.target))
-            _identities[self.store] = self.identity
+        """Learn from an awaiting store which database it is in."""
+        self.identity = await self.store.identify()
 
     @property
     def address(self) -> tuple[Any, ...]:
@@ -170,6 +171,9 @@ class PostgresHome:
                 f"another one than the gate's store, which is {self._name}"
             )
 
+    def enter(self, cursor: Any) -> None:
+        """See `Home.enter`. Here many can."""
+
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
         """See `Home.put`."""
         parameters = self._rows.put_parameters(write, expect, self._lock_timeout, relaxed=False)
@@ -180,6 +184,12 @@ class PostgresHome:
             if standing is not None:
                 return standing
         raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """See `Home.load`."""
+        for now, *row in _ask(cursor, self._rows.FIND, {"id": id}):
+            return self._rows.record_of(now, row)
+        return None
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """See `Home.extend`."""

@@ -23,8 +23,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward._core.record import Standing, Write
-from onceward.gate.joining.homes import ENDED, FAILED, Home, PostgresHome, SavepointGone, home_of
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining import ENDED
+from onceward.gate.joining.homes import FAILED, Home, PostgresHome, SavepointGone, home_of
 
 T = TypeVar("T")
 
@@ -85,7 +86,11 @@ class JoinedSqlalchemy:
             with self._translated():
                 connection = self._connection()
                 self._check(connection)
-                _begin_for_real(connection)
+                if not _has_begun(connection):
+                    # A savepoint would be the transaction, and its release the commit. And a racer waits at the door.
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                elif opens:
+                    self._home.enter(_Cursor(connection))
                 savepoint = target.begin_nested()
                 self._connection()  # A session sets its savepoint when the connection is next asked for.
         except BaseException:
@@ -112,13 +117,17 @@ class JoinedSqlalchemy:
             )
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
-        """See `Joined.put`. What a session holds is flushed first: a violated constraint is the function's failure."""
-        self._flush()
+        """See `Joined.put`."""
         with self._translated():
             connection = self._connection()
             if not _has_begun(connection):
                 raise SavepointGone(ENDED)  # Whatever is written now would commit alone.
             return self._home.put(_Cursor(connection), write, expect)
+
+    def load(self, id: bytes) -> Record | None:
+        """Same as `Store.load`, inside the transaction."""
+        with self._translated():
+            return self._home.load(_Cursor(self._connection()), id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
@@ -126,7 +135,7 @@ class JoinedSqlalchemy:
             return self._home.extend(_Cursor(self._connection()), family, replay, forget)
 
     def commit(self) -> None:
-        """See `Joined.commit`."""
+        """See `Joined.commit`. What a session holds is flushed first: a constraint that it violates undoes it all."""
         transaction, savepoint = self._opened[-1]
         if not self._stands(savepoint):
             raise IllegalMove(ENDED)
@@ -223,6 +232,10 @@ class AsyncJoinedSqlalchemy:
         """See `Joined.put`."""
         return await self._run(self._joined.put, write, expect)
 
+    async def load(self, id: bytes) -> Record | None:
+        """See `JoinedSqlalchemy.load`."""
+        return await self._run(self._joined.load, id)
+
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
         return await self._run(self._joined.extend, family, replay, forget)
@@ -284,16 +297,6 @@ def _is_autocommit(connection: Connection) -> bool:
 
 
 def _has_begun(connection: Connection) -> bool:
-    """Whether SQLAlchemy's BEGIN has been said to the database; to SQLite it is said late, and not by SQLAlchemy."""
+    """Whether SQLAlchemy's BEGIN is more than a word: `sqlite3` begins when something is written, or is told to."""
     driver: Any = connection.connection.driver_connection
     return connection.dialect.name != "sqlite" or bool(driver.in_transaction)
-
-
-def _begin_for_real(connection: Connection) -> None:
-    """
-    Begin on SQLite, where SQLAlchemy's BEGIN is only a word: `sqlite3` waits for a statement that writes.
-
-    A savepoint would otherwise be the transaction, and its release the commit. IMMEDIATE: a racer waits at the door.
-    """
-    if not _has_begun(connection):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
