@@ -4,15 +4,14 @@ Atomic mode on SQLAlchemy and Django: one text, every library, driver, colour an
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from desks import CREATED, KINDS, MATRIX, Caller, Desk, Kind, in_play, straight
-from django_desk import DjangoDesk
+from desks import CREATED, KINDS, MATRIX, Caller, Desk, in_play
+from playing import Scenario, play
 
 from onceward import (
     ConfigurationError,
@@ -29,27 +28,9 @@ from servers.postgres import running
 
 ON_POSTGRES = [kind for kind in KINDS if kind.database == "postgresql"]
 
-Scenario = Callable[[Desk], Coroutine[Any, Any, None]]
-
 
 class Spoiled(Exception):
     """The caller's own work went wrong."""
-
-
-def play(kind: Kind, folder: Path, scenario: Scenario) -> None:
-    """Run a scenario at a desk of this kind."""
-
-    async def whole() -> None:
-        desk = (DjangoDesk if kind.target == "django" else Desk)(kind, folder)
-        try:
-            await scenario(desk)
-        finally:
-            await desk.close()
-
-    if kind.awaits:
-        asyncio.run(whole())
-    else:
-        straight(whole())
 
 
 @pytest.fixture(params=in_play(MATRIX), ids=str)

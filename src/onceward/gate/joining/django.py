@@ -20,7 +20,7 @@ from django.utils.connection import ConnectionProxy
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
-from onceward.gate.joining.homes import FAILED, Home, SavepointGone, home_of
+from onceward.gate.joining.homes import FAILED, Home, SavepointGone, Writer, home_of
 
 _checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 """Connections of PostgreSQL's drivers, and the database that they were found to be open on."""
@@ -28,13 +28,7 @@ _checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 
 def join(connection: Any, store: object) -> JoinedDjango:
     """See `onceward.gate.joining.join`."""
-    if isinstance(connection, ConnectionProxy):
-        connection = connections[connection.alias]
-    if not isinstance(connection, BaseDatabaseWrapper):
-        raise ConfigurationError(
-            f"atomic mode knows django.db.connection and django.db.connections['name'], not {type(connection).__name__}"
-        )
-    return JoinedDjango(connection, home_of(store))
+    return JoinedDjango(_resolved(connection), home_of(store))
 
 
 def join_async(connection: Any, store: object) -> NoReturn:
@@ -42,6 +36,29 @@ def join_async(connection: Any, store: object) -> NoReturn:
     raise ConfigurationError(
         "Django's transactions do not work under asyncio, so an AsyncGate cannot join them; put the transaction into a "
         "function with a blocking Gate, and await that: await sync_to_async(book)(...)"
+    )
+
+
+def writer(connection: Any) -> Writer:
+    """See `Writer`."""
+    connection = _resolved(connection)
+
+    def run(sql: str, values: list[Any]) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            written: int = cursor.rowcount
+            return written
+
+    return Writer(connection.vendor, run)
+
+
+def _resolved(connection: Any) -> Any:
+    if isinstance(connection, ConnectionProxy):
+        return connections[connection.alias]
+    if isinstance(connection, BaseDatabaseWrapper):
+        return connection
+    raise ConfigurationError(
+        f"of Django, django.db.connection and django.db.connections['name'] are known, not {type(connection).__name__}"
     )
 
 

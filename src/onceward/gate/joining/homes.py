@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Record, Standing, Write
@@ -34,6 +34,13 @@ _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 
 class SavepointGone(IllegalMove):
     """The savepoint is not there any more: somebody ended the transaction behind the library's back."""
+
+
+class Writer(NamedTuple):
+    """For `insert_once`: how a statement is run through a library, spelled as psycopg takes it; how many rows."""
+
+    database: str
+    run: Callable[[str, list[Any]], int]
 
 
 class Home(Protocol):
@@ -124,7 +131,7 @@ class SqliteHome:
         try:
             yield
         except known as error:
-            said = _driver_error(error)
+            said = driver_error(error)
             if not isinstance(said, sqlite3.Error) or isinstance(said, sqlite3.IntegrityError):
                 raise
             if "no such savepoint" in str(said):
@@ -203,7 +210,7 @@ class PostgresHome:
         try:
             yield
         except known as error:
-            raised = self._meaning(_driver_error(error))
+            raised = self._meaning(driver_error(error))
             if raised is None:
                 raise
             raise raised from error
@@ -235,7 +242,7 @@ def sqlstate_of(error: BaseException) -> str | None:
     return code
 
 
-def _driver_error(error: BaseException) -> BaseException:
+def driver_error(error: BaseException) -> BaseException:
     """The driver's own error inside the library's: SQLAlchemy keeps it as `orig`, Django as its cause."""
     return getattr(error, "orig", None) or error.__cause__ or error
 

@@ -11,6 +11,7 @@ Everything is written for blocking callers. SQLAlchemy runs that under asyncio b
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ from sqlalchemy.orm import Session, scoped_session
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
-from onceward.gate.joining.homes import FAILED, Home, PostgresHome, SavepointGone, home_of
+from onceward.gate.joining.homes import FAILED, Home, PostgresHome, SavepointGone, Writer, home_of
 
 T = TypeVar("T")
 
@@ -50,6 +51,23 @@ def join_async(connection: Any, store: object) -> AsyncJoinedSqlalchemy:
     if not isinstance(connection, AsyncSession | AsyncConnection):
         raise ConfigurationError(_not_for("awaits", connection))
     return AsyncJoinedSqlalchemy(connection, home_of(store))
+
+
+def writer(connection: Any) -> Writer:
+    """See `Writer`."""
+    if isinstance(connection, scoped_session):
+        connection = connection()
+    if not isinstance(connection, Session | Connection):
+        raise ConfigurationError(
+            f"insert_once blocks, and cannot use SQLAlchemy's {type(connection).__name__}; it knows Session and "
+            "Connection. Of an AsyncSession: await session.run_sync(insert_once, table, values, key=key)"
+        )
+    inner = connection.connection() if isinstance(connection, Session) else connection
+
+    def run(sql: str, values: list[Any]) -> int:
+        return inner.execute(_numbered(sql), {f"p{number}": value for number, value in enumerate(values)}).rowcount
+
+    return Writer(inner.dialect.name, run)
 
 
 def _not_for(colour: str, connection: Any) -> str:
@@ -285,6 +303,13 @@ class _Cursor:
 def _named(sql: str) -> TextClause:
     """A statement of psycopg's as SQLAlchemy takes it for every driver: `%(id)s::bytea` is `(:id)::bytea` there."""
     return text(re.sub(r"%\((\w+)\)s", r"(:\1)", sql))
+
+
+def _numbered(sql: str) -> TextClause:
+    """Same as `_named` for `%s`; colons and percent signs inside of names are not what they look like."""
+    numbers = itertools.count()
+    spelled = re.sub("%(.)", lambda found: f":p{next(numbers)}" if found[1] == "s" else "%", sql.replace(":", "\\:"))
+    return text(spelled)
 
 
 def _is_autocommit(connection: Connection) -> bool:
