@@ -504,6 +504,77 @@ def test_the_awaiting_gate_joins_the_same_way(path: Path) -> None:
     assert 1 == rows(path)
 
 
+def test_claimed_last_the_key_is_written_with_its_answer(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    claim="last": one write for the record, after the function's own; replay, refusal and rollback as ever.
+    """
+    written: list[str] = []
+    connection.set_trace_callback(lambda sql: written.append(sql.split()[0]))
+    first = gate.atomic(connection, "charge:1", charging(connection), request=1, claim="last")
+    statements = [word for word in written if word in ("INSERT", "UPDATE")]
+    again = gate.atomic(connection, "charge:1", charging(connection), request=1, claim="last")
+    with pytest.raises(KeyReused):
+        gate.atomic(connection, "charge:1", charging(connection), request=2, claim="last")
+    with pytest.raises(ZeroDivisionError):
+        gate.atomic(connection, "charge:2", lambda: (charging(connection)(None), 1 // 0), claim="last")
+
+    assert CREATED == first == again
+    assert (["INSERT", "INSERT"], 1) == (statements, rows(path))
+    assert gate.records.get("charge:2") is None
+
+
+def test_claimed_last_inside_the_callers_transaction_a_duplicate_undoes_only_itself(
+    gate: Gate, connection: sqlite3.Connection, path: Path
+) -> None:
+    """
+    The key was settled by the work itself, further in: the outer one's rows go, the caller's other rows stay.
+    """
+
+    def outer(operation: Operation) -> str:
+        connection.execute("INSERT INTO invoices VALUES ('outer')")
+        gate.atomic(connection, "charge:1", charging(connection), request=1)
+        return "outer"
+
+    connection.execute("INSERT INTO invoices VALUES ('kept')")
+    with pytest.raises(KeyReused):
+        gate.atomic(connection, "charge:1", outer, request=2, claim="last")
+    connection.commit()
+
+    assert (1, 0) == (rows(path, "invoices"), rows(path))
+
+
+@pytest.mark.parametrize("ending", ["rollback", "commit"])
+def test_claimed_last_a_function_that_ends_the_transaction_is_left_in_doubt(
+    gate: Gate, connection: sqlite3.Connection, path: Path, ending: str
+) -> None:
+    """
+    Nothing was claimed, and yet what it may have committed must not run again.
+    """
+
+    def meddling(operation: Operation) -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        getattr(connection, ending)()
+
+    with pytest.raises(IllegalMove):
+        gate.atomic(connection, "charge:1", meddling, claim="last")
+    with pytest.raises(InDoubt):
+        gate.atomic(connection, "charge:1", charging(connection), claim="last")
+
+    assert (1 if ending == "commit" else 0) == rows(path)
+
+
+def test_claim_last_is_for_atomic_mode_only(gate: Gate) -> None:
+    """
+    Any other effect could happen twice before the key is written.
+    """
+    with pytest.raises(ConfigurationError, match=r"gate\.atomic"):
+        gate.run("charge:1", lambda: None, claim="last")
+    with pytest.raises(ConfigurationError, match="first, last"):
+        gate.run("charge:1", lambda: None, claim="middle")  # type: ignore[arg-type]
+
+
 @pytest.mark.requirement("B13")
 def test_no_trigger_or_default_makes_keys(gate: Gate, path: Path) -> None:
     """

@@ -422,6 +422,43 @@ class TestMoving:
         assert [] == [name for name, move in MOVES.items() if move(LAPSED).relaxed]
 
 
+class TestSettlingUnclaimed:
+    """`settle_unclaimed`: claimed and settled by one write, for effects in the same transaction."""
+
+    ATOMIC = CLAIMANT._replace(guarantee="atomic")
+
+    def settled(self, claimant: Claimant, start: Start) -> Write:
+        ending = {"replay": 1, "forget": 2, "codec": "json/1", "result": b"1"}
+        return record.settle_unclaimed(claimant, start, token=NEW_TOKEN, version=NEW_VERSION, **ending)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("over", [RELEASED, LAPSED, FORGOTTEN, None])
+    def test_it_is_the_claim_and_its_ending_in_one(self, over: Record | None) -> None:
+        """
+        Fence, attempt and identity as a claim has them; settled now, with an answer and no lease.
+        """
+        claimed = record.claim(self.ATOMIC, Start(over), token=NEW_TOKEN, version=NEW_VERSION)
+        write = self.settled(self.ATOMIC, Start(over))
+        ending = {"state": "settled", "settled_at": NOW, "lease": None, "replay": 1, "forget": 2}
+
+        assert claimed._replace(**ending, codec="json/1", result=b"1") == write
+
+    @pytest.mark.parametrize("start", [Start(IN_DOUBT, doubt=True), Start(IN_DOUBT, probe=True)])
+    def test_it_does_not_clear_doubt(self, start: Start) -> None:
+        """
+        What an earlier attempt may have done is not settled by somebody who has not asked.
+        """
+        with pytest.raises(IllegalMove):
+            self.settled(self.ATOMIC, start)
+
+    @pytest.mark.parametrize("guarantee", ["repeatable", "keyed", "probed", "blind"])
+    def test_no_other_effect_may_run_before_its_key_is_written(self, guarantee: str) -> None:
+        """
+        Two callers would have it twice before either knew of the other.
+        """
+        with pytest.raises(IllegalMove):
+            self.settled(CLAIMANT._replace(guarantee=guarantee), Start(None))
+
+
 class TestClaiming:
     """`claim`: absent, released, forgotten or lapsed becomes claimed."""
 

@@ -17,9 +17,11 @@ from onceward import (
     RecordedFailure,
     ResultInvalid,
     RetryTransaction,
+    StoreUnavailable,
 )
 from postgres.atomic_support import COLOURS, Bank, entered, finish, told
 from servers.postgres import PostgresServer, needed
+from servers.proxy import Proxy
 
 needed()
 
@@ -540,6 +542,33 @@ async def test_without_pipeline_mode_it_is_slower_and_no_different(
 
     assert (["one"] * 3, "theirs", 3) == (answers, lost, _effects(admin))
     assert psycopg.pq.TransactionStatus.IDLE == at_rest
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+@told
+async def test_a_connection_that_is_cut_at_the_commit_leaves_both_or_neither(
+    bank: Bank, admin: psycopg.Connection[Any], server: PostgresServer, claim: str, lost: str
+) -> None:
+    """
+    The commit did not arrive, or its answer did not: the caller cannot know, and the same key finds out.
+    """
+    with Proxy(server.port) as proxy:
+        caller = await bank.caller(f"postgresql://postgres@127.0.0.1:{proxy.port}/onceward")
+        await caller.atomic("before", claim=claim)
+
+        async def cut() -> str:
+            name = await caller.book("first")
+            proxy.lose_requests(1) if lost == "request" else proxy.lose_answers(1)
+            return name
+
+        with pytest.raises(StoreUnavailable):
+            await caller.atomic("k", cut, claim=claim)
+        to_lose = proxy.to_lose
+        retry = await bank.caller()
+        answer = await retry.atomic("k", lambda: retry.book("second"), claim=claim)
+
+    assert (0, 2) == (to_lose, _effects(admin))
+    assert {"request": "second", "answer": "first"}[lost] == answer
 
 
 def test_a_cancelled_block_commits_nothing(url: str, admin: psycopg.Connection[Any]) -> None:

@@ -413,22 +413,27 @@ class JoinedPsycopg:
 
     def _send(self, effect: _Send) -> list[Any]:
         """On cursors of our own kind: the caller's rows may be made into anything."""
-        connection, cursors = self._connection, [_cursor(self._connection) for _ in effect.statements]
+        connection = self._connection
+        cursors: list[psycopg.Cursor[Any] | None] = []
         try:
             if _goes_together(effect):
                 with connection.pipeline() as pipeline:
-                    _send_command(pipeline, effect.begin)
-                    for cursor, one in zip(cursors, effect.statements, strict=True):
-                        if one.is_command:
-                            _send_command(pipeline, one.sql)
+                    if effect.begin is not None:
+                        _send_command(pipeline, effect.begin)
+                    for sql, parameters, is_command in effect.statements:
+                        if is_command:
+                            _send_command(pipeline, sql)
+                            cursors.append(None)
                         else:
-                            cursor.execute(one.sql, one.parameters or None, binary=True, prepare=bool(one.parameters))
+                            cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
+                            cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
             else:
-                for cursor, one in zip(cursors, effect.statements, strict=True):
-                    cursor.execute(one.sql, one.parameters or None, binary=True)
+                for sql, parameters, _ in effect.statements:
+                    cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
+                    cursor.execute(sql, parameters or None, binary=True)
         except DRIVER_ERRORS as error:
             raise _Failed(_done(cursors), error) from error
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [[] if cursor is None or not _has_rows(cursor) else cursor.fetchall() for cursor in cursors]
 
 
 class AsyncJoinedPsycopg:
@@ -485,31 +490,27 @@ class AsyncJoinedPsycopg:
             return value
 
     async def _send(self, effect: _Send) -> list[Any]:
-        connection, cursors = self._connection, [_async_cursor(self._connection) for _ in effect.statements]
+        connection = self._connection
+        cursors: list[psycopg.AsyncCursor[Any] | None] = []
         try:
             if _goes_together(effect):
                 async with connection.pipeline() as pipeline:
-                    _send_command(pipeline, effect.begin)
-                    for cursor, one in zip(cursors, effect.statements, strict=True):
-                        if one.is_command:
-                            _send_command(pipeline, one.sql)
+                    if effect.begin is not None:
+                        _send_command(pipeline, effect.begin)
+                    for sql, parameters, is_command in effect.statements:
+                        if is_command:
+                            _send_command(pipeline, sql)
+                            cursors.append(None)
                         else:
-                            prepare = bool(one.parameters)
-                            await cursor.execute(one.sql, one.parameters or None, binary=True, prepare=prepare)
+                            cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
+                            await cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
             else:
-                for cursor, one in zip(cursors, effect.statements, strict=True):
-                    await cursor.execute(one.sql, one.parameters or None, binary=True)
+                for sql, parameters, _ in effect.statements:
+                    cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
+                    await cursor.execute(sql, parameters or None, binary=True)
         except DRIVER_ERRORS as error:
             raise _Failed(_done(cursors), error) from error
-        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
-
-
-def _cursor(connection: psycopg.Connection[Any]) -> psycopg.Cursor[Any]:
-    return psycopg.Cursor(connection, row_factory=tuple_row)
-
-
-def _async_cursor(connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncCursor[Any]:
-    return psycopg.AsyncCursor(connection, row_factory=tuple_row)
+        return [[] if cursor is None or not _has_rows(cursor) else await cursor.fetchall() for cursor in cursors]
 
 
 def _goes_together(effect: _Send) -> bool:
@@ -517,18 +518,22 @@ def _goes_together(effect: _Send) -> bool:
     return (effect.begin is not None or len(effect.statements) > 1) and psycopg.Pipeline.is_supported()
 
 
-def _send_command(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, command: bytes | None) -> None:
+def _send_command(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, command: bytes) -> None:
     """
     Send a command along with the rest, and leave its answer to the end of the pipeline.
 
     psycopg would send a BEGIN by itself and wait for its answer; and after every statement it looks whether an earlier
     one has failed, and then says so in the log.
     """
-    if command is not None:
-        pipeline.pgconn.send_query_params(command, None)
-        pipeline.result_queue.append(None)
+    pipeline.pgconn.send_query_params(command, None)
+    pipeline.result_queue.append(None)
 
 
-def _done(cursors: Sequence[psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]]) -> int:
-    """How many statements were answered before one failed."""
-    return sum(cursor.pgresult is not None for cursor in cursors)
+def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
+    """Cheaper than the cursor's `description`, which is made anew each time."""
+    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
+
+
+def _done(cursors: Sequence[psycopg.Cursor[Any] | psycopg.AsyncCursor[Any] | None]) -> int:
+    """How many statements with an answer were answered before one failed."""
+    return sum(cursor is not None and cursor.pgresult is not None for cursor in cursors)

@@ -124,6 +124,12 @@ class _UnjoinedRecord(Register):
         return super().put(world, put, -1, changed)
 
 
+class _NoConstraint(Register):
+    def matches(self, world: World, old: Row | None, put: Put) -> bool:
+        """Insert a settled record whatever stands there: the table has no unique constraint."""
+        return (put.at == "settle" and put.expect is None) or super().matches(world, old, put)
+
+
 # --- mistakes of an engine ---
 
 
@@ -242,6 +248,13 @@ _FAULTS = (
         "atomic-together",
         ("atomic-fails",),
         _UnjoinedRecord,
+    ),
+    Fault(
+        "no-constraint",
+        "a key that is written last is not checked against the one that stands there",
+        "one-effect",
+        ("last", "last-serial", "last-mixed"),
+        _NoConstraint,
     ),
     Fault(
         "gap-accepted",
