@@ -5,6 +5,7 @@ Atomic mode as Django's users know their transactions: atomic(), on_commit, dura
 from __future__ import annotations
 
 import asyncio
+import unittest
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from desks import CREATED, Kind
 from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.http import HttpRequest, JsonResponse
-from django.test import Client
+from django.test import Client, TestCase
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from django_desk import DjangoDesk
@@ -230,8 +231,9 @@ class TestFailures:
                 pass
 
         for work in (doom, swallow):
-            with pytest.raises(IllegalMove, match="let the error through"):
-                gate.atomic(db, "charge:1", work)
+            for remember in ("success", "all"):
+                with pytest.raises(IllegalMove, match="let the error through"):
+                    gate.atomic(db, "charge:1", work, remember=remember)
         with transaction.atomic(using=ALIAS):
             transaction.set_rollback(True, using=ALIAS)
             with pytest.raises(IllegalMove, match="let the error through"):
@@ -293,6 +295,38 @@ class TestFailures:
         """
         with pytest.raises(ConfigurationError, match="connections"):
             gate.atomic(connections, "k", lambda: None)
+
+
+def test_a_database_in_memory_is_refused(gate: Gate) -> None:
+    """
+    It belongs to its connection alone, so no gate can be open on it.
+    """
+    django_desk.forget("default")
+    connections.settings["default"] = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+    connections.settings = connections.configure_settings(connections.settings)
+    with pytest.raises(ConfigurationError, match="one database"):
+        gate.atomic(connection, "k", lambda: None)
+    connection.close()
+
+
+def test_in_a_test_case_everything_is_rolled_back_with_it(gate: Gate, desk: DjangoDesk) -> None:
+    """
+    Django's TestCase is a transaction around each test: operations run and replay in it, and nothing is left.
+    """
+    answers: list[Any] = []
+
+    class Charging(TestCase):
+        databases = {ALIAS}
+
+        def test_it(self) -> None:
+            answers.extend(gate.atomic(connections[ALIAS], "charge:1", charge) for _ in range(2))
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Charging("test_it")]).run(result)
+
+    assert ([], []) == (result.errors, result.failures)
+    assert [CREATED] * 2 == answers
+    assert (0, {}) == (desk.place.rows(), desk.place.states())
 
 
 def test_it_works_while_django_records_its_queries(gate: Gate, db: Any, desk: DjangoDesk) -> None:

@@ -409,8 +409,10 @@ def test_a_transaction_that_has_failed_is_told_to_let_the_error_through(
                 with pytest.raises(Exception, match="nowhere"):
                     await caller.execute("SELECT * FROM nowhere")
 
-            with pytest.raises(IllegalMove, match="let the error through"):
-                await caller.atomic("charge:1", swallow)
+            for remember in ("success", "all"):
+                with pytest.raises(IllegalMove, match="let the error through"):
+                    await caller.atomic("charge:1", swallow, remember=remember)
+                assert not caller.in_transaction()
             with pytest.raises(IllegalMove, match="let the error through"):
                 async with caller.transaction():
                     await swallow()

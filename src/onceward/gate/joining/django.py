@@ -147,8 +147,10 @@ class JoinedDjango:
             with self._translated():
                 self._connection.validate_no_broken_transaction()  # Or leaving would undo without a word.
                 entered.pop().__exit__(None, None, None)
-        except SavepointGone:
-            self._gone = True
+        except BaseException as error:
+            self._gone = self._gone or isinstance(error, SavepointGone)
+            if len(self._opened) > 1:
+                self.rollback()  # The flow undoes what is around it.
             raise
         while entered:
             try:
@@ -174,7 +176,6 @@ class JoinedDjango:
     def _cursor(self) -> Iterator[Any]:
         """On SQLite the driver's own: Django's takes other placeholders, and fails on ours where DEBUG is on."""
         if self._home.database == "sqlite":
-            self._connection.validate_no_broken_transaction()
             if not self._connection.connection.in_transaction:
                 self._gone = True
                 raise SavepointGone(ENDED)  # Whatever is written now would commit alone.

@@ -159,12 +159,12 @@ class JoinedSqlalchemy:
             raise IllegalMove(ENDED)
         try:
             self._flush()
+            with self._translated():
+                savepoint.commit()
         except BaseException:
             if len(self._opened) > 1:
                 self.rollback()  # The flow undoes what is around it.
             raise
-        with self._translated():
-            savepoint.commit()
         self._opened.pop()
         if transaction is not None:
             try:
