@@ -139,9 +139,7 @@ def _step(engine: Any, hit: Hit) -> None:
 LIBRARY_CLIENTS: dict[str, Callable[[], Any]] = {
     "sqlalchemy-pysqlite": lambda: Sqlalchemy("sqlite+pysqlite"),
     "sqlalchemy-psycopg": lambda: Sqlalchemy("postgresql+psycopg"),
-    "sqlalchemy-psycopg-last": lambda: Sqlalchemy("postgresql+psycopg", claim="last"),
-    "sqlalchemy-aiosqlite": lambda: AsyncSqlalchemy("sqlite+aiosqlite"),
-    "sqlalchemy-asyncpg": lambda: AsyncSqlalchemy("postgresql+asyncpg"),
+    "sqlalchemy-asyncpg-last": lambda: AsyncSqlalchemy("postgresql+asyncpg", claim="last"),
     "django-sqlite": lambda: Django("sqlite"),
     "django-postgres": lambda: Django("postgres"),
 }
