@@ -20,7 +20,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
 
 from onceward._core.errors import ConfigurationError
 
@@ -72,19 +74,27 @@ def insert_once(
 
     A duplicate is no error and changes nothing. With `on_duplicate=Update(["amount"])` it overwrites those columns of
     the row that is there, and counts as one written row. `key` needs a unique constraint on those very columns.
-    Runs inside your transaction on a `sqlite3.Connection` or a `psycopg.Connection`, and never commits. On SQLite a
-    Decimal is stored as text: make its column TEXT. Floats are stored as the floats they are.
+    Runs inside your transaction and never commits: on a `sqlite3.Connection`, a `psycopg.Connection`, SQLAlchemy's
+    `Session` or `Connection`, or Django's `connection`. On SQLite a Decimal is stored as text: make its column TEXT.
+    Floats are stored as the floats they are.
     """
     if not isinstance(values, Mapping) or not values:
         raise ConfigurationError("insert_once needs the row's values, by column: {'id': 'e-9', 'amount': '12.50'}")
-    dialect = _dialect_of(connection)
-    sql = insert_sql(dialect, table, list(values), key, on_duplicate)
+    dialect, spelling, run = _known(connection)
+    sql = _insert_sql(dialect, spelling, table, list(values), key, on_duplicate)
     if empty := [name for name in key if values[name] is None]:
         raise ConfigurationError(
             f"a key column is None: {', '.join(empty)}; NULL is never equal to NULL, so this row could be doubled"
         )
-    run = _run_sqlite if dialect == "sqlite" else _run_postgresql
-    return run(connection, sql, list(values.values()), lambda: _missing_constraint(table, key))
+    bound = list(values.values())
+    if dialect == "sqlite":
+        bound = [_text(value) if isinstance(value, Decimal) else value for value in bound]
+    try:
+        return run(sql, bound)
+    except Exception as error:
+        if _says_no_constraint(error):
+            raise _missing_constraint(table, key) from error
+        raise
 
 
 def insert_sql(
@@ -95,23 +105,35 @@ def insert_sql(
     on_duplicate: OnDuplicate = "ignore",
 ) -> str:
     """The statement that `insert_once` runs, as its driver takes it; `dialect` is "sqlite" or "postgresql"."""
+    return _insert_sql(dialect, dialect, table, columns, key, on_duplicate)
+
+
+def _insert_sql(
+    dialect: str,
+    spelling: str,
+    table: Table,
+    columns: Sequence[str],
+    key: Sequence[str],
+    on_duplicate: OnDuplicate,
+) -> str:
+    """The statement for a database, with placeholders as this one's driver spells them."""
     if dialect not in ("sqlite", "postgresql"):
         raise ConfigurationError(f"not a dialect that insert_once speaks: {dialect!r}; say 'sqlite' or 'postgresql'")
     columns, key = _names(columns, "the columns"), _names(key, "the key")
     _check(dialect, columns, key, on_duplicate)
-    placeholder = "?" if dialect == "sqlite" else "%s"
-    into, names, target = (_escaped(dialect, name) for name in (_table(table), _listed(columns), _listed(key)))
+    placeholder = "?" if spelling == "sqlite" else "%s"
+    into, names, target = (_escaped(spelling, name) for name in (_table(table), _listed(columns), _listed(key)))
     action = "DO NOTHING"
     if isinstance(on_duplicate, Update):
         changes = [f"{_quoted(name)} = EXCLUDED.{_quoted(name)}" for name in on_duplicate.columns]
         if on_duplicate.touch is not None:
             changes.append(f"{_quoted(on_duplicate.touch)} = CURRENT_TIMESTAMP")
-        action = "DO UPDATE SET " + _escaped(dialect, ", ".join(changes))
+        action = "DO UPDATE SET " + _escaped(spelling, ", ".join(changes))
     holes = ", ".join([placeholder] * len(columns))
     return f"INSERT INTO {into} ({names}) VALUES ({holes}) ON CONFLICT ({target}) {action}"  # noqa: S608 (quoted)
 
 
-def _check(dialect: Dialect, columns: tuple[str, ...], key: tuple[str, ...], on_duplicate: OnDuplicate) -> None:
+def _check(dialect: str, columns: tuple[str, ...], key: tuple[str, ...], on_duplicate: OnDuplicate) -> None:
     """That key and policy fit the columns, and each other."""
     # In SQLite, names that differ by ASCII case are one column.
     same: Callable[[str], str] = _lowered if dialect == "sqlite" else str
@@ -137,43 +159,44 @@ def _check(dialect: Dialect, columns: tuple[str, ...], key: tuple[str, ...], on_
         )
 
 
-def _dialect_of(connection: Any) -> Dialect:
+class _Known(NamedTuple):
+    """A connection that can be written to: what it is to, how it spells placeholders, and how it runs a statement."""
+
+    dialect: str
+    spelling: str
+    run: Callable[[str, list[Any]], int]
+
+
+def _known(connection: Any) -> _Known:
     # Whoever has such a connection has imported its library; nobody else needs it.
-    known: tuple[tuple[str, Dialect], ...] = (("sqlite3", "sqlite"), ("psycopg", "postgresql"))
-    for library, dialect in known:
-        module = sys.modules.get(library)
-        if module is not None and isinstance(connection, module.Connection):
-            return dialect
+    for base in type(connection).__mro__:
+        match base.__module__.partition(".")[0]:
+            case "sqlite3" | "_sqlite3" if isinstance(connection, sys.modules["sqlite3"].Connection):
+                return _Known("sqlite", "sqlite", lambda sql, values: connection.execute(sql, values).rowcount)
+            case "psycopg" if isinstance(connection, sys.modules["psycopg"].Connection):
+                return _Known("postgresql", "postgresql", partial(_run_psycopg, connection))
+            case "sqlalchemy" | "django" as library:
+                writer = import_module(f"onceward.gate.joining.{library}").writer(connection)
+                return _Known(writer.database, "postgresql", writer.run)
     raise ConfigurationError(
         f"insert_once does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
-        "knows sqlite3.Connection and psycopg.Connection"
+        "knows sqlite3.Connection, psycopg.Connection, SQLAlchemy's Session and Connection, and Django's connection"
     )
 
 
-def _run_sqlite(connection: Any, sql: str, values: list[Any], missing: Callable[[], ConfigurationError]) -> int:
-    import sqlite3
-
-    bound = [_text(value) if isinstance(value, Decimal) else value for value in values]
-    try:
-        written: int = connection.execute(sql, bound).rowcount
-        return written
-    except sqlite3.OperationalError as error:
-        if _NO_CONSTRAINT_SQLITE in str(error):
-            raise missing() from error
-        raise
-
-
-def _run_postgresql(connection: Any, sql: str, values: list[Any], missing: Callable[[], ConfigurationError]) -> int:
+def _run_psycopg(connection: Any, sql: str, values: list[Any]) -> int:
     import psycopg
 
-    try:
-        # A cursor of our own kind: the caller's may take other placeholders.
-        with psycopg.Cursor(connection) as cursor:
-            return cursor.execute(sql, values).rowcount
-    except psycopg.Error as error:
-        if error.sqlstate == _NO_CONSTRAINT_POSTGRESQL:
-            raise missing() from error
-        raise
+    # A cursor of our own kind: the caller's may take other placeholders.
+    with psycopg.Cursor(connection) as cursor:
+        return cursor.execute(sql, values).rowcount
+
+
+def _says_no_constraint(error: Exception) -> bool:
+    from onceward.gate.joining.homes import driver_error, sqlstate_of  # Only now: it needs a database library.
+
+    said = driver_error(error)
+    return sqlstate_of(said) == _NO_CONSTRAINT_POSTGRESQL or _NO_CONSTRAINT_SQLITE in str(said)
 
 
 def _missing_constraint(table: Table, key: Sequence[str]) -> ConfigurationError:
@@ -217,9 +240,9 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _escaped(dialect: Dialect, sql: str) -> str:
+def _escaped(spelling: str, sql: str) -> str:
     """Psycopg reads a percent sign as the beginning of a placeholder, also inside quotes."""
-    return sql if dialect == "sqlite" else sql.replace("%", "%%")
+    return sql if spelling == "sqlite" else sql.replace("%", "%%")
 
 
 def _lowered(name: str) -> str:

@@ -247,7 +247,7 @@ _CLIENTS = (
     "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
     "AND backend_type = 'client backend' AND application_name = 'drill'"
 )
-_COMMITTING = f"{_CLIENTS} AND query = 'COMMIT' AND wait_event = 'PgSleep'"
+_COMMITTING = f"{_CLIENTS} AND query LIKE 'COMMIT%' AND wait_event = 'PgSleep'"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from atomic.drill_libraries import LIBRARY_CLIENTS
 from onceward import AsyncGate, Gate
 
 SCOPE = "test:drill"
@@ -153,5 +154,6 @@ CLIENTS: dict[str, Callable[[], Client]] = {
     "psycopg-async-last": lambda: AsyncPsycopg(claim="last"),
     "sqlite3": Sqlite3,
     "sqlite3-last": lambda: Sqlite3(claim="last"),
+    **LIBRARY_CLIENTS,
 }
 CONTROLS: dict[str, Callable[[], Client]] = {"apart": Apart}

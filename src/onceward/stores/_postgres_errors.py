@@ -55,6 +55,8 @@ a server that became read-only under us (a new connection finds the writer).
 """
 _WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist")
 """In libpq's messages when no patience would help."""
+CANNOT_HOLD = "22000"
+"""Data exception: also what Python's own errors about a value amount to."""
 
 
 def verdict(error: BaseException) -> Verdict:
@@ -79,18 +81,29 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
     """The error to raise for one of the driver's."""
     if isinstance(error, OncewardError):
         return error
-    if not isinstance(error, psycopg.Error) or isinstance(error, psycopg.DataError):
+    if isinstance(error, NoAnswer):
         return StoreUnavailable(
-            f"{name} cannot hold this record: {_first_line(error)}; PostgreSQL's text takes no NUL character and no "
-            "surrogate"
+            f"{name} {_first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
+            "connection is given up, and what was sent may have landed: send the same key again",
+            retry_after_seconds=1.0,
         )
-    said = _first_line(error)
+    speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
+    code = error.sqlstate if speaks else CANNOT_HOLD  # type: ignore[attr-defined]
+    return meaning_of_code(code, _first_line(error), name)
+
+
+def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
+    """The error to raise for a SQLSTATE, whichever driver brought it; `said` is its message, in one line."""
     if "statement pooling" in said:
         return ConfigurationError(
             f"{name}: {said}. A pooler that pools statements can neither make the tables nor join transactions: set "
             "its pool_mode to transaction, or open the store once without the pooler"
         )
-    match error.sqlstate or "":
+    match code or "":
+        case str() as data if data.startswith("22"):
+            return StoreUnavailable(
+                f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate"
+            )
         case "55P03":
             return StoreUnavailable(
                 f"{name}: another transaction held this record longer than onceward_lock_timeout; send the same key "
@@ -105,7 +118,7 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
                 "a statement_timeout above onceward_lock_timeout, or none",
                 retry_after_seconds=1.0,
             )
-        case "54000" | "53200" | "22001":
+        case "54000" | "53200":
             return StoreUnavailable(
                 f"{name} cannot hold this record: {said}; PostgreSQL's limit is 1 GB for a field and for a statement"
             )
@@ -130,15 +143,9 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
             return StoreCorrupt(f"{name} is damaged ({said}); restore a backup")
         case "40001" | "40P01":
             return StoreUnavailable(f"{name}: others kept getting in the way ({said})", retry_after_seconds=0.1)
-        case code:
-            if isinstance(error, NoAnswer):
-                return StoreUnavailable(
-                    f"{name} {said}; it may be frozen, or wait for a synchronous standby that is away. The connection "
-                    "is given up, and what was sent may have landed: send the same key again",
-                    retry_after_seconds=1.0,
-                )
+        case other:
             return StoreUnavailable(
-                f"{name} did not answer: {said} ({code or 'connection lost'})", retry_after_seconds=1.0
+                f"{name} did not answer: {said} ({other or 'connection lost'})", retry_after_seconds=1.0
             )
 
 

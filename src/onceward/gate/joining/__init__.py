@@ -24,6 +24,8 @@ ADAPTERS = {
     "sqlite3": "onceward.gate.joining.sqlite3",
     "_sqlite3": "onceward.gate.joining.sqlite3",
     "psycopg": "onceward.gate.joining.psycopg",
+    "sqlalchemy": "onceward.gate.joining.sqlalchemy",
+    "django": "onceward.gate.joining.django",
 }
 """
 Library -> module of its adapter, which has `join(connection, store)` and `join_async(connection, store)`.

@@ -1,0 +1,253 @@
+"""
+Where the records live, for adapters that reach them through another library's cursor.
+
+A library such as SQLAlchemy or Django stands between the caller and several drivers. Its adapter opens and ends
+transactions in the library's own way; what is asked in between, and what the drivers' errors mean, is here, once for
+each database.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining import ENDED
+from onceward.stores import _sqlite_rows as sqlite_rows
+from onceward.stores._sqlite_file import is_busy
+from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
+
+ASKS = 10
+"""Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
+
+FAILED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+
+_RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
+"""Serialization failure, deadlock, lock timeout."""
+
+
+class SavepointGone(IllegalMove):
+    """The savepoint is not there any more: somebody ended the transaction behind the library's back."""
+
+
+class Writer(NamedTuple):
+    """For `insert_once`: how a statement is run through a library, spelled as psycopg takes it; how many rows."""
+
+    database: str
+    run: Callable[[str, list[Any]], int]
+
+
+class Home(Protocol):
+    """The database that holds both the caller's rows and the records."""
+
+    database: str
+    """What SQLAlchemy and Django call it."""
+
+    @property
+    def address(self) -> object:
+        """Which one it is: a connection has to be checked but once."""
+
+    def check(self, cursor: Any) -> None:
+        """Refuse a connection that is open on another database."""
+
+    def enter(self, cursor: Any) -> None:
+        """In a transaction that has just begun: wait for one's turn to write, where only one at a time can."""
+
+    def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
+        """Same as `Store.put`, in the transaction of the cursor's connection."""
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """Same as `Store.load`, in that transaction."""
+
+    def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
+        """Same as `Store.extend`, in that transaction."""
+
+    def translated(self, *libraries: type[BaseException]) -> AbstractContextManager[None]:
+        """
+        A block in which a driver's error, or one of these around it, becomes one of ours.
+
+        A constraint's word is left as it is: none of ours is violated by what we do, so it is the caller's.
+        """
+
+
+def home_of(store: object) -> Home:
+    """The database of a gate's store; refused if that cannot share a transaction with anybody."""
+    if isinstance(store, SqliteStore | AsyncSqliteStore):
+        return SqliteHome(store)
+    postgres = sys.modules.get("onceward.stores.postgres")  # psycopg is an extra: whoever has such a store has it.
+    if postgres is not None and isinstance(store, postgres.PostgresStore | postgres.AsyncPostgresStore):
+        return PostgresHome(store)
+    raise ConfigurationError(
+        "this gate's store is neither a SQLite file nor a PostgreSQL database, so the record could not share your "
+        "transaction; open the gate on the same database: Gate('postgresql://...', ...)"
+    )
+
+
+class SqliteHome:
+    """A SQLite file. Its cursors take what those of `sqlite3` take."""
+
+    database = "sqlite"
+
+    def __init__(self, store: SqliteStore | AsyncSqliteStore) -> None:
+        self.path = store.path
+        self.address = self.path
+        self._environment = store.environment
+
+    def check(self, cursor: Any) -> None:
+        """See `Home.check`."""
+        for _, name, file in cursor.execute("PRAGMA database_list").fetchall():
+            if name == "main" and not (file and Path(file).exists() and Path(file).samefile(self.path)):
+                raise ConfigurationError(
+                    "atomic mode needs your rows and the gate's records in one database: your connection is open on "
+                    f"{file or 'a temporary database'}, the gate's store is {self.path}"
+                )
+
+    def enter(self, cursor: Any) -> None:
+        """See `Home.enter`. A plain BEGIN would read first, and be told at its first write that it is too late."""
+        cursor.execute("DELETE FROM onceward_records WHERE 0")
+
+    def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
+        """See `Home.put`."""
+        return sqlite_rows.put_in(cursor, write, expect, self._environment.wall_us())
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """See `Home.load`."""
+        return sqlite_rows.find(cursor, id, self._environment.wall_us())
+
+    def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
+        """See `Home.extend`."""
+        return sqlite_rows.extend(cursor, family, replay, forget, self._environment.wall_us())
+
+    @contextmanager
+    def translated(self, *libraries: type[BaseException]) -> Iterator[None]:
+        """See `Home.translated`."""
+        known: tuple[type[BaseException], ...] = (sqlite3.Error, *libraries)
+        try:
+            yield
+        except known as error:
+            said = driver_error(error)
+            if not isinstance(said, sqlite3.Error) or isinstance(said, sqlite3.IntegrityError):
+                raise
+            if "no such savepoint" in str(said):
+                raise SavepointGone(ENDED) from error
+            if is_busy(said):
+                raise RetryTransaction(
+                    "the database is locked by another writer; roll back and run your transaction again. If it had "
+                    "read before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
+                ) from error
+            raise meaning_on_sqlite(said, self.path) from error
+
+
+class PostgresHome:
+    """A PostgreSQL database. Its cursors take parameters by name, spelled as psycopg spells them."""
+
+    database = "postgresql"
+
+    def __init__(self, store: Any) -> None:
+        from onceward.stores import _postgres_errors, _postgres_rows
+
+        self._rows = _postgres_rows
+        self._errors = _postgres_errors
+        self._name: str = store.target.name
+        self._lock_timeout: str = store.target.lock_timeout
+        self.store = store
+        self.identity: tuple[Any, ...] | None = None
+        """Of the store's database; whoever awaits has it from `introduce`."""
+
+    async def introduce(self) -> None:
+        """Learn from an awaiting store which database it is in."""
+        self.identity = await self.store.identify()
+
+    @property
+    def address(self) -> tuple[Any, ...]:
+        """See `Home.address`. Asking makes the tables if they are not there."""
+        known: tuple[Any, ...] = self.identity or self.store.identity
+        return known
+
+    def check(self, cursor: Any) -> None:
+        """See `Home.check`."""
+        if _ask(cursor, self._rows.IDENTITY, {}) != [self.address]:
+            raise ConfigurationError(
+                "atomic mode needs your rows and the gate's records in one database: your connection is open on "
+                f"another one than the gate's store, which is {self._name}"
+            )
+
+    def enter(self, cursor: Any) -> None:
+        """See `Home.enter`. Here many can."""
+
+    def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
+        """See `Home.put`."""
+        parameters = self._rows.put_parameters(write, expect, self._lock_timeout, relaxed=False)
+        sql = self._rows.JOINED_CLAIM if expect is None else self._rows.JOINED_SWAP
+        for _ in range(ASKS):
+            [row] = _ask(cursor, sql, parameters)
+            standing = self._rows.standing_of(row, write, expect)
+            if standing is not None:
+                return standing
+        raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
+
+    def load(self, cursor: Any, id: bytes) -> Record | None:
+        """See `Home.load`."""
+        for now, *row in _ask(cursor, self._rows.FIND, {"id": id}):
+            return self._rows.record_of(now, row)
+        return None
+
+    def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
+        """See `Home.extend`."""
+        parameters = {"family": family, "replay": replay, "forget": forget}
+        return len(_ask(cursor, self._rows.JOINED_EXTEND, parameters))
+
+    @contextmanager
+    def translated(self, *libraries: type[BaseException]) -> Iterator[None]:
+        """See `Home.translated`."""
+        known: tuple[type[BaseException], ...] = (OverflowError, UnicodeError, *libraries)
+        try:
+            yield
+        except known as error:
+            raised = self._meaning(driver_error(error))
+            if raised is None:
+                raise
+            raise raised from error
+
+    def _meaning(self, said: BaseException) -> Exception | None:
+        """What the driver's error means; None if it is the caller's own constraint that speaks."""
+        code = sqlstate_of(said)
+        lines = str(said).strip().splitlines()
+        line = lines[0] if lines else type(said).__name__
+        if code is None and isinstance(said, OverflowError | UnicodeError):
+            code = self._errors.CANNOT_HOLD
+        if code in _RUN_AGAIN:
+            return RetryTransaction(f"{line}; roll back and run your transaction again with the same key")
+        match code or "":
+            case "25P02":  # The transaction has failed already: somebody swallowed an error.
+                return IllegalMove(FAILED)
+            case "3B001" | "25P01":  # There is no such savepoint, or not even a transaction.
+                return SavepointGone(ENDED)
+            case constraint if constraint.startswith("23"):
+                return None
+        return self._errors.meaning_of_code(code, line, self._name)
+
+
+def sqlstate_of(error: BaseException) -> str | None:
+    """The SQLSTATE in an error of psycopg, psycopg2, asyncpg or pg8000; None if there is none."""
+    code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    if code is None and error.args and isinstance(error.args[0], dict):
+        code = error.args[0].get("C")  # How pg8000 says it.
+    return code
+
+
+def driver_error(error: BaseException) -> BaseException:
+    """The driver's own error inside the library's: SQLAlchemy keeps it as `orig`, Django as its cause."""
+    return getattr(error, "orig", None) or error.__cause__ or error
+
+
+def _ask(cursor: Any, sql: bytes, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+    cursor.execute(sql.decode(), parameters)
+    # psycopg2 hands out memoryviews.
+    return [tuple(bytes(one) if isinstance(one, memoryview) else one for one in row) for row in cursor.fetchall()]
