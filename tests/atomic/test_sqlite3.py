@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -276,6 +276,30 @@ def test_a_connection_in_autocommit_is_refused(gate: Gate, path: Path) -> None:
     connection.close()
 
     assert 1 == rows(path)
+
+
+@pytest.mark.parametrize("claim", ["first", "last"])
+@pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
+def test_a_function_that_ends_a_spoken_transaction_gets_no_record_of_its_own(
+    gate: Gate, path: Path, claim: Literal["first", "last"], ending: str
+) -> None:
+    """
+    With isolation_level=None the connection is in autocommit again: nothing is settled as if it had been in one.
+    """
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("BEGIN IMMEDIATE")
+
+    def ends() -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+        connection.execute(ending)
+
+    with pytest.raises(IllegalMove, match="ended the transaction"):
+        gate.atomic(connection, "charge:1", ends, claim=claim)
+    connection.close()
+
+    found = gate.records.get("charge:1")
+    assert found is None or "in_doubt" == found.state
+    assert ending == "COMMIT" or 0 == rows(path)
 
 
 def test_another_database_or_another_store_is_refused(gate: Gate, tmp_path: Path) -> None:

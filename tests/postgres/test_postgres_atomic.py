@@ -388,9 +388,10 @@ async def test_a_function_that_ends_the_callers_transaction_is_told(
 
 
 @told
-async def test_an_error_that_the_function_swallowed_is_said(bank: Bank, claim: str) -> None:
+@pytest.mark.parametrize("remember", ["success", "all"])
+async def test_an_error_that_the_function_swallowed_is_said(bank: Bank, claim: str, remember: str) -> None:
     """
-    PostgreSQL will commit nothing more in that transaction, so the gate cannot either.
+    PostgreSQL will commit nothing more in that transaction, so the gate cannot either; and leaves nothing open.
     """
     caller = await bank.caller()
 
@@ -399,15 +400,17 @@ async def test_an_error_that_the_function_swallowed_is_said(bank: Bank, claim: s
             await caller.execute("SELECT 1 / 0")
 
     with pytest.raises(IllegalMove, match="had failed"):
-        await caller.atomic("k", swallow, claim=claim)
+        await caller.atomic("k", swallow, claim=claim, remember=remember)
+    await caller.atomic("next", claim=claim)
     assert await bank.record("k") is None
+    assert await bank.record("next") is not None
 
     await swallow()
     with pytest.raises(IllegalMove, match="had failed"):
-        await caller.atomic("k", claim=claim)
+        await caller.atomic("k", claim=claim, remember=remember)
     await caller.rollback()
 
-    assert "one" == await caller.atomic("k", claim=claim)
+    assert "one" == await caller.atomic("k", claim=claim, remember=remember)
 
 
 @told

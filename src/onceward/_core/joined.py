@@ -166,7 +166,7 @@ def _run(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Raised | Wait | Again]:
     ended = yield from call(run.operation)
     if isinstance(ended, Returned):
         if remembers_failures:
-            yield Commit("commit")
+            yield from _release()
         return (yield from _settle(ask, run, ended.value))
     if remembers_failures:
         yield Rollback("rollback")
@@ -175,6 +175,17 @@ def _run(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Raised | Wait | Again]:
             return ended if standing.landed else _overtaken(ask, run, standing)
     judge(ended.error)
     raise ended.error
+
+
+def _release() -> Flow[None]:
+    """Keep what was done since the savepoint; if that cannot be, the savepoint must not stay open."""
+    try:
+        yield Commit("commit")
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield Rollback("rollback")
+        raise
 
 
 def _settle(ask: Ask, run: _Run, value: Any) -> Flow[Outcome[Any] | Wait | Again]:

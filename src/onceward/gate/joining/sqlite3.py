@@ -66,6 +66,8 @@ class JoinedSqlite3:
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
+        if not self._connection.in_transaction:
+            raise IllegalMove(ENDED)  # With isolation_level=None it would be written, and would commit alone.
         with self._translated():
             return put_on(self._connection, write, expect, self._environment.wall_us())
 
