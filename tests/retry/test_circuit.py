@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
@@ -283,7 +283,7 @@ class Against(RuleBasedStateMachine):
         self.now = 0.0
         self.closed, self.streak, self.opened_at = True, 0, 0.0
         self.era = 0
-        self.out: dict[int, tuple[int, float, int]] = {}  # number -> era, sent at, ticket
+        self.out: dict[int, list[Any]] = {}  # number -> [era, sent at, ticket, whether its slot was given up]
         self.number = 0
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 3.0, 7.0, 10.0]))
@@ -294,42 +294,33 @@ class Against(RuleBasedStateMachine):
     def call(self) -> None:
         answer = self.circuit.admit(self.now)
         cooling = not self.closed and self.now < self.opened_at + 10
-        probing = [sent for era, sent, _ in self.out.values() if era == self.era and self.now - sent < 7]
-        full = not self.closed and len(probing) >= self.circuit.rule.probes
-        assert isinstance(answer, Refused) is (cooling or full), (answer, cooling, full)
+        probing = [one for one in self.out.values() if not self.closed and one[0] == self.era and not one[3]]
+        for one in probing:
+            one[3] = self.now - one[1] >= 7
+        full = not self.closed and sum(not one[3] for one in probing) >= self.circuit.rule.probes
+        assert isinstance(answer, Refused) is (cooling or full)
         if isinstance(answer, Refused):
             assert answer.retry_after > 0
             return
         self.number += 1
-        self.out[self.number] = (self.era, self.now, answer)
+        self.out[self.number] = [self.era, self.now, answer, False]
 
     @rule(which=st.integers(0, 99), end=st.sampled_from(["succeeded", "failed", "ended"]))
     def end(self, which: int, end: str) -> None:
         if not self.out:
             return
-        number = sorted(self.out)[which % len(self.out)]
-        era, sent, ticket = self.out.pop(number)
+        era, _, ticket, lost = self.out.pop(sorted(self.out)[which % len(self.out)])
         if end == "ended":
             self.circuit.ended(ticket)
             return
-        lapsed = not self.closed and self._taken_over(sent)
         getattr(self.circuit, end)(ticket, self.now)
-        if era != self.era or lapsed:
+        if era != self.era or lost:
             return
-        if end == "succeeded":
-            self.streak = 0
-            if not self.closed:
-                self._become(closed=True)
-        else:
-            self.streak += 1
-            if not self.closed or self.streak >= self.circuit.rule.threshold:
-                self._become(closed=False)
-
-    def _taken_over(self, sent: float) -> bool:
-        """Whether the slot of a probe sent then was given to somebody later."""
-        return any(era == self.era and later >= sent + 7 for era, later, _ in self.out.values()) or (
-            sent in self.__dict__.setdefault("lost", set())
-        )
+        self.streak = 0 if end == "succeeded" else self.streak + 1
+        if end == "succeeded" and not self.closed:
+            self._become(closed=True)
+        elif end == "failed" and (not self.closed or self.streak >= self.circuit.rule.threshold):
+            self._become(closed=False)
 
     def _become(self, *, closed: bool) -> None:
         self.closed, self.streak, self.opened_at = closed, 0, self.now
@@ -337,6 +328,71 @@ class Against(RuleBasedStateMachine):
 
     @invariant()
     def says_what_it_does(self) -> None:
-        if not hasattr(self, "circuit"):
-            return
-        assert self.closed is (self.circuit.state is CLOSED)
+        if hasattr(self, "circuit"):
+            assert self.closed is (self.circuit.state is CLOSED)
+
+
+SEARCH = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],  # A shorter history would be nicer to read; finding one takes most of the time.
+    report_multiple_bugs=False,
+)
+
+
+@pytest.mark.requirement("D58", "D63")
+def test_no_history_makes_it_do_otherwise() -> None:
+    """
+    Whatever calls overlap, end late or never: it admits and refuses as the list of what happened says.
+    """
+    run_state_machine_as_test(Against, settings=SEARCH)
+
+
+class Cumulative(Circuit):
+    """Counts failures and never begins anew."""
+
+    def succeeded(self, ticket: int, now: float) -> bool:
+        streak = self.streak
+        changed = super().succeeded(ticket, now)
+        if not changed:
+            self.streak = streak
+        return changed
+
+
+class Stampede(Circuit):
+    """Lets everybody probe."""
+
+    def _probe(self, now: float) -> int | Refused:
+        self._probes = dict.fromkeys(self._probes, now - 1_000.0)
+        return super()._probe(now)
+
+
+class Unfenced(Circuit):
+    """Believes calls from before the last change."""
+
+    def failed(self, ticket: int, now: float) -> bool:
+        if self.state is not CLOSED:
+            self.open(now)
+        return super().failed(self._serial, now)
+
+
+class Sticky(Circuit):
+    """A probe that never comes back keeps its slot."""
+
+    def _probe(self, now: float) -> int | Refused:
+        self._probes = dict.fromkeys(self._probes, now)
+        return super()._probe(now)
+
+
+@pytest.mark.parametrize("fault", [Cumulative, Stampede, Unfenced, Sticky])
+def test_a_planted_fault_is_found(fault: type[Circuit]) -> None:
+    """
+    The search above is able to fail.
+    """
+    planted = type("Planted", (Against,), {"make": fault})
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(planted, settings=settings(SEARCH, max_examples=500))

@@ -64,7 +64,7 @@ class Backoff:
         return doubled if doubled < self.cap else self.cap
 
     def wait(self, retries: int, chance: float, previous: float = 0.0) -> float:
-        """Seconds to wait after so many retries. `chance` is in [0, 1); `previous` is the wait before (decorrelated)."""
+        """Seconds to wait after so many retries; `chance` is in [0, 1), `previous` the wait before (decorrelated)."""
         if self.jitter == "full":
             return chance * self.ceiling(retries)
         if self.jitter == "equal":
