@@ -70,3 +70,12 @@ class Verdict(NamedTuple):
         if self.certainty is Certainty.UNKNOWN:
             return None
         return self.certainty is Certainty.DONE
+
+    def retryable(self, *, keyed: bool = False) -> bool:
+        """
+        Whether to try again under the same key.
+
+        With `keyed` (the same key goes along, or the request is safe by nature) also if nobody knows whether it
+        happened; without, only if it certainly did not.
+        """
+        return self.action is Action.SAME_KEY and (keyed or self.happened is False)

@@ -1,0 +1,157 @@
+"""
+From an exception or a response to a verdict: the one place that decides what "retry" may mean.
+
+    what you taught it        by exception type, the most specific first
+    our own errors            their code, advice and wait
+    what libraries raise      by qualified name along the MRO, wrapped causes looked through (judging/)
+    an HTTP status            on the problem itself or on its response, with its code and headers
+    anything else             unknown, and never tried again
+
+Nothing is imported to do this, nothing acts, and nothing raises: an error whose own attributes raise is judged all
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+from weakref import WeakKeyDictionary
+
+from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.judging import clients, databases, standard
+from onceward._core.judging.own import own
+from onceward._core.judging.rule import UNKNOWN, Rule
+from onceward._core.judging.statuses import answer_of, by_status
+from onceward._core.verdict import Action, Verdict
+
+Taught: TypeAlias = Verdict | Callable[[Any], Verdict | None]
+"""A verdict, or a function of the error that returns one; None means: I do not know, go on."""
+
+DEPTH_MAX: Final = 16
+"""Wrappers looked through, one inside the other: the deepest known chain has six, and a ring of causes must end."""
+
+TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard.TABLE, **clients.TABLE, **databases.TABLE})
+"""Every exception type that is known by name."""
+
+
+class Classifier:
+    """
+    Judges failures. A value: it does not change, and `extended` makes another.
+
+    `retry_500=False` never tries again after a plain 500 (or another 5xx without a rule). The default says "same key":
+    whoever retries still needs a key, or a request that is safe by nature, because a 500 leaves the outcome unknown.
+    """
+
+    __slots__ = ("_known", "_retry_500", "_taught")
+
+    def __init__(self, taught: Mapping[type, Taught] | None = None, *, retry_500: bool = True) -> None:
+        self._taught: Mapping[type, Taught] = MappingProxyType(_checked(taught or {}))
+        self._retry_500 = retry_500
+        # Which rules apply is a matter of the type alone; weak, so that types made at run time are not kept.
+        self._known: WeakKeyDictionary[type, tuple[tuple[Taught, ...], tuple[Rule, ...]]] = WeakKeyDictionary()
+
+    def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
+        """
+        What is known about a problem: an exception, or a response (anything with `status_code` or `status`).
+
+        `now` is for waits that are given as dates; without it, the answer's own `Date` serves.
+        """
+        return self._judge(problem, now, 0)
+
+    def extended(self, taught: Mapping[type, Taught]) -> Classifier:
+        """This one, and besides what errors of these types mean. The most specific type wins, then the latest word."""
+        return Classifier({**self._taught, **_checked(taught)}, retry_500=self._retry_500)
+
+    def retryable(self, problem: Any, *, keyed: bool = False) -> bool:
+        """
+        Whether to try again: a predicate for tenacity, stamina and hand-written loops.
+
+        With `keyed` (the request carries a key that stays the same, or is safe by nature) an unknown outcome may be
+        tried again; without, only what certainly did not happen.
+        """
+        return self.judge(problem).retryable(keyed=keyed)
+
+    def _judge(self, problem: Any, now: datetime | None, depth: int) -> Verdict:
+        if depth > DEPTH_MAX:
+            return UNKNOWN
+        taught, rules = self._rules_for(type(problem))
+        for lesson in taught:
+            if (verdict := _told(lesson, problem)) is not None:
+                return verdict
+        if isinstance(problem, OncewardError):
+            return own(problem)
+        if isinstance(problem, BaseException):
+            for rule in rules:
+                found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
+                if found is not None:
+                    return found if found.code is not None else found._replace(code=type(problem).__name__)
+        answer = answer_of(problem)
+        if answer is not None:
+            verdict = by_status(answer, retry_500=self._retry_500, now=now)
+            return clients.doubted_if_retried(problem, verdict)
+        return UNKNOWN._replace(code=type(problem).__name__)
+
+    def _follow(self, rule: Any, problem: BaseException, now: datetime | None, depth: int) -> Verdict | None:
+        try:
+            verdict: Verdict | None = rule(problem, lambda inner: self._judge(inner, now, depth + 1))
+        except Exception:
+            return None  # An error made in a way that its library does not.
+        return verdict
+
+    def _rules_for(self, kind: type) -> tuple[tuple[Taught, ...], tuple[Rule, ...]]:
+        found = self._known.get(kind)
+        if found is None:
+            taught = tuple(self._taught[one] for one in kind.__mro__ if one in self._taught)
+            names = (f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__)
+            found = self._known[kind] = taught, tuple(TABLE[name] for name in names if name in TABLE)
+        return found
+
+    def __repr__(self) -> str:
+        taught = ", ".join(one.__name__ for one in self._taught)
+        return f"<Classifier{' taught ' + taught if taught else ''}{'' if self._retry_500 else ' retry_500=False'}>"
+
+
+def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:
+    for kind, lesson in taught.items():
+        if not isinstance(kind, type):
+            raise ConfigurationError(
+                "a classifier is taught by exception type, for example {CardDeclined: Verdict(...)}"
+            )
+        if not (isinstance(lesson, Verdict) or callable(lesson)):
+            raise ConfigurationError(
+                f"{kind.__name__} needs a Verdict, or a function of the error that returns a Verdict or None"
+            )
+    return dict(taught)
+
+
+def _told(lesson: Taught, problem: Any) -> Verdict | None:
+    """What a lesson says. One that fails is no reason to believe the rest of the table: then nothing is known."""
+    if isinstance(lesson, Verdict):
+        return lesson
+    try:
+        verdict: Any = lesson(problem)
+    except Exception:
+        return UNKNOWN._replace(code="lesson_failed")
+    return verdict if verdict is None or isinstance(verdict, Verdict) else UNKNOWN._replace(code="lesson_failed")
+
+
+DEFAULT: Final = Classifier()
+"""What is judged by unless another classifier is given."""
+
+RETRIED_STATUSES: Final = frozenset({408, 429, 502, 503, 504})
+"""The statuses of `should_retry`. `Classifier` knows more (425, 500, 529), because it also asks about keys."""
+
+
+def should_retry(error: Any) -> bool:
+    """
+    Whether an error or a response is worth another try, for callers who know that another try is harmless.
+
+    Infrastructure errors (network, 408, 429, 502, 503, 504) are; business errors and unknown ones are not. It asks
+    nothing about keys. Where the outcome matters, use `Classifier.retryable`, which does.
+    """
+    answer = answer_of(error)
+    if answer is not None and answer.status not in RETRIED_STATUSES:
+        return False
+    return DEFAULT.judge(error).action is Action.SAME_KEY

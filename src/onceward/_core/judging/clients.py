@@ -1,0 +1,146 @@
+"""
+HTTP clients and the SDKs on top of them: httpx and httpx2, httpcore, requests, urllib3, aiohttp, openai, anthropic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.judging.rule import (
+    GARBLED,
+    LOST,
+    MISUSED,
+    NEVER_LEFT,
+    UNTRUSTED,
+    Judge,
+    Table,
+    connecting,
+    frames,
+    read,
+    wrapped,
+)
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+_REPEATED_5XX = Verdict(Certainty.UNKNOWN, Kind.UPSTREAM, Action.SAME_KEY)
+
+
+def _max_retries(error: Any, judge: Judge) -> Verdict | None:
+    """urllib3 has tried several times: the last reason speaks for the last try only."""
+    verdict = judge(reason) if isinstance(reason := read(error, "reason"), BaseException) else None
+    if verdict is None or verdict.certainty is not Certainty.NOT_SENT:
+        return verdict
+    for module, function, frame in frames(error):
+        if module == "urllib3.connectionpool" and function == "urlopen":
+            for earlier in read(frame.f_locals.get("retries"), "history") or ():
+                if judge(read(earlier, "error")).happened is not False:
+                    return verdict._replace(certainty=Certainty.UNKNOWN)
+    return verdict
+
+
+# Raised where a connection is made, a tunnel included: no byte of the request has left.
+_HTTPX: Table = {
+    "ConnectError": connecting,
+    "ConnectTimeout": NEVER_LEFT,
+    "PoolTimeout": NEVER_LEFT,
+    "ProxyError": NEVER_LEFT,
+    "UnsupportedProtocol": MISUSED,
+    "InvalidURL": MISUSED,
+    "ReadTimeout": LOST,
+    "WriteTimeout": LOST,
+    "ReadError": LOST,
+    "WriteError": LOST,
+    "CloseError": LOST,
+    "NetworkError": LOST,
+    "TimeoutException": LOST,
+    "RemoteProtocolError": LOST,
+    # Some of these are found before sending, some after half a body.
+    "LocalProtocolError": Verdict(Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER),
+    "DecodingError": GARBLED,
+    "TooManyRedirects": GARBLED,
+}
+
+_URLLIB3: Table = {
+    "NewConnectionError": NEVER_LEFT,
+    "NameResolutionError": NEVER_LEFT,
+    "ConnectTimeoutError": NEVER_LEFT,
+    "EmptyPoolError": NEVER_LEFT,
+    "ClosedPoolError": MISUSED,
+    "LocationValueError": MISUSED,
+    "ProxyError": wrapped("original_error", otherwise=LOST),
+    "SSLError": wrapped(otherwise=LOST),
+    "MaxRetryError": _max_retries,
+    "ResponseError": _REPEATED_5XX,
+    "ReadTimeoutError": LOST,
+    "TimeoutError": LOST,
+    "ProtocolError": LOST,
+    "IncompleteRead": LOST,
+    "DecodeError": GARBLED,
+}
+
+_REQUESTS: Table = {
+    "ConnectTimeout": wrapped(otherwise=NEVER_LEFT),
+    "ReadTimeout": LOST,
+    "Timeout": LOST,
+    "RetryError": wrapped(otherwise=_REPEATED_5XX),
+    "ConnectionError": wrapped(otherwise=LOST),
+    "ChunkedEncodingError": LOST,
+    "ContentDecodingError": GARBLED,
+    "TooManyRedirects": GARBLED,
+    "MissingSchema": MISUSED,
+    "InvalidSchema": MISUSED,
+    "InvalidURL": MISUSED,
+    "InvalidHeader": MISUSED,
+}
+
+_AIOHTTP: Table = {
+    "ClientConnectorCertificateError": UNTRUSTED,
+    "ServerFingerprintMismatch": UNTRUSTED,
+    "ClientConnectorError": connecting,
+    "ConnectionTimeoutError": NEVER_LEFT,
+    # The proxy refused to open the tunnel; its status is not the server's.
+    "ClientHttpProxyError": NEVER_LEFT,
+    "InvalidURL": MISUSED,
+    "ServerTimeoutError": LOST,
+    "ServerDisconnectedError": LOST,
+    "ClientPayloadError": LOST,
+    "ClientOSError": LOST,
+    "ClientConnectionError": LOST,
+}
+
+
+def _sdk_connection(error: Any, judge: Judge) -> Verdict | None:
+    """An SDK tries again by itself, and its error is that of the last try; its request says which try that was."""
+    verdict = judge(error.__cause__) if error.__cause__ is not None else LOST
+    return doubted_if_retried(error, verdict)
+
+
+def doubted_if_retried(error: Any, verdict: Verdict) -> Verdict:
+    """What openai's and anthropic's clients were told on a second or third try does not speak for the first."""
+    if verdict.happened is not False:
+        return verdict
+    headers = read(error, "request", "headers") or read(error, "response", "request", "headers")
+    try:
+        tries = headers["x-stainless-retry-count"]
+    except Exception:
+        return verdict
+    return verdict if str(tries) == "0" else verdict._replace(certainty=Certainty.UNKNOWN)
+
+
+_SDK: Table = {"APITimeoutError": _sdk_connection, "APIConnectionError": _sdk_connection}
+
+
+def _under(prefix: str, table: Table) -> Table:
+    return {f"{prefix}.{name}": rule for name, rule in table.items()}
+
+
+TABLE: Table = {
+    **_under("httpx", _HTTPX),
+    **_under("httpx2", _HTTPX),
+    **_under("httpcore", _HTTPX),
+    **_under("httpcore2", _HTTPX),
+    **_under("urllib3.exceptions", _URLLIB3),
+    **_under("requests.exceptions", _REQUESTS),
+    **_under("aiohttp.client_exceptions", _AIOHTTP),
+    **_under("openai", _SDK),
+    **_under("anthropic", _SDK),
+}

@@ -1,0 +1,75 @@
+"""
+Our own words: the codes of `OncewardError`, which are also the codes of problem answers over HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from onceward._core.errors import OncewardError, RetryAdvice
+from onceward._core.judging.rule import read
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+_C, _K, _A = Certainty, Kind, Action
+
+CODES: Final[dict[str, Verdict]] = {
+    # Refused before anything was claimed.
+    "configuration": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "scope_missing": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "key_missing": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "key_invalid": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "request_invalid": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "plan_incomplete": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "ambiguous_identity": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "rate_limited": Verdict(_C.NOT_SENT, _K.RATE_LIMIT, _A.SAME_KEY),
+    "balance_exhausted": Verdict(_C.REJECTED, _K.STATE, _A.ESCALATE),
+    "store_unavailable": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
+    "store_contended": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
+    "store_full": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
+    "store_corrupt": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    "schema_mismatch": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    # Read, and refused.
+    "key_reused": Verdict(_C.REJECTED, _K.CLIENT, _A.NEW_KEY),
+    "out_of_order": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
+    "illegal_move": Verdict(_C.REJECTED, _K.STATE, _A.NEVER),
+    "nothing_happened": Verdict(_C.REJECTED, _K.OTHER, _A.SAME_KEY),
+    "retry_transaction": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
+    # Somebody, perhaps an earlier try of this very caller, is at it: it may well happen.
+    "in_flight": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
+    "pending": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
+    "ownership_lost": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
+    # Nobody knows.
+    "in_doubt": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    "sequence_forgotten": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    "recorded_failure": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
+    # It ran.
+    "expired": Verdict(_C.DONE, _K.STATE, _A.NEVER),
+    "not_replayable": Verdict(_C.DONE, _K.STATE, _A.NEVER),
+    "already_settled": Verdict(_C.DONE, _K.STATE, _A.NEVER),
+    "result_invalid": Verdict(_C.DONE, _K.STATE, _A.NEVER),
+    "unrecorded": Verdict(_C.DONE, _K.STATE, _A.NEVER),
+}
+"""By code. A test compares the actions with the advice of the errors' classes, so they cannot part."""
+
+_ADVICE = {
+    RetryAdvice.SAME_KEY: Action.SAME_KEY,
+    RetryAdvice.NEW_KEY: Action.NEW_KEY,
+    RetryAdvice.NEVER: Action.NEVER,
+}
+
+
+def own(error: OncewardError) -> Verdict:
+    """The verdict on one of our own errors: what its code says of the effect, what the error itself advises."""
+    code = read(error, "code")
+    known = CODES.get(code) if isinstance(code, str) else None
+    verdict = known or Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
+    advice = read(error, "retry")
+    action = _ADVICE.get(advice, Action.NEVER)
+    if isinstance(advice, Action):  # An error may know more words than the wire does.
+        action = advice
+    return verdict._replace(action=action, wait=_wait(error), code=code if isinstance(code, str) else None)
+
+
+def _wait(error: Any) -> float | None:
+    wait = read(error, "retry_after_seconds")
+    return float(wait) if isinstance(wait, int | float) and not isinstance(wait, bool) and 0 <= wait < 1e12 else None

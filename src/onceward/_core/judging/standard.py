@@ -1,0 +1,91 @@
+"""
+The standard library: sockets, TLS, http.client, urllib, asyncio, subprocess, sqlite3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core.judging.rule import (
+    LOST,
+    MISUSED,
+    NEVER_LEFT,
+    UNKNOWN,
+    UNTRUSTED,
+    Judge,
+    Table,
+    frames,
+    read,
+    wrapped,
+)
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+
+def _tls(error: Any, _judge: Judge) -> Verdict:
+    """
+    Broken in the handshake, nothing was sent; broken later, it was under way.
+
+    The error's own words do not tell: garbage on an open connection is a wrong version number, too. Where it was
+    raised does.
+    """
+    shaking = any(module == "ssl" and function == "do_handshake" for module, function, _ in frames(error))
+    return NEVER_LEFT if shaking else LOST
+
+
+_SQLITE_BUSY, _SQLITE_LOCKED = 5, 6
+
+
+def _sqlite_operational(error: Any, _judge: Judge) -> Verdict | None:
+    code = read(error, "sqlite_errorcode")
+    if isinstance(code, int) and code & 0xFF in (_SQLITE_BUSY, _SQLITE_LOCKED):
+        return Verdict(Certainty.REJECTED, Kind.STATE, Action.SAME_KEY)
+    return None
+
+
+def _exit_group(error: Any, judge: Judge) -> Verdict:
+    """Several errors at once: what all of them say. One that may have had its effect is enough for doubt."""
+    verdicts = [judge(one) for one in error.exceptions]
+    certainties = {verdict.certainty for verdict in verdicts}
+    certainty = verdicts[0].certainty
+    if len(certainties) > 1:
+        harmless = certainties <= {Certainty.NOT_SENT, Certainty.REJECTED}
+        certainty = Certainty.REJECTED if harmless else Certainty.UNKNOWN
+    agreed = len({verdict.action for verdict in verdicts}) == 1
+    waits = [verdict.wait for verdict in verdicts if verdict.wait is not None]
+    return Verdict(
+        certainty,
+        verdicts[0].kind,
+        verdicts[0].action if agreed else Action.NEVER,
+        max(waits, default=None),
+    )
+
+
+TABLE: Table = {
+    # A refused connection never was one. The other two can come at any time: alone, they prove nothing.
+    "builtins.ConnectionRefusedError": NEVER_LEFT,
+    "builtins.ConnectionResetError": LOST,
+    "builtins.ConnectionAbortedError": LOST,
+    "builtins.BrokenPipeError": LOST,
+    "builtins.ConnectionError": LOST,
+    "builtins.TimeoutError": LOST,
+    "builtins.BaseExceptionGroup": _exit_group,
+    "socket.gaierror": NEVER_LEFT,
+    "socket.herror": NEVER_LEFT,
+    "ssl.SSLCertVerificationError": UNTRUSTED,
+    "ssl.SSLError": _tls,
+    "http.client.RemoteDisconnected": LOST,
+    "http.client.IncompleteRead": LOST,
+    "http.client.BadStatusLine": LOST,
+    "http.client.InvalidURL": MISUSED,
+    "http.client.ImproperConnectionState": MISUSED,
+    "http.client.NotConnected": MISUSED,
+    "urllib.error.ContentTooShortError": LOST,
+    "urllib.error.URLError": wrapped("reason"),
+    # Whoever cancels has stopped waiting. That says nothing about what happened, and asks for no other try.
+    "asyncio.exceptions.CancelledError": UNKNOWN,
+    "concurrent.futures._base.CancelledError": UNKNOWN,
+    "asyncio.exceptions.IncompleteReadError": LOST,
+    "subprocess.TimeoutExpired": Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.SAME_KEY),
+    "sqlite3.IntegrityError": Verdict(Certainty.REJECTED, Kind.STATE, Action.NEVER),
+    "sqlite3.OperationalError": _sqlite_operational,
+}
