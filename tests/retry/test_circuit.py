@@ -108,7 +108,7 @@ def test_what_says_nothing_about_the_dependency_counts_for_nothing() -> None:
     assert CLOSED is circuit.state
     for _ in range(5):
         fail(circuit, 1)
-        circuit.ended(circuit.ticket)
+        circuit.ended(circuit.serial)
 
     assert OPEN is circuit.state
 
@@ -376,7 +376,7 @@ class Unfenced(Circuit):
     def failed(self, ticket: int, now: float) -> bool:
         if self.state is not CLOSED:
             self.open(now)
-        return super().failed(self._serial, now)
+        return super().failed(self.serial, now)
 
 
 class Sticky(Circuit):

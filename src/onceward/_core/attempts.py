@@ -17,7 +17,6 @@ Doubt is sticky: once an attempt may have had its effect, the final verdict says
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -42,13 +41,12 @@ from onceward._core.flow import (
     Try,
     Withdraw,
 )
+from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.operation import Found, NotFound
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
 BAFFLING = Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
 """The verdict when a classifier itself fails: nobody knows, and nobody tries again."""
-
-STOP_ATTRIBUTE = "__onceward_stop__"
 
 _WAITS_MAX = 10 * 365 * 86_400.0
 
@@ -101,8 +99,7 @@ class Attempt:
         return f"<attempt {self.number} of {self.name}, {self.timeout:.3g} s left for it>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(NamedTuple):
     """Why a call was given up, and what is known about it. `stop_of(error)` finds it on the error that was raised."""
 
     reason: StopReason
@@ -123,7 +120,7 @@ class Stop:
     amplification: int = 1
     """How many times the innermost call would have been made, had every layer retried for itself."""
     problem: Any = None
-    """The last attempt's error (or the answer that counted as one)."""
+    """The last attempt's error, or the answer that counted as one. None on the stop that an error itself carries."""
 
 
 class GivenUp(NamedTuple):
@@ -318,13 +315,14 @@ def marked(error: BaseException, stop: Stop) -> BaseException:
     try:
         setattr(error, STOP_ATTRIBUTE, stop)
         if isinstance(error, BaseException):
-            error.add_note(_note(stop))
+            error.add_note(note(stop))
     except Exception:
         return error  # An error that takes no attributes is raised as it is: unchanged is what was promised.
     return error
 
 
-def _note(stop: Stop) -> str:
+def note(stop: Stop) -> str:
+    """One line about a stop: no key, nothing of the error itself."""
     tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
     doubt = "; it may have happened" if stop.verdict.happened is None else ""
     return f"onceward: {stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
@@ -369,7 +367,8 @@ def _probed(call: _Call) -> Flow[tuple[Found | None, StopReason | None]]:
 
 def _wait(call: _Call, now: float, wall_us: int) -> Flow[Stop | None]:
     """Wait for the next attempt; or the reason why not, before anything has been waited for."""
-    terms, facts, asked = call.terms, call.facts, call.last.wait
+    terms, facts = call.terms, call.facts
+    asked = call.last.wait or None
     chance = unit((yield CHANCE))
     wait = call.waited = terms.backoff.wait(call.number - 1, chance, call.waited)
     if asked is not None:
@@ -425,7 +424,8 @@ def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
     if stop.reason in _SAYS_MORE and not (cause is not None and isinstance(cause, _SAYS_MORE[stop.reason])):
         raise marked(_error_of(stop), stop) from cause
     if cause is not None:
-        raise marked(cause, stop) if call.facts.owner else cause
+        # Without the problem: an error that holds what holds the error is freed late.
+        raise marked(cause, stop._replace(problem=None)) if call.facts.owner else cause
     return call.problem
 
 

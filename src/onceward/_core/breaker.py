@@ -125,11 +125,11 @@ class Circuit:
         "_calls",
         "_failures",
         "_probes",
-        "_serial",
         "_since",
         "_slice",
         "_succeeded",
         "rule",
+        "serial",
         "state",
         "streak",
     )
@@ -139,7 +139,8 @@ class Circuit:
         self.state = CircuitState.CLOSED
         self.streak = 0
         """Failures in a row."""
-        self._serial = 0
+        self.serial = 0
+        """Rises with every change of state and every probe; while closed, it is the ticket of an admitted call."""
         self._since = 0.0
         self._succeeded = 0
         self._probes: dict[int, float] = {}
@@ -147,15 +148,10 @@ class Circuit:
         self._failures = [0] * SLICES
         self._slice = 0
 
-    @property
-    def ticket(self) -> int:
-        """What an admitted call gets while the circuit is closed."""
-        return self._serial
-
     def admit(self, now: float) -> int | Refused:
         """A ticket for one call, or how long to stay away."""
         if self.state is CircuitState.CLOSED:
-            return self._serial
+            return self.serial
         if self.state is CircuitState.OPEN:
             left = self._since + self.rule.recovery - now
             if left > 0:
@@ -176,7 +172,7 @@ class Circuit:
     def succeeded(self, ticket: int, now: float) -> bool:
         """A call with this ticket ended well. Says whether that changed the state."""
         if self.state is CircuitState.CLOSED:
-            if ticket == self._serial:
+            if ticket == self.serial:
                 self.streak = 0
                 self._count(now, failed=False)
             return False
@@ -191,7 +187,7 @@ class Circuit:
     def failed(self, ticket: int, now: float) -> bool:
         """A call with this ticket failed, and the dependency is to blame. Says whether that changed the state."""
         if self.state is CircuitState.CLOSED:
-            if ticket != self._serial or not self._trips(now):
+            if ticket != self.serial or not self._trips(now):
                 return False
             self._become(CircuitState.OPEN, now)
             return True
@@ -204,9 +200,9 @@ class Circuit:
         """A call with this ticket ended in a way that says nothing about the dependency."""
         self._probes.pop(ticket, None)
 
-    def open(self, now: float) -> None:
-        """Open it, whatever it was."""
-        self._become(CircuitState.OPEN, now)
+    def open(self, now: float, left: float | None = None) -> None:
+        """Open it, whatever it was; for so many seconds, if somebody else began to count."""
+        self._become(CircuitState.OPEN, now if left is None else now - self.rule.recovery + left)
 
     def close(self, now: float) -> None:
         """Close it, whatever it was."""
@@ -218,9 +214,9 @@ class Circuit:
             del self._probes[ticket]
         if len(self._probes) >= self.rule.probes:
             return Refused(min(self._probes.values()) + lapse - now)
-        self._serial += 1
-        self._probes[self._serial] = now
-        return self._serial
+        self.serial += 1
+        self._probes[self.serial] = now
+        return self.serial
 
     def _trips(self, now: float) -> bool:
         rule = self.rule
@@ -248,7 +244,7 @@ class Circuit:
         self.state = state
         self.streak = self._succeeded = 0
         self._since = now
-        self._serial += 1
+        self.serial += 1
         self._probes.clear()
         if state is CircuitState.CLOSED:
             self._calls, self._failures = [0] * SLICES, [0] * SLICES

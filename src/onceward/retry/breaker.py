@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from onceward._core.register import AsyncStore, Store
     from onceward.gate import AsyncGate, Gate
 
+CLOSED = CircuitState.CLOSED
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -78,12 +80,14 @@ class Breaker:
         self.retries_only = retries_only
         self.fallback = fallback
         self.environment = environment
-        self._circuit = Circuit(self.rule)
+        self.circuit = Circuit(self.rule)
+        """The state machine. Looked at freely, moved only under the breaker's own lock."""
         self._lock = threading.Lock()
         self._judge = classifier
         self._failed = failed
         self._on_change = on_change
-        self._counts_all = rate is not None
+        self.counts_all = rate is not None
+        """Whether successes count even when nothing has failed."""
 
     @classmethod
     def shared(
@@ -112,33 +116,33 @@ class Breaker:
     @property
     def state(self) -> CircuitState:
         """Closed, open or half open. One whose recovery is over is open until somebody calls."""
-        return self._circuit.state
+        return self.circuit.state
 
     def retry_after(self) -> float | None:
         """Seconds until a call may be let through; None if one would be now."""
         with self._lock:
-            refused = self._circuit.peek(self.environment.monotonic())
+            refused = self.circuit.peek(self.environment.monotonic())
         return None if refused is None else refused.retry_after
 
     def trip(self) -> None:
         """Open it by hand."""
         with self._lock:
-            self._circuit.open(self.environment.monotonic())
+            self.circuit.open(self.environment.monotonic())
         self._changed()
 
     def reset(self) -> None:
         """Close it by hand."""
         with self._lock:
-            self._circuit.close(self.environment.monotonic())
+            self.circuit.close(self.environment.monotonic())
         self._changed()
 
     # --- calling through it ---
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn` if the circuit lets it; else `CircuitOpen` (or what the fallback says)."""
-        circuit = self._circuit
-        if circuit.state is CircuitState.CLOSED:
-            ticket: int | Refused | None = circuit.ticket
+        circuit = self.circuit
+        if circuit.state is CLOSED:
+            ticket: int | Refused | None = circuit.serial
         elif isinstance(ticket := self.first(), Refused):
             return self._refused(ticket)  # type: ignore[no-any-return]
         try:
@@ -151,15 +155,15 @@ class Breaker:
             raise
         if self._failed is not None and self._failed(value):
             self._ended(ticket, value)
-        elif circuit.streak or self._counts_all or circuit.state is not CircuitState.CLOSED:
+        elif circuit.streak or self.counts_all or circuit.state is not CLOSED:
             self.report(ticket, "succeeded")
         return value
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Same as `call`, but awaits. A cancelled call counts for nothing."""
-        circuit = self._circuit
-        if circuit.state is CircuitState.CLOSED:
-            ticket: int | Refused | None = circuit.ticket
+        circuit = self.circuit
+        if circuit.state is CLOSED:
+            ticket: int | Refused | None = circuit.serial
         elif isinstance(ticket := await self.afirst(), Refused):
             instead = self._refused(ticket)
             return await instead if isawaitable(instead) else instead  # type: ignore[no-any-return]
@@ -173,7 +177,7 @@ class Breaker:
             raise
         if self._failed is not None and self._failed(value):
             await self._aended(ticket, value)
-        elif circuit.streak or self._counts_all or circuit.state is not CircuitState.CLOSED:
+        elif circuit.streak or self.counts_all or circuit.state is not CLOSED:
             await self.areport(ticket, "succeeded")
         return value
 
@@ -215,10 +219,10 @@ class Breaker:
         now = self.environment.monotonic()
         with self._lock:
             if peek:
-                return self._circuit.peek(now) or 0
-            before = self._circuit.state
-            admitted = self._circuit.admit(now)
-            changed = before is not self._circuit.state
+                return self.circuit.peek(now) or 0
+            before = self.circuit.state
+            admitted = self.circuit.admit(now)
+            changed = before is not self.circuit.state
         if changed:
             self._changed()
         return admitted
@@ -234,11 +238,11 @@ class Breaker:
         now, changed = self.environment.monotonic(), False
         with self._lock:
             if end == "ended":
-                self._circuit.ended(ticket)
+                self.circuit.ended(ticket)
             elif end == "failed":
-                changed = self._circuit.failed(ticket, now)
+                changed = self.circuit.failed(ticket, now)
             else:
-                changed = self._circuit.succeeded(ticket, now)
+                changed = self.circuit.succeeded(ticket, now)
         if changed:
             self._changed()
 
@@ -273,7 +277,7 @@ class Breaker:
     def _changed(self) -> None:
         if self._on_change is not None:
             try:
-                self._on_change(self.name, self._circuit.state)
+                self._on_change(self.name, self.circuit.state)
             except Exception as error:
                 warn("on_change", error)
 

@@ -98,7 +98,8 @@ class Budget:
     def tokens(self) -> float:
         """What there is at the moment."""
         with self._lock:
-            return self._bucket.levels(self.environment.monotonic()) and self._bucket.tokens
+            self._bucket.levels(self.environment.monotonic())
+            return self._bucket.tokens
 
     def succeeded(self, paid: float | None = None) -> None:
         """A call ended well; `paid` is what its last retry cost (None: it needed none)."""
@@ -130,5 +131,3 @@ class Budget:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._bucket.tokens:g} of {self.rule.capacity:g} tokens>"
-
-

@@ -40,13 +40,15 @@ class Frame:
 
     def under(self, outer: Frame) -> None:
         """Take over from the frame around this one what goes down: the deadline, and whose the retries are."""
-        if outer.limit < self.limit:
-            self.limit = outer.limit
         above = outer
-        while not above.live and above.owner is not None:
+        while not above.live:
+            if above.owner is None:
+                return
             above = above.owner
+        if above.limit < self.limit:
+            self.limit = above.limit
         owner = above.owner or above
-        if not above.live or not owner.live or not owner.attempts:
+        if not owner.live or not owner.attempts:
             return
         self.owner = owner
         self.attempts = above.attempts * self.attempts
