@@ -25,7 +25,6 @@ from onceward._core.backoff import Backoff, after_server, unit
 from onceward._core.breaker import Refused, is_failure
 from onceward._core.errors import BudgetExhausted, CircuitOpen, DeadlineExceeded, OncewardError, OutcomeUnknown
 from onceward._core.flow import (
-    CHANCE,
     CLOCKS,
     Admit,
     Bury,
@@ -225,7 +224,7 @@ def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[A
     call = _Call(terms, facts, tree)
     ticket = facts.ticket
     while True:
-        now, wall_us = yield CLOCKS
+        now, wall_us, chance = yield CLOCKS
         call.problem = ended.error if isinstance(ended, Raised) else ended.value
         call.last = verdict = judged(terms.judge, call.problem, wall_us)
         if verdict.certainty is Certainty.UNKNOWN and call.doubt is None:
@@ -244,17 +243,16 @@ def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[A
                 return found.value
         if reason is not None:
             return (yield from _give_up(call, reason, ended, now, wall_us))
-        stop = yield from _wait(call, now, wall_us)
-        if stop is not None:
-            return (yield from _end(call, stop, ended))
+        waited = yield from _wait(call, now, wall_us, chance)
+        if isinstance(waited, Stop):
+            return (yield from _end(call, waited, ended))
+        now, wall_us = waited
         ticket = None
         if terms.has_breaker:
             admitted = yield Admit()
             if isinstance(admitted, Refused):
-                now, wall_us = yield CLOCKS
                 return (yield from _give_up(call, StopReason.BREAKER, ended, now, wall_us, admitted.retry_after))
             ticket = admitted
-        now, wall_us = yield CLOCKS
         left = facts.limit - now
         if left <= 0:  # Whatever slept, slept longer than it was asked to.
             if ticket is not None:
@@ -272,7 +270,7 @@ def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[A
 
 def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) -> Flow[Any]:
     """Before the first attempt: no time, or an open circuit. Nothing is called."""
-    now, wall_us = yield CLOCKS
+    now, wall_us, _ = yield CLOCKS
     stop = Stop(
         reason=reason,
         attempts=0,
@@ -365,12 +363,11 @@ def _probed(call: _Call) -> Flow[tuple[Found | None, StopReason | None]]:
     return None, StopReason.ATTEMPTS if call.number >= call.terms.attempts else None
 
 
-def _wait(call: _Call, now: float, wall_us: int) -> Flow[Stop | None]:
-    """Wait for the next attempt; or the reason why not, before anything has been waited for."""
+def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | tuple[float, int]]:
+    """Wait for the next attempt: what the time is then; or why not, before anything has been waited for."""
     terms, facts = call.terms, call.facts
     asked = call.last.wait or None
-    chance = unit((yield CHANCE))
-    wait = call.waited = terms.backoff.wait(call.number - 1, chance, call.waited)
+    wait = call.waited = terms.backoff.wait(call.number - 1, unit(chance), call.waited)
     if asked is not None:
         wait = after_server(asked, wait)
     if now + wait >= facts.limit:
@@ -385,11 +382,11 @@ def _wait(call: _Call, now: float, wall_us: int) -> Flow[Stop | None]:
             return call.stop(StopReason.BUDGET, now, wall_us)
     if terms.tells_retries:
         yield Tell("retry", Retrying(call.number, wait, call.last, facts.name, facts.key))
-        now, wall_us = yield CLOCKS  # Whoever was told took some time, too.
+        now, wall_us, _ = yield CLOCKS  # Whoever was told took some time, too.
         if now + wait >= facts.limit:
             return call.stop(_out_of_time(facts, asked), now, wall_us)
-    yield Sleep(wait)
-    return None
+    now, wall_us, _ = yield Sleep(wait)
+    return now, wall_us
 
 
 class Retrying(NamedTuple):

@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long."""
+    """Wait this long. A retry is answered as for `Clocks`."""
 
     seconds: float
 
@@ -102,7 +102,7 @@ class Rollback(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Answer: seconds on the clock that never goes back, and microseconds since 1970 on the host's."""
+    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and seven bytes."""
 
 
 class Try(NamedTuple):

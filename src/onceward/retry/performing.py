@@ -10,12 +10,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
-from onceward._core.errors import ConfigurationError
+from onceward._core.breaker import Refused
 from onceward._core.flow import (
     Admit,
     Answered,
     Bury,
-    Chance,
     Clocks,
     Effect,
     Ended,
@@ -59,17 +58,16 @@ class Work:
         ticket: Any,
     ) -> None:
         self.policy, self.frame, self.fn, self.shape, self.args, self.kwargs = policy, frame, fn, shape, args, kwargs
-        own = began + policy.elapsed
         self.facts = Facts(
-            name=policy.name or name_of(fn),
-            key=key,
-            secured=key is not None or policy.safe,
-            replayable=policy.replayable,
-            owner=frame.owner is None,
-            began=began,
-            limit=frame.limit,
-            limit_is_own=frame.limit >= own,
-            ticket=ticket if isinstance(ticket, int) else None,
+            policy.name or name_of(fn),
+            key,
+            key is not None or policy.safe,
+            policy.replayable,
+            frame.owner is None,
+            began,
+            frame.limit,
+            frame.limit >= began + policy.elapsed,
+            ticket if isinstance(ticket, int) else None,
         )
 
     # --- the two ways in, in both colours ---
@@ -94,66 +92,66 @@ class Work:
 
     def instant(self, effect: Effect) -> Any:
         """What takes no time in either colour."""
-        policy = self.policy
-        match effect:
-            case Clocks():
-                return policy.environment.monotonic(), policy.environment.wall_us()
-            case Chance():
-                return policy.environment.random(7)
-            case Tally():
-                budget = policy.budget
-                if budget is not None:
-                    budget.failed(first=effect.first) if effect.failed else budget.succeeded(effect.paid)
-                return None
-        raise ConfigurationError(f"a retry does not need {type(effect).__name__}")
+        return _INSTANT[type(effect)](self, effect)
 
     def perform(self, effect: Effect) -> Any:
         """Everything, by blocking."""
-        policy = self.policy
-        match effect:
-            case Try():
-                return self._tried(effect)
-            case Sleep():
-                if not SWITCH.no_sleeping:
-                    policy.environment.sleep(effect.seconds)
-                return None
-            case Withdraw():
-                return policy.budget.withdraw(throttled=effect.throttled) if policy.budget is not None else 0.0
-            case Admit():
-                return policy.breaker.admit(peek=effect.peek) if policy.breaker is not None else 0
-            case Report():
-                return policy.breaker.report(effect.ticket, effect.end) if policy.breaker is not None else None
-            case Tell():
-                return self._told(effect)
-            case Bury():
-                return self._buried(effect.stop)
-            case Probe():
-                return _ended(policy.probe, effect.operation)
-        return self.instant(effect)
+        return _BLOCKING[type(effect)](self, effect)
 
     async def aperform(self, effect: Effect) -> Any:
         """Same as `perform`, but awaits."""
-        policy = self.policy
-        match effect:
-            case Try():
-                return await self._atried(effect)
-            case Sleep():
-                await policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-                return None
-            case Withdraw():
-                return await policy.budget.awithdraw(throttled=effect.throttled) if policy.budget is not None else 0.0
-            case Admit():
-                return await policy.breaker.aadmit(peek=effect.peek) if policy.breaker is not None else 0
-            case Report():
-                return await policy.breaker.areport(effect.ticket, effect.end) if policy.breaker is not None else None
-            case Tell():
-                return await _patiently(effect.hook, self._told(effect))
-            case Bury():
-                return await _patiently("dead", self._buried(effect.stop))
-            case Probe():
-                answer = _ended(policy.probe, effect.operation)
-                return await _awaited(answer.value) if isinstance(answer, Returned) else answer
-        return self.instant(effect)
+        return await _AWAITING[type(effect)](self, effect)
+
+    def _clocks(self, _: Any) -> tuple[float, int, bytes]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), environment.random(7)
+
+    def _tally(self, effect: Tally) -> None:
+        budget = self.policy.budget
+        if budget is not None and effect.failed:
+            budget.failed(first=effect.first)
+        elif budget is not None:
+            budget.succeeded(effect.paid)
+
+    def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
+        if not SWITCH.no_sleeping:
+            self.policy.environment.sleep(effect.seconds)
+        return self._clocks(effect)
+
+    async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
+        await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
+        return self._clocks(effect)
+
+    def _withdraw(self, effect: Withdraw) -> float | None:
+        budget = self.policy.budget
+        return 0.0 if budget is None else budget.withdraw(throttled=effect.throttled)
+
+    async def _awithdraw(self, effect: Withdraw) -> float | None:
+        budget = self.policy.budget
+        return 0.0 if budget is None else await budget.awithdraw(throttled=effect.throttled)
+
+    def _admit(self, effect: Admit) -> int | Refused:
+        breaker = self.policy.breaker
+        return 0 if breaker is None else breaker.admit(peek=effect.peek)
+
+    async def _aadmit(self, effect: Admit) -> int | Refused:
+        breaker = self.policy.breaker
+        return 0 if breaker is None else await breaker.aadmit(peek=effect.peek)
+
+    def _report(self, effect: Report) -> None:
+        if self.policy.breaker is not None:
+            self.policy.breaker.report(effect.ticket, effect.end)
+
+    async def _areport(self, effect: Report) -> None:
+        if self.policy.breaker is not None:
+            await self.policy.breaker.areport(effect.ticket, effect.end)
+
+    def _probed(self, effect: Probe) -> Returned | Raised:
+        return _ended(self.policy.probe, effect.operation)
+
+    async def _aprobed(self, effect: Probe) -> Returned | Raised:
+        answer = _ended(self.policy.probe, effect.operation)
+        return await _awaited(answer.value) if isinstance(answer, Returned) else answer
 
     def _tried(self, effect: Try) -> Ended:
         try:
@@ -183,6 +181,12 @@ class Work:
         if effect.ticket is not None and self.policy.breaker is not None:
             self.policy.breaker.report(effect.ticket, "ended")
 
+    async def _atold(self, effect: Tell) -> None:
+        await _patiently(f"on_{effect.hook}", self._told(effect))
+
+    async def _aburied(self, effect: Bury) -> None:
+        await _patiently("dead.put", self._buried(effect))
+
     def _told(self, effect: Tell) -> Any:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
@@ -193,12 +197,36 @@ class Work:
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
-    def _buried(self, stop: Stop) -> Any:
+    def _buried(self, effect: Bury) -> Any:
         dead = self.policy.dead
         if dead is None:
             return None
         call = GivenUp(self.facts.name, self.facts.key, self.fn, self.args, self.kwargs)
-        return _harmless("dead.put", dead.put, stop, call)
+        return _harmless("dead.put", dead.put, effect.stop, call)
+
+
+_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Tally: Work._tally}
+_BLOCKING: dict[type, Callable[..., Any]] = {
+    **_INSTANT,
+    Try: Work._tried,
+    Sleep: Work._sleep,
+    Withdraw: Work._withdraw,
+    Admit: Work._admit,
+    Report: Work._report,
+    Tell: Work._told,
+    Bury: Work._buried,
+    Probe: Work._probed,
+}
+_AWAITING: dict[type, Callable[..., Any]] = {
+    Try: Work._atried,
+    Sleep: Work._asleep,
+    Withdraw: Work._awithdraw,
+    Admit: Work._aadmit,
+    Report: Work._areport,
+    Tell: Work._atold,
+    Bury: Work._aburied,
+    Probe: Work._aprobed,
+}
 
 
 def given(shape: Shape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:

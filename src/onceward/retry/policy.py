@@ -93,6 +93,7 @@ class Retry:
         "_lock",
         "_now",
         "_recipe",
+        "_terms",
         "backoff",
         "breaker",
         "budget",
@@ -161,6 +162,17 @@ class Retry:
                 raise ConfigurationError(f"{what} is a function, not {type(hook).__name__}")
         if not callable(getattr(classifier, "judge", None)):
             raise ConfigurationError("classifier needs a method judge(problem, *, now=None) -> Verdict")
+        self._terms = RetryTerms(
+            attempts=self._attempts,
+            timeout=self.timeout,
+            backoff=self.backoff,
+            judge=classifier,
+            has_budget=budget is not None,
+            has_breaker=breaker is not None,
+            has_probe=probe is not None,
+            tells_retries=on_retry is not None,
+            buries=dead is not None,
+        )
         self._frozen = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -280,9 +292,7 @@ class Retry:
                 raise
             else:
                 if self.failed is None or not self.is_problem(value):
-                    if breaker is not None and (
-                        circuit.streak or breaker._counts_all or circuit.state is not CircuitState.CLOSED
-                    ):
+                    if breaker is not None and (circuit.streak or breaker.counts_all or circuit.state is not CLOSED):
                         breaker.report(ticket, "succeeded")
                     if self.budget is not None:
                         self.budget.succeeded()
@@ -326,9 +336,7 @@ class Retry:
                 raise
             else:
                 if self.failed is None or not self.is_problem(value):
-                    if breaker is not None and (
-                        circuit.streak or breaker._counts_all or circuit.state is not CircuitState.CLOSED
-                    ):
+                    if breaker is not None and (circuit.streak or breaker.counts_all or circuit.state is not CLOSED):
                         await breaker.areport(ticket, "succeeded")
                     if self.budget is not None:
                         self.budget.succeeded()
@@ -346,17 +354,7 @@ class Retry:
 
     def terms(self) -> RetryTerms:
         """What the flow goes by, at this moment (a test may have turned the switch)."""
-        return RetryTerms(
-            attempts=1 if SWITCH.retries_off else self._attempts,
-            timeout=self.timeout,
-            backoff=self.backoff,
-            judge=self.classifier,
-            has_budget=self.budget is not None,
-            has_breaker=self.breaker is not None,
-            has_probe=self.probe is not None,
-            tells_retries=self.on_retry is not None,
-            buries=self.dead is not None,
-        )
+        return self._terms._replace(attempts=1) if SWITCH.retries_off else self._terms
 
     def is_problem(self, value: Any) -> bool:
         """Whether what an attempt returned counts as a failure. A predicate that itself fails says nothing."""
