@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
 from onceward._core.breaker import Refused
+from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     Admit,
     Answered,
@@ -278,6 +279,8 @@ async def within(seconds: float, work: Any) -> Any:
     It is begun first, and the timer is set when it really waits: what never waits needs no timer, and could not be
     interrupted by one, either.
     """
+    if not hasattr(work, "__await__"):
+        raise ConfigurationError(f"acall awaits what the function returns, and {type(work).__name__} cannot be awaited")
     steps = work.__await__()
     try:
         first = next(steps)
