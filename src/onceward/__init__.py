@@ -5,6 +5,7 @@ At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations
 """
 
 from onceward._core.canonical import canonical, parse_json
+from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
@@ -48,6 +49,7 @@ from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outc
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
@@ -74,6 +76,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NOT_FOUND",
+    "Action",
     "AlreadySettled",
     "AsyncGate",
     "Attempt",
@@ -82,6 +85,8 @@ __all__ = [
     "BudgetExhausted",
     "CallOptions",
     "CircuitOpen",
+    "Certainty",
+    "Classifier",
     "ConfigurationError",
     "DeadLetters",
     "DeadlineExceeded",
@@ -100,6 +105,7 @@ __all__ = [
     "KeyInvalid",
     "KeyReport",
     "KeyReused",
+    "Kind",
     "Listener",
     "NotFound",
     "NotReplayable",
@@ -135,6 +141,7 @@ __all__ = [
     "Unrecorded",
     "Update",
     "breaker",
+    "Verdict",
     "canonical",
     "deadline",
     "deadline_header",
@@ -152,6 +159,7 @@ __all__ = [
     "recipe",
     "stop_of",
     "time_left",
+    "should_retry",
 ]
 
 
