@@ -84,8 +84,8 @@ __all__ = [
     "Budget",
     "BudgetExhausted",
     "CallOptions",
-    "CircuitOpen",
     "Certainty",
+    "CircuitOpen",
     "Classifier",
     "ConfigurationError",
     "DeadLetters",
@@ -140,8 +140,8 @@ __all__ = [
     "StoreUnavailable",
     "Unrecorded",
     "Update",
-    "breaker",
     "Verdict",
+    "breaker",
     "canonical",
     "deadline",
     "deadline_header",
@@ -157,9 +157,9 @@ __all__ = [
     "parse_deadline",
     "parse_json",
     "recipe",
+    "should_retry",
     "stop_of",
     "time_left",
-    "should_retry",
 ]
 
 
