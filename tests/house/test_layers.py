@@ -35,6 +35,7 @@ LAYERS = (
     Layer("environment", ("environment.py", "failpoints.py", "drive.py")),
     Layer("stores", ("stores/",)),
     Layer("gate", ("gate/", "insert.py")),
+    Layer("retry", ("retry/",)),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
     Layer("cli", ("cli/", "__main__.py")),

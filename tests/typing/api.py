@@ -14,6 +14,9 @@ from typing import assert_type
 from onceward import (
     NOT_FOUND,
     AsyncGate,
+    Attempt,
+    Breaker,
+    Budget,
     Event,
     Found,
     Gate,
@@ -21,10 +24,15 @@ from onceward import (
     Operation,
     Outcome,
     RecordView,
+    Retry,
+    Stop,
+    breaker,
     canonical,
+    deadline,
     derive,
     mint,
     needs_key,
+    stop_of,
 )
 from onceward.stores import AsyncStore, Store, open_async_store, open_store
 
@@ -120,3 +128,33 @@ def a_tool_that_needs_a_key() -> None:
 
     async def worker() -> None:
         assert_type(await wire_later("o-17"), Decimal)
+
+
+def a_policy() -> None:
+    """Calls and decorated functions keep their types."""
+    gate = Gate("sqlite:///agent.db", scope="live:acme")
+    policy = Retry(attempts=3, elapsed=timedelta(minutes=1), budget=Budget.shared(gate, "p"), breaker=breaker("p"))
+
+    def fetch(url: str, *, attempt: Attempt | None = None) -> bytes:
+        return url.encode()
+
+    assert_type(policy.call(fetch, "x"), bytes)
+    assert_type(policy.bind(key="k").call(fetch, "x"), bytes)
+    assert_type(policy(fetch)("x"), bytes)
+    assert_type(Breaker("q").call(fetch, "x"), bytes)
+    assert_type(stop_of(ValueError()), Stop | None)
+    with deadline(5):
+        for attempt in policy.attempts():
+            with attempt:
+                assert_type(attempt.key, str | None)
+
+
+async def an_awaiting_policy() -> None:
+    """The same, awaited."""
+
+    async def fetch(url: str) -> bytes:
+        return url.encode()
+
+    assert_type(await Retry().acall(fetch, "x"), bytes)
+    assert_type(await Retry()(fetch)("x"), bytes)
+    assert_type(await Breaker("q").acall(fetch, "x"), bytes)

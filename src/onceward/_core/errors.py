@@ -27,14 +27,20 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     |   +-- StoreCorrupt      the store's file is damaged              never: restore it
     |   +-- Unrecorded        it ran, and could not be recorded        never: the value is on the error
     +-- SchemaMismatch        written by another version               never: upgrade or migrate
+    +-- OutcomeUnknown        this attempt may have had its effect     never: look, or give it a key
+    +-- DeadlineExceeded      no time is left to try again             never now: `retry_at` says when
+    +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
+    +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
+    +-- RateLimitError        the other side asks for a pause          same key, after the pause
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
-same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds`.
+same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
 A test holds this drawing to the classes below.
 """
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
@@ -63,10 +69,17 @@ class OncewardError(Exception):
     fault: Fault = Fault.CALLER
     retry: RetryAdvice = RetryAdvice.NEVER
 
-    def __init__(self, message: str | None = None, *, retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after_seconds: float | None = None,
+        retry_at: datetime | None = None,
+    ) -> None:
         # The default message is the class's docstring, so that text and documentation cannot part.
         super().__init__(message if message is not None else " ".join((self.__doc__ or "").split()))
         self.retry_after_seconds = retry_after_seconds
+        self.retry_at = retry_at
 
 
 class ConfigurationError(OncewardError):
@@ -267,3 +280,59 @@ class SchemaMismatch(OncewardError):
 
     code = "schema_mismatch"
     fault = Fault.STORE
+
+
+class OutcomeUnknown(OncewardError):
+    """
+    This attempt may have had its effect, and trying again could repeat it: no key, no probe, not declared safe.
+
+    Look whether it happened. To let a retry decide by itself, give the call a key that the other side honours.
+    """
+
+    code = "outcome_unknown"
+    fault = Fault.OUTSIDE
+
+
+class DeadlineExceeded(OncewardError):
+    """
+    There is no time left to try again, so nothing was waited for.
+
+    `retry_at` (UTC) is when the other side wants to be asked again, if it said so.
+    """
+
+    code = "deadline_exceeded"
+    fault = Fault.OUTSIDE
+
+
+class BudgetExhausted(OncewardError):
+    """
+    There have been too many retries for this much traffic, so this call was not tried again.
+
+    The last attempt's error is the cause. Later, the same key may be tried again.
+    """
+
+    code = "budget_exhausted"
+    fault = Fault.OUTSIDE
+
+
+class CircuitOpen(OncewardError):
+    """
+    The dependency is failing, so it was not called. Trying again at once would not call it, either.
+
+    `retry_at` (UTC) and `retry_after_seconds` say when the next call will be let through.
+    """
+
+    code = "circuit_open"
+    fault = Fault.OUTSIDE
+
+
+class RateLimitError(OncewardError):
+    """
+    The other side asks for a pause. Nothing happened; send it again, unchanged, after the pause.
+
+    For clients to raise: `RateLimitError(retry_after_seconds=30)`.
+    """
+
+    code = "rate_limited"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY

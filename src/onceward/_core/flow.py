@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long."""
+    """Wait this long. A retry is answered with the clocks."""
 
     seconds: float
 
@@ -120,8 +120,66 @@ class Rollback(NamedTuple):
     at: str
 
 
+class Clocks(NamedTuple):
+    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and seven bytes."""
+
+
+class Try(NamedTuple):
+    """Retry: run the user's function once more; answer `Ended`."""
+
+    attempt: Any
+    ticket: int | None
+    """The breaker's, to be given back if the attempt is interrupted."""
+
+
+class Withdraw(NamedTuple):
+    """Retry: pay for a retry from the budget; answer what it cost, or None."""
+
+    throttled: bool
+
+
+class Tally(NamedTuple):
+    """Retry: tell the budget how an attempt ended."""
+
+    failed: bool
+    first: bool
+    paid: float | None
+
+
+class Admit(NamedTuple):
+    """Retry: ask the breaker; answer a ticket or `Refused`. With `peek`: no slot is taken."""
+
+    peek: bool = False
+
+
+class Report(NamedTuple):
+    """Retry: bring the breaker's ticket back: "succeeded", "failed" or "ended" (says nothing)."""
+
+    ticket: int
+    end: str
+
+
+class Tell(NamedTuple):
+    """Retry: call a hook. Whatever it does, the call goes on."""
+
+    hook: str
+    what: Any
+
+
+class Bury(NamedTuple):
+    """Retry: hand a call that was given up to the dead letters. Whatever that does, the call goes on."""
+
+    stop: Any
+
+
 class Returned(NamedTuple):
     """The user's function returned. A value, so that its StopIteration cannot pose as ours."""
+
+    value: Any
+
+
+class Answered(NamedTuple):
+    """Retry: the user's function returned, and what it returned counts as a failure (an error's status)."""
 
     value: Any
 
@@ -148,16 +206,26 @@ Effect: TypeAlias = (
     | Finish
     | Commit
     | Rollback
+    | Clocks
+    | Try
+    | Withdraw
+    | Tally
+    | Admit
+    | Report
+    | Tell
+    | Bury
 )
 Flow: TypeAlias = Generator[Effect, Any, T]
+Ended: TypeAlias = Returned | Answered | Raised
 
 CHANCE = Chance()
 MONOTONIC = Monotonic()
+CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit))
+INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Tally))
 """Answered on the spot, in either colour."""
 
-INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe))
+INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
 BOUNDARIES = {

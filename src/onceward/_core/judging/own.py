@@ -10,6 +10,9 @@ from onceward._core.errors import OncewardError, RetryAdvice
 from onceward._core.judging.rule import read
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
+STOP_ATTRIBUTE: Final = "__onceward_stop__"
+"""Where a retry policy leaves its `Stop` on the error that it raises."""
+
 _C, _K, _A = Certainty, Kind, Action
 
 CODES: Final[dict[str, Verdict]] = {
@@ -28,6 +31,12 @@ CODES: Final[dict[str, Verdict]] = {
     "store_full": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
     "store_corrupt": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     "schema_mismatch": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    # Not called at all: who waits outside an open circuit gains nothing by knocking again.
+    "circuit_open": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
+    # Given up by a retry policy; what is known about the attempts is on its stop.
+    "outcome_unknown": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
+    "deadline_exceeded": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
+    "budget_exhausted": Verdict(_C.UNKNOWN, _K.OTHER, _A.NEVER),
     # Read, and refused.
     "key_reused": Verdict(_C.REJECTED, _K.CLIENT, _A.NEW_KEY),
     "out_of_order": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
@@ -63,6 +72,9 @@ def own(error: OncewardError) -> Verdict:
     code = read(error, "code")
     known = CODES.get(code) if isinstance(code, str) else None
     verdict = known or Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
+    attempts = read(read(error, STOP_ATTRIBUTE), "verdict")
+    if isinstance(attempts, Verdict):
+        verdict = verdict._replace(certainty=attempts.certainty)
     advice = read(error, "retry")
     action = _ADVICE.get(advice, Action.NEVER)
     if isinstance(advice, Action):  # An error may know more words than the wire does.

@@ -46,12 +46,15 @@ class JoinedSqlite3:
         self._environment = store.environment
         self._opened: list[tuple[str, bool]] = []
         """Savepoints, innermost last, and whether the transaction was opened with them."""
+        self._joined = False
+        """Whether there has been a transaction: what has to be told about it afterwards needs one, too."""
 
     def begin(self) -> bool:
         """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
         connection = self._connection
         opens = not connection.in_transaction
-        if opens and (connection.isolation_level is None or getattr(connection, "autocommit", -1) is True):
+        autocommits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
+        if opens and autocommits and not self._joined:
             raise ConfigurationError(
                 "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
                 "the connection with its default isolation_level"
@@ -62,6 +65,7 @@ class JoinedSqlite3:
                 connection.execute("BEGIN IMMEDIATE")
             connection.execute(f"SAVEPOINT {name}")
         self._opened.append((name, opens))
+        self._joined = True
         return opens
 
     def put(self, write: Write, expect: bytes | None) -> Standing:

@@ -1,0 +1,451 @@
+"""
+Trying again: every decision about it, as a flow that begins when the first attempt has failed.
+
+The first attempt itself is run by the shell, outside of any flow: most calls succeed, and they should not pay for the
+ones that do not. What is decided here, in this order, after each failed attempt:
+
+    not ours to retry         an outer policy owns the retries of this call tree      attempts
+    nothing to gain           the verdict says so, or the other side does             never, server_said_no, breaker
+    may have happened         and no key, no probe, not safe by nature                no_key
+    cannot be sent again      its body was a stream                                   not_replayable
+    often enough              attempts                                                attempts
+    no time                   the wait would go past the limit: stop now              deadline, elapsed
+    not welcome               circuit open; too many retries for this much traffic    breaker, budget
+
+Doubt is sticky: once an attempt may have had its effect, the final verdict says so, whatever came later.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from onceward._core.backoff import Backoff, after_server, unit
+from onceward._core.breaker import Refused, is_failure
+from onceward._core.errors import BudgetExhausted, CircuitOpen, DeadlineExceeded, OncewardError, OutcomeUnknown
+from onceward._core.flow import (
+    CLOCKS,
+    Admit,
+    Bury,
+    Ended,
+    Flow,
+    Probe,
+    Raised,
+    Report,
+    Returned,
+    Sleep,
+    Tally,
+    Tell,
+    Try,
+    Withdraw,
+)
+from onceward._core.judging.own import STOP_ATTRIBUTE
+from onceward._core.operation import Found, NotFound
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+BAFFLING = Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
+"""The verdict when a classifier itself fails: nobody knows, and nobody tries again."""
+
+_WAITS_MAX = 10 * 365 * 86_400.0
+
+
+class StopReason(StrEnum):
+    """Why no further attempt was made."""
+
+    ATTEMPTS = "attempts"
+    """As many as were allowed have been made."""
+    ELAPSED = "elapsed"
+    """The policy's own time is over, or the next wait would not fit into it."""
+    DEADLINE = "deadline"
+    """The caller's deadline is over, or a wait (the server's, above all) would go past what is left."""
+    BUDGET = "budget"
+    """There were too many retries for this much traffic."""
+    BREAKER = "breaker"
+    """The circuit is open."""
+    NOT_REPLAYABLE = "not_replayable"
+    """What was sent cannot be sent again (a stream)."""
+    NO_KEY = "no_key"
+    """It may have happened, and nothing makes it safe to repeat."""
+    NEVER = "never"
+    """The verdict: trying again would not help."""
+    SERVER_SAID_NO = "server_said_no"
+    """Trouble that is usually worth another try, but the other side asked not to."""
+
+
+GIVEN_UP = frozenset(StopReason) - {StopReason.NEVER, StopReason.SERVER_SAID_NO}
+"""The reasons that leave work undone: these go to the dead letters."""
+
+
+class Attempt:
+    """One attempt, as the function sees it that asks for it (a parameter named `attempt`)."""
+
+    __slots__ = ("deadline", "key", "name", "number", "timeout")
+
+    def __init__(self, number: int, key: str | None, timeout: float, deadline: float, name: str) -> None:
+        self.number = number
+        """1 for the first."""
+        self.key = key
+        """The key of this call: the same on every attempt. None if it has none."""
+        self.timeout = timeout
+        """Seconds that this attempt may take: the policy's timeout, or less if less is left."""
+        self.deadline = deadline
+        """When the whole call must be over, on the environment's monotonic clock."""
+        self.name = name
+        """What the call is called in messages."""
+
+    def __repr__(self) -> str:
+        return f"<attempt {self.number} of {self.name}, {self.timeout:.3g} s left for it>"
+
+
+class Stop(NamedTuple):
+    """Why a call was given up, and what is known about it. `stop_of(error)` finds it on the error that was raised."""
+
+    reason: StopReason
+    attempts: int
+    """How many were made."""
+    elapsed: float
+    """Seconds since the call began."""
+    verdict: Verdict
+    """About the whole call: UNKNOWN if any attempt may have had its effect, else the last attempt's."""
+    last: Verdict
+    """About the last attempt."""
+    name: str
+    key: str | None = None
+    retry_at: datetime | None = None
+    """When to come back (UTC), if the other side or the breaker said so."""
+    retry_after_seconds: float | None = None
+    """The same, as seconds from the stop."""
+    amplification: int = 1
+    """How many times the innermost call would have been made, had every layer retried for itself."""
+    problem: Any = None
+    """The last attempt's error, or the answer that counted as one. None on the stop that an error itself carries."""
+
+
+class GivenUp(NamedTuple):
+    """The call that was given up, for whoever keeps it."""
+
+    name: str
+    key: str | None
+    fn: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class DeadLetters(Protocol):
+    """Where calls go that were given up. An error here is reported as a warning and never changes the outcome."""
+
+    def put(self, stop: Stop, call: GivenUp) -> object:
+        """Keep it. May return something to await if the policy is used with `async def`."""
+
+
+class Judge(Protocol):
+    """What retry, breaker and gate share: one object that says what a failure means."""
+
+    def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
+        """What is known about an error or an answer."""
+
+
+class RetryTerms(NamedTuple):
+    """What a policy says, in the flow's own units."""
+
+    attempts: int
+    timeout: float
+    backoff: Backoff
+    judge: Judge
+    has_budget: bool
+    has_breaker: bool
+    has_probe: bool
+    tells_retries: bool
+    buries: bool
+
+
+class Facts(NamedTuple):
+    """What is known about one call when its first attempt has ended."""
+
+    name: str
+    key: str | None
+    secured: bool
+    """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
+    replayable: bool
+    owner: bool
+    """Whether this policy owns the retries of its call tree."""
+    began: float
+    limit: float
+    """When it must be over, on the monotonic clock."""
+    limit_is_own: bool
+    """Whether that is the policy's own elapsed time, and not a caller's deadline."""
+    ticket: int | None
+    """The breaker's ticket of the first attempt."""
+
+
+class Tree(Protocol):
+    """What a call's frame knows when it ends."""
+
+    @property
+    def amplification(self) -> int:
+        """See `Stop.amplification`."""
+
+
+class _Call:
+    """One call under way: what its attempts have left behind."""
+
+    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tree", "waited")
+
+    def __init__(self, terms: RetryTerms, facts: Facts, tree: Tree) -> None:
+        self.terms, self.facts, self.tree = terms, facts, tree
+        self.number = 1
+        self.doubt: Verdict | None = None
+        self.last = BAFFLING
+        self.problem: Any = None
+        self.paid: float | None = None
+        self.waited = 0.0
+
+    def stop(self, reason: StopReason, now: float, wall_us: int, after: float | None = None) -> Stop:
+        """The stop, as it stands now. `after`: seconds until somebody wants to be asked again."""
+        asked = after if after is not None else self.last.wait
+        return Stop(
+            reason=reason,
+            attempts=self.number,
+            elapsed=now - self.facts.began,
+            verdict=self.last if self.doubt is None else self.doubt,
+            last=self.last,
+            name=self.facts.name,
+            key=self.facts.key,
+            retry_at=instant(wall_us, asked),
+            retry_after_seconds=asked,
+            amplification=self.tree.amplification,
+            problem=self.problem,
+        )
+
+
+def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[Any]:
+    """From the failed end of the first attempt to the call's end: the value, or what is to be raised."""
+    call = _Call(terms, facts, tree)
+    ticket = facts.ticket
+    while True:
+        now, wall_us, chance = yield CLOCKS
+        call.problem = ended.error if isinstance(ended, Raised) else ended.value
+        call.last = verdict = judged(terms.judge, call.problem, wall_us)
+        if verdict.certainty is Certainty.UNKNOWN and call.doubt is None:
+            call.doubt = verdict
+        failure = is_failure(verdict)
+        if ticket is not None:
+            yield Report(ticket, "failed" if failure else "ended")
+        if terms.has_budget and failure:
+            yield Tally(failed=True, first=call.number == 1, paid=None)
+        if verdict.kind is Kind.AUTH and facts.owner:
+            yield Tell("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
+        reason = _closed_to(call)
+        if reason is StopReason.NO_KEY and terms.has_probe and facts.owner:
+            found, reason = yield from _probed(call)
+            if found is not None:
+                return found.value
+        if reason is not None:
+            return (yield from _give_up(call, reason, ended, now, wall_us))
+        waited = yield from _wait(call, now, wall_us, chance)
+        if isinstance(waited, Stop):
+            return (yield from _end(call, waited, ended))
+        now, wall_us = waited
+        ticket = None
+        if terms.has_breaker:
+            admitted = yield Admit()
+            if isinstance(admitted, Refused):
+                return (yield from _give_up(call, StopReason.BREAKER, ended, now, wall_us, admitted.retry_after))
+            ticket = admitted
+        left = facts.limit - now
+        if left <= 0:  # Whatever slept, slept longer than it was asked to.
+            if ticket is not None:
+                yield Report(ticket, "ended")
+            return (yield from _give_up(call, _out_of_time(facts), ended, now, wall_us))
+        call.number += 1
+        ended = yield Try(Attempt(call.number, facts.key, min(terms.timeout, left), facts.limit, facts.name), ticket)
+        if isinstance(ended, Returned):
+            if ticket is not None:
+                yield Report(ticket, "succeeded")
+            if terms.has_budget:
+                yield Tally(failed=False, first=False, paid=call.paid)
+            return ended.value
+
+
+def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) -> Flow[Any]:
+    """Before the first attempt: no time, or an open circuit. Nothing is called."""
+    now, wall_us, _ = yield CLOCKS
+    stop = Stop(
+        reason=reason,
+        attempts=0,
+        elapsed=now - facts.began,
+        verdict=_NOT_CALLED,
+        last=_NOT_CALLED,
+        name=facts.name,
+        key=facts.key,
+        retry_at=instant(wall_us, after),
+        retry_after_seconds=after,
+        amplification=tree.amplification,
+    )
+    if facts.owner:
+        yield Tell("stop", stop)
+        yield Bury(stop)
+    raise marked(_error_of(stop), stop)
+
+
+_NOT_CALLED = Verdict(Certainty.NOT_SENT, Kind.OTHER, Action.NEVER)
+
+
+def judged(judge: Judge, problem: Any, wall_us: int) -> Verdict:
+    """The verdict on a problem; if the judge itself fails: nobody knows, and nobody tries again."""
+    try:
+        verdict = judge.judge(problem, now=datetime.fromtimestamp(wall_us / 1e6, UTC))
+    except Exception:
+        return BAFFLING
+    return verdict if isinstance(verdict, Verdict) else BAFFLING
+
+
+def instant(wall_us: int, after: float | None) -> datetime | None:
+    """The time so many seconds after an instant; None if there is none, or none that a calendar has."""
+    if after is None or not 0 <= after <= _WAITS_MAX:
+        return None
+    return datetime.fromtimestamp(wall_us / 1e6, UTC) + timedelta(seconds=after)
+
+
+def marked(error: BaseException, stop: Stop) -> BaseException:
+    """The error with its stop on it, where it can carry one."""
+    try:
+        setattr(error, STOP_ATTRIBUTE, stop)
+        if isinstance(error, BaseException):
+            error.add_note(note(stop))
+    except Exception:
+        return error  # An error that takes no attributes is raised as it is: unchanged is what was promised.
+    return error
+
+
+def note(stop: Stop) -> str:
+    """One line about a stop: no key, nothing of the error itself."""
+    tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
+    doubt = "; it may have happened" if stop.verdict.happened is None else ""
+    return f"onceward: {stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
+
+
+def _closed_to(call: _Call) -> StopReason | None:
+    """Whether the call ends here, whatever time, budget and breaker say."""
+    terms, facts, verdict = call.terms, call.facts, call.last
+    if verdict.action is not Action.SAME_KEY:
+        return _nothing_to_gain(verdict)
+    if not facts.owner:
+        return StopReason.ATTEMPTS
+    if verdict.certainty is Certainty.UNKNOWN and not facts.secured:
+        return StopReason.NO_KEY
+    if not facts.replayable:
+        return StopReason.NOT_REPLAYABLE
+    return StopReason.ATTEMPTS if call.number >= terms.attempts else None
+
+
+def _nothing_to_gain(verdict: Verdict) -> StopReason:
+    if verdict.code == CircuitOpen.code:
+        return StopReason.BREAKER
+    if verdict.action is Action.NEVER and verdict.kind in (Kind.RATE_LIMIT, Kind.UPSTREAM, Kind.NETWORK):
+        return StopReason.SERVER_SAID_NO
+    return StopReason.NEVER
+
+
+def _probed(call: _Call) -> Flow[tuple[Found | None, StopReason | None]]:
+    """Ask the outside world whether the last attempt happened: its result, or whether to go on."""
+    facts = call.facts
+    answer = yield Probe("probe", Attempt(call.number, facts.key, call.terms.timeout, facts.limit, facts.name))
+    said = answer.value if isinstance(answer, Returned) else None
+    if isinstance(said, Found):
+        return said, None
+    if not isinstance(said, NotFound):
+        return None, StopReason.NO_KEY  # It raised, or it does not know, either.
+    if not facts.replayable:
+        return None, StopReason.NOT_REPLAYABLE
+    call.doubt = None
+    return None, StopReason.ATTEMPTS if call.number >= call.terms.attempts else None
+
+
+def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | tuple[float, int]]:
+    """Wait for the next attempt: what the time is then; or why not, before anything has been waited for."""
+    terms, facts = call.terms, call.facts
+    asked = call.last.wait or None
+    wait = call.waited = terms.backoff.wait(call.number - 1, unit(chance), call.waited)
+    if asked is not None:
+        wait = after_server(asked, wait)
+    if now + wait >= facts.limit:
+        return call.stop(_out_of_time(facts, asked), now, wall_us)
+    if terms.has_breaker:
+        refused = yield Admit(peek=True)
+        if isinstance(refused, Refused) and refused.retry_after > wait:
+            return call.stop(StopReason.BREAKER, now, wall_us, refused.retry_after)
+    if terms.has_budget:
+        call.paid = yield Withdraw(throttled=call.last.kind is Kind.RATE_LIMIT)
+        if call.paid is None:
+            return call.stop(StopReason.BUDGET, now, wall_us)
+    if terms.tells_retries:
+        yield Tell("retry", Retrying(call.number, wait, call.last, facts.name, facts.key))
+        now, wall_us, _ = yield CLOCKS  # Whoever was told took some time, too.
+        if now + wait >= facts.limit:
+            return call.stop(_out_of_time(facts, asked), now, wall_us)
+    now, wall_us, _ = yield Sleep(wait)
+    return now, wall_us
+
+
+class Retrying(NamedTuple):
+    """What `on_retry` is told: an attempt failed, and another will be made."""
+
+    attempt: int
+    """The number of the attempt that failed."""
+    wait: float
+    """Seconds until the next one."""
+    verdict: Verdict
+    name: str
+    key: str | None
+
+
+def _out_of_time(facts: Facts, asked: float | None = None) -> StopReason:
+    return StopReason.ELAPSED if facts.limit_is_own and asked is None else StopReason.DEADLINE
+
+
+def _give_up(
+    call: _Call, reason: StopReason, ended: Ended, now: float, wall_us: int, after: float | None = None
+) -> Flow[Any]:
+    return (yield from _end(call, call.stop(reason, now, wall_us, after), ended))
+
+
+def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
+    """Tell who wants to know, keep what is undone, and raise: the last error unchanged, or one that says more."""
+    if call.facts.owner:
+        yield Tell("stop", stop)
+        if call.terms.buries and stop.reason in GIVEN_UP:
+            yield Bury(stop)
+    cause = ended.error if isinstance(ended, Raised) else None
+    if stop.reason in _SAYS_MORE and not (cause is not None and isinstance(cause, _SAYS_MORE[stop.reason])):
+        raise marked(_error_of(stop), stop) from cause
+    if cause is not None:
+        # Without the problem: an error that holds what holds the error is freed late.
+        raise marked(cause, stop._replace(problem=None)) if call.facts.owner else cause
+    return call.problem
+
+
+_SAYS_MORE: dict[StopReason, type[OncewardError]] = {
+    StopReason.DEADLINE: DeadlineExceeded,
+    StopReason.BUDGET: BudgetExhausted,
+    StopReason.BREAKER: CircuitOpen,
+    StopReason.NO_KEY: OutcomeUnknown,
+}
+
+
+def _error_of(stop: Stop) -> OncewardError:
+    kind = _SAYS_MORE[stop.reason]
+    doubt = " An attempt may have had its effect." if stop.verdict.happened is None else ""
+    when = "" if stop.retry_after_seconds is None else f" Come back in {stop.retry_after_seconds:.3g} s."
+    messages = {
+        StopReason.DEADLINE: f"{stop.name}: no time is left for another attempt, so nothing was waited for.",
+        StopReason.BUDGET: f"{stop.name}: the retry budget is used up; the last error is the cause.",
+        StopReason.BREAKER: f"{stop.name}: the circuit is open, so no call was made.",
+        StopReason.NO_KEY: (
+            f"{stop.name} may have happened, and repeating it could do it twice: it has no key, no probe, and was not "
+            "declared safe. Look whether it happened; give it a key, and a retry can decide by itself."
+        ),
+    }
+    text = messages[stop.reason] + ("" if stop.reason is StopReason.NO_KEY else doubt) + when
+    return kind(text, retry_after_seconds=stop.retry_after_seconds, retry_at=stop.retry_at)

@@ -1,0 +1,180 @@
+"""
+How a call asks a shared record without waiting for the store longer than it has patience for.
+
+A courier takes questions, goes to the store with all that are waiting, and brings the answers. One goes at a time, so
+a hundred callers who want to know at once cost one round trip. A courier that is held up at the store holds up nobody:
+who asked has given up after `patience` seconds and decides alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import Chance, Effect, Flow, Load, Monotonic, Put
+from onceward.drive import arun, run
+from onceward.environment import Environment
+
+Errand = Callable[[Sequence[Any]], Flow[Sequence[Any]]]
+"""From the questions that are waiting to a flow that brings one answer for each."""
+
+IDLE_SECONDS = 10.0
+"""How long a courier's thread waits for another question before it goes home."""
+
+BATCH_MAX = 1_000
+
+
+class Away(Exception):
+    """The store did not answer in time, or not at all."""
+
+
+class Courier:
+    """For blocking stores: a thread that comes when there is something to ask. Serves callers of both colours."""
+
+    def __init__(self, store: Any, errand: Errand, environment: Environment, patience: float) -> None:
+        self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._questions: queue.SimpleQueue[tuple[Any, Future[Any]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, question: Any) -> Any:
+        """The answer; `Away` if it does not come in time."""
+        try:
+            return self._send(question).result(self._patience)
+        except (FutureTimeout, Exception) as error:
+            raise Away from error
+
+    async def aask(self, question: Any) -> Any:
+        """Same as `ask`, but awaits."""
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), self._patience)
+        except Exception as error:
+            raise Away from error
+
+    def _send(self, question: Any) -> Future[Any]:
+        if self._pid != os.getpid():
+            self._begin()  # A fork takes no threads along.
+        answer: Future[Any] = Future()
+        self._questions.put((question, answer))
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="onceward-courier", daemon=True)
+                self._thread.start()
+        return answer
+
+    def _work(self) -> None:
+        while True:
+            batch = self._waiting()
+            if not batch:
+                return
+            try:
+                answers = run(self._errand([question for question, _ in batch]), self._perform)
+            except BaseException as error:
+                for _, answer in batch:
+                    if answer.set_running_or_notify_cancel():
+                        answer.set_exception(error)
+                continue
+            for (_, answer), value in zip(batch, answers, strict=True):
+                if answer.set_running_or_notify_cancel():
+                    answer.set_result(value)
+
+    def _waiting(self) -> list[tuple[Any, Future[Any]]]:
+        try:
+            batch = [self._questions.get(timeout=IDLE_SECONDS)]
+        except queue.Empty:
+            with self._lock:
+                if self._questions.empty():
+                    self._thread = None
+                    return []
+            batch = [self._questions.get()]
+        while len(batch) < BATCH_MAX and not self._questions.empty():
+            batch.append(self._questions.get())
+        # Nobody waits for these any more: what they asked for would be taken and never used.
+        return [(question, answer) for question, answer in batch if not answer.cancelled()] or self._waiting()
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Put():
+                return self._store.put(effect.write, effect.expect)
+            case Load():
+                return self._store.load(effect.id)
+        return _instant(self._environment, effect)
+
+
+class AsyncCourier:
+    """Same, for awaiting stores: a task on the loop of whoever asks. Blocking callers get `Away`."""
+
+    def __init__(self, store: Any, errand: Errand, environment: Environment, patience: float) -> None:
+        self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
+        self._questions: list[tuple[Any, asyncio.Future[Any]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, question: Any) -> Any:
+        """A blocking caller cannot wait for an awaiting store."""
+        raise Away
+
+    async def aask(self, question: Any) -> Any:
+        """The answer; `Away` if it does not come in time."""
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._task.get_loop() is not loop:
+            self._questions = []
+            self._task = loop.create_task(self._work())
+        answer = loop.create_future()
+        self._questions.append((question, answer))
+        try:
+            return await asyncio.wait_for(answer, self._patience)
+        except Exception as error:
+            raise Away from error
+
+    async def _work(self) -> None:
+        await self._environment.asleep(0)  # Let everybody ask who is about to.
+        while self._questions:
+            batch, self._questions = self._questions[:BATCH_MAX], self._questions[BATCH_MAX:]
+            batch = [(question, answer) for question, answer in batch if not answer.done()]
+            try:
+                answers = await arun(self._errand([question for question, _ in batch]), self._now, self._perform)
+            except Exception as error:
+                _deliver(batch, [error] * len(batch))
+                continue
+            _deliver(batch, answers)
+
+    def _now(self, effect: Effect) -> Any:
+        return _instant(self._environment, effect)
+
+    def _perform(self, effect: Effect) -> Awaitable[Any]:
+        match effect:
+            case Put():
+                return self._store.put(effect.write, effect.expect)  # type: ignore[no-any-return]
+            case Load():
+                return self._store.load(effect.id)  # type: ignore[no-any-return]
+        raise ConfigurationError(f"a courier does not carry {type(effect).__name__}")
+
+
+def _deliver(batch: Sequence[tuple[Any, asyncio.Future[Any]]], answers: Sequence[Any]) -> None:
+    for (_, answer), value in zip(batch, answers, strict=True):
+        if answer.done():
+            continue
+        if isinstance(value, Exception):
+            answer.set_exception(value)
+        else:
+            answer.set_result(value)
+
+
+def _instant(environment: Environment, effect: Effect) -> Any:
+    match effect:
+        case Chance():
+            return environment.random(48)
+        case Monotonic():
+            return environment.monotonic()
+    raise ConfigurationError(f"a courier does not carry {type(effect).__name__}")

@@ -1,0 +1,130 @@
+"""
+What is found out about a function: whether it awaits, whether it wants the attempt, and how its key is made.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from types import CodeType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.recipes import Recipe
+from onceward.gate.declaring import is_async, name_of
+
+ATTEMPT, TIMEOUT = "attempt", "timeout"
+"""Parameters by which a function asks for the attempt itself, or for the seconds it may take."""
+
+_log = logging.getLogger("onceward")
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
+_STREAMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+class Shape(NamedTuple):
+    """What a policy needs to know about a function."""
+
+    awaits: bool
+    attempt: bool
+    timeout: bool
+    stream: bool
+    names: tuple[str, ...]
+    """What its positional arguments are called, in order."""
+
+    @property
+    def wants(self) -> bool:
+        """Whether it takes anything from us."""
+        return self.attempt or self.timeout
+
+
+def shape_of(fn: Callable[..., Any]) -> Shape:
+    """Inspect a function. Remembered per code object: lambdas come and go."""
+    if type(fn) is FunctionType:
+        return _shape_of_code(fn.__code__, 0)
+    if type(fn) is MethodType and type(fn.__func__) is FunctionType:
+        return _shape_of_code(fn.__func__.__code__, 1)
+    called = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself is looked at
+    if type(called) is FunctionType and not isinstance(fn, type):
+        return _shape_of_code(called.__code__, 1)
+    if not callable(fn):
+        raise ConfigurationError(f"a policy calls functions, and {type(fn).__name__} cannot be called")
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return Shape(is_async(fn), False, False, False, ())
+    named = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    positional = tuple(
+        n for n, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    )
+    stream = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+    return Shape(is_async(fn) and not stream, ATTEMPT in named, TIMEOUT in named, stream, positional)
+
+
+@lru_cache(maxsize=4096)
+def _shape_of_code(code: CodeType, bound: int) -> Shape:
+    count = code.co_argcount
+    named = code.co_varnames[max(code.co_posonlyargcount, bound) : count + code.co_kwonlyargcount]
+    return Shape(
+        bool(code.co_flags & _ASYNC),
+        ATTEMPT in named,
+        TIMEOUT in named,
+        bool(code.co_flags & _STREAMS),
+        code.co_varnames[bound:count],
+    )
+
+
+def awaits(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await."""
+    return shape_of(fn).awaits
+
+
+def check_function(fn: Callable[..., Any]) -> Shape:
+    """Refuse what cannot be called again: a generator has yielded what it has yielded."""
+    shape = shape_of(fn)
+    if shape.stream:
+        raise ConfigurationError(
+            f"{name_of(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
+            "Put the policy around what it calls"
+        )
+    return shape
+
+
+def key_of(recipe: Recipe, fn: Callable[..., Any], shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The key of one call, from its arguments."""
+    values = {**dict(zip(shape.names, args, strict=False)), **kwargs}
+    if any(field not in values for field in recipe.fields):
+        parameters = inspect.signature(fn).parameters
+        missing = [field for field in recipe.fields if field not in parameters]
+        if missing:
+            raise ConfigurationError(f"the key names {', '.join(missing)}, which {name_of(fn)} does not take")
+        values = {**{n: p.default for n, p in parameters.items() if p.default is not p.empty}, **values}
+    return recipe.key(values)
+
+
+def is_replayable(body: Any) -> bool:
+    """
+    Whether a request's body can be sent again: to be decided before it is sent for the first time.
+
+    Bytes, text and plain data can; an iterator is used up; a file can if it can be wound back.
+    """
+    if body is None or isinstance(body, bytes | bytearray | memoryview | str | dict | list | tuple):
+        return True
+    seekable = getattr(body, "seekable", None)
+    if callable(seekable):
+        try:
+            return bool(seekable())
+        except Exception:
+            return False
+    return not (hasattr(body, "__next__") or hasattr(body, "__anext__") or hasattr(body, "__aiter__"))
+
+
+def warn(what: str, error: BaseException) -> None:
+    """Say that a hook failed. Never anything else: a hook does not change an outcome."""
+    _log.warning("onceward: %s raised %s; the call is not affected", what, type(error).__name__, exc_info=error)
+
+
+def log_stop(text: str) -> None:
+    """One line for every call that was given up."""
+    _log.warning("%s", text)

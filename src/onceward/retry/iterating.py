@@ -1,0 +1,174 @@
+"""
+The attempts of one call as a loop: `for attempt in policy.attempts(): with attempt: ...`, and with `async for`.
+
+The same flow as a call, resumed from outside: the loop asks for the next attempt, the block says how it ended. Every
+`attempts()` is a call of its own; the policy is not iterable, so that nobody can share a loop by mistake.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from onceward._core.attempts import Attempt, StopReason, persist
+from onceward._core.breaker import Refused
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import INSTANT, Flow, Raised, Returned, Try
+from onceward.retry.frames import CURRENT, Frame
+from onceward.retry.functions import Shape
+from onceward.retry.performing import Work
+
+if TYPE_CHECKING:
+    from contextvars import Token
+
+    from onceward.retry.policy import Retry
+
+_SHAPE = Shape(False, False, False, False, ())
+
+
+class Block:
+    """One attempt as a block. `attempt.number`, `attempt.key` and `attempt.timeout` are those of `Attempt`."""
+
+    def __init__(self, attempts: Attempts, attempt: Attempt, ticket: int | None) -> None:
+        self._attempts = attempts
+        self._ticket = ticket
+        self._token: Token[Frame | None] | None = None
+        self.number, self.key, self.timeout = attempt.number, attempt.key, attempt.timeout
+        self.deadline = attempt.deadline
+
+    def __enter__(self) -> Self:
+        self._token = CURRENT.set(self._attempts.frame)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._token is not None:
+            CURRENT.reset(self._token)
+        return self._attempts.ended(error, self._ticket)
+
+
+class Attempts:
+    """The loop over one call's attempts. Used once."""
+
+    def __init__(self, policy: Retry) -> None:
+        self._policy = policy
+        self._flow: Flow[Any] | None = None
+        self._error: Exception | None = None
+        self._outstanding: int | None = None
+        self._begun = self._done = False
+
+    # --- the loop, in both colours ---
+
+    def __iter__(self) -> Self:
+        self._once()
+        return self
+
+    def __aiter__(self) -> Self:
+        self._once()
+        return self
+
+    def __next__(self) -> Block:
+        """The next attempt; the last error, unchanged, if there is none."""
+        if self._done:
+            raise StopIteration
+        if not self._begun:
+            breaker = self._policy.breaker
+            return self._begin(None if breaker is None else breaker.first())
+        flow, effect = self._resumed()
+        while not isinstance(effect, Try):
+            try:
+                answer = self.work.perform(effect)
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+        return self._block(effect.attempt, effect.ticket)
+
+    async def __anext__(self) -> Block:
+        """Same as `__next__`, but awaits."""
+        if self._done:
+            raise StopAsyncIteration
+        if not self._begun:
+            breaker = self._policy.breaker
+            return self._begin(None if breaker is None else await breaker.afirst())
+        flow, effect = self._resumed()
+        while not isinstance(effect, Try):
+            try:
+                answer = self.work.instant(effect) if type(effect) in INSTANT else await self.work.aperform(effect)
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+        return self._block(effect.attempt, effect.ticket)
+
+    # --- what both share ---
+
+    def ended(self, error: BaseException | None, ticket: int | None) -> bool:
+        """How the block ended; whether its error is kept from the caller for now."""
+        self._outstanding = None
+        policy = self._policy
+        if error is None:
+            self._finish()
+            if ticket is not None and policy.breaker is not None:
+                policy.breaker.report(ticket, "succeeded")
+            if policy.budget is not None:
+                policy.budget.succeeded()
+            return False
+        if not isinstance(error, Exception):
+            self._finish()
+            if ticket is not None and policy.breaker is not None:
+                policy.breaker.report(ticket, "ended")
+            return False
+        self._error = error
+        return True
+
+    def _once(self) -> None:
+        if self._begun or self._done:
+            raise ConfigurationError("attempts() is one call's loop and has been used; ask the policy for another")
+
+    def _begin(self, ticket: int | Refused | None) -> Block:
+        self._begun = True
+        policy = self._policy
+        began = policy.environment.monotonic()
+        self.frame = Frame(began + policy.elapsed, policy.max_attempts, policy.name or "")
+        outer = CURRENT.get()
+        if outer is not None:
+            policy._go_under(outer, self.frame, self._begin)
+        self.work = Work(policy, self.frame, began, block, _SHAPE, (), {}, policy.key, ticket)
+        refused = ticket.retry_after if isinstance(ticket, Refused) else None
+        if refused is not None or self.frame.limit <= began:
+            self._finish()
+            self.work.refuse(StopReason.DEADLINE if refused is None else StopReason.BREAKER, refused)
+        timeout = min(policy.timeout, self.frame.limit - began)
+        first = Attempt(1, policy.key, timeout, self.frame.limit, policy.name or "")
+        return self._block(first, ticket if isinstance(ticket, int) else None)
+
+    def _block(self, attempt: Attempt, ticket: int | None) -> Block:
+        self._outstanding = attempt.number
+        return Block(self, attempt, ticket)
+
+    def _resumed(self) -> tuple[Flow[Any], Any]:
+        if self._outstanding is not None:
+            self._finish()
+            raise ConfigurationError("write `with attempt:` in the loop's body, or nobody learns how the attempt ended")
+        error, self._error = self._error, None
+        if error is None:
+            raise ConfigurationError("the loop went on after its call had ended")
+        ended = Raised(error)
+        if self._flow is None:
+            self._flow = persist(self._policy.terms(), self.work.facts, self.frame, ended)
+            return self._flow, next(self._flow)
+        return self._flow, self._flow.send(ended)
+
+    def _finish(self) -> None:
+        self._done = True
+        if self._begun:
+            self.frame.live = False
+        if self._flow is not None:
+            self._flow.close()
+
+
+def block() -> Returned:
+    """Stands for the loop's body, which has no name of its own."""
+    return Returned(None)

@@ -1,0 +1,322 @@
+"""
+What a retry flow asks for, done: in both colours. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
+from onceward._core.breaker import Refused
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import (
+    Admit,
+    Answered,
+    Bury,
+    Clocks,
+    Effect,
+    Ended,
+    Probe,
+    Raised,
+    Report,
+    Returned,
+    Sleep,
+    Tally,
+    Tell,
+    Try,
+    Withdraw,
+)
+from onceward.drive import arun, run
+from onceward.gate.declaring import name_of
+from onceward.retry.frames import Frame
+from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
+from onceward.retry.switch import SWITCH
+
+if TYPE_CHECKING:
+    from onceward._core.attempts import StopReason
+    from onceward.retry.policy import Retry
+
+HOOK_SECONDS = 5.0
+"""How long an awaited hook may take before the call goes on without it."""
+
+
+class Work:
+    """One call that did not succeed at once."""
+
+    def __init__(
+        self,
+        policy: Retry,
+        frame: Frame,
+        began: float,
+        fn: Callable[..., Any],
+        shape: Shape,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None,
+        ticket: Any,
+    ) -> None:
+        self.policy, self.frame, self.fn, self.shape, self.args, self.kwargs = policy, frame, fn, shape, args, kwargs
+        self.facts = Facts(
+            policy.name or name_of(fn),
+            key,
+            key is not None or policy.safe,
+            policy.replayable,
+            frame.owner is None,
+            began,
+            frame.limit,
+            frame.limit >= began + policy.elapsed,
+            ticket if isinstance(ticket, int) else None,
+        )
+
+    # --- the two ways in, in both colours ---
+
+    def persist(self, ended: Ended) -> Any:
+        """Go on from a failed first attempt."""
+        return run(persist(self.policy.terms(), self.facts, self.frame, ended), self.perform)
+
+    async def apersist(self, ended: Ended) -> Any:
+        """Same as `persist`, but awaits."""
+        return await arun(persist(self.policy.terms(), self.facts, self.frame, ended), self.instant, self.aperform)
+
+    def refuse(self, reason: StopReason, after: float | None) -> Any:
+        """End before the first attempt."""
+        return run(refuse(self.facts, self.frame, reason, after), self.perform)
+
+    async def arefuse(self, reason: StopReason, after: float | None) -> Any:
+        """Same as `refuse`, but awaits."""
+        return await arun(refuse(self.facts, self.frame, reason, after), self.instant, self.aperform)
+
+    # --- performing ---
+
+    def instant(self, effect: Effect) -> Any:
+        """What takes no time in either colour."""
+        return _INSTANT[type(effect)](self, effect)
+
+    def perform(self, effect: Effect) -> Any:
+        """Everything, by blocking."""
+        return _BLOCKING[type(effect)](self, effect)
+
+    async def aperform(self, effect: Effect) -> Any:
+        """Same as `perform`, but awaits."""
+        return await _AWAITING[type(effect)](self, effect)
+
+    def _clocks(self, _: Any) -> tuple[float, int, bytes]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), environment.random(7)
+
+    def _woken(self) -> tuple[float, int, bytes]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), b""
+
+    def _tally(self, effect: Tally) -> None:
+        budget = self.policy.budget
+        if budget is not None and effect.failed:
+            budget.failed(first=effect.first)
+        elif budget is not None:
+            budget.succeeded(effect.paid)
+
+    def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
+        if not SWITCH.no_sleeping:
+            self.policy.environment.sleep(effect.seconds)
+        return self._woken()
+
+    async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
+        await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
+        return self._woken()
+
+    def _withdraw(self, effect: Withdraw) -> float | None:
+        budget = self.policy.budget
+        return 0.0 if budget is None else budget.withdraw(throttled=effect.throttled)
+
+    async def _awithdraw(self, effect: Withdraw) -> float | None:
+        budget = self.policy.budget
+        return 0.0 if budget is None else await budget.awithdraw(throttled=effect.throttled)
+
+    def _admit(self, effect: Admit) -> int | Refused:
+        breaker = self.policy.breaker
+        return 0 if breaker is None else breaker.admit(peek=effect.peek)
+
+    async def _aadmit(self, effect: Admit) -> int | Refused:
+        breaker = self.policy.breaker
+        return 0 if breaker is None else await breaker.aadmit(peek=effect.peek)
+
+    def _report(self, effect: Report) -> None:
+        if self.policy.breaker is not None:
+            self.policy.breaker.report(effect.ticket, effect.end)
+
+    async def _areport(self, effect: Report) -> None:
+        if self.policy.breaker is not None:
+            await self.policy.breaker.areport(effect.ticket, effect.end)
+
+    def _probed(self, effect: Probe) -> Returned | Raised:
+        return _ended(self.policy.probe, effect.operation)
+
+    async def _aprobed(self, effect: Probe) -> Returned | Raised:
+        answer = _ended(self.policy.probe, effect.operation)
+        return await _awaited(answer.value) if isinstance(answer, Returned) else answer
+
+    def _tried(self, effect: Try) -> Ended:
+        try:
+            value = self.fn(*self.args, **given(self.shape, self.kwargs, effect.attempt))
+        except Exception as error:
+            return Raised(error)
+        except BaseException:
+            self._interrupted(effect)
+            raise
+        return self._judged(value)
+
+    async def _atried(self, effect: Try) -> Ended:
+        try:
+            kwargs = given(self.shape, self.kwargs, effect.attempt)
+            value = await within(effect.attempt.timeout, self.fn(*self.args, **kwargs))
+        except Exception as error:
+            return Raised(error)
+        except BaseException:
+            self._interrupted(effect)
+            raise
+        return self._judged(value)
+
+    def _judged(self, value: Any) -> Ended:
+        return Answered(value) if self.policy.is_problem(value) else Returned(value)
+
+    def _interrupted(self, effect: Try) -> None:
+        if effect.ticket is not None and self.policy.breaker is not None:
+            self.policy.breaker.report(effect.ticket, "ended")
+
+    async def _atold(self, effect: Tell) -> None:
+        await _patiently(f"on_{effect.hook}", self._told(effect))
+
+    async def _aburied(self, effect: Bury) -> None:
+        await _patiently("dead.put", self._buried(effect))
+
+    def _told(self, effect: Tell) -> Any:
+        """Call a hook; what it returns may be awaited. Its errors are its own."""
+        policy = self.policy
+        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.facts.owner:
+            log_stop(note(effect.what))
+        if effect.hook == "auth" and not policy.first_alert():
+            return None
+        hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
+        return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
+
+    def _buried(self, effect: Bury) -> Any:
+        dead = self.policy.dead
+        if dead is None:
+            return None
+        call = GivenUp(self.facts.name, self.facts.key, self.fn, self.args, self.kwargs)
+        return _harmless("dead.put", dead.put, effect.stop, call)
+
+
+_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Tally: Work._tally}
+_BLOCKING: dict[type, Callable[..., Any]] = {
+    **_INSTANT,
+    Try: Work._tried,
+    Sleep: Work._sleep,
+    Withdraw: Work._withdraw,
+    Admit: Work._admit,
+    Report: Work._report,
+    Tell: Work._told,
+    Bury: Work._buried,
+    Probe: Work._probed,
+}
+_AWAITING: dict[type, Callable[..., Any]] = {
+    Try: Work._atried,
+    Sleep: Work._asleep,
+    Withdraw: Work._awithdraw,
+    Admit: Work._aadmit,
+    Report: Work._areport,
+    Tell: Work._atold,
+    Bury: Work._aburied,
+    Probe: Work._aprobed,
+}
+
+
+def given(shape: Shape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
+    """The arguments by name, with what the function asked for. What the caller gave itself is left alone."""
+    if not shape.wants:
+        return kwargs
+    kwargs = dict(kwargs)
+    if shape.attempt:
+        kwargs.setdefault(ATTEMPT, attempt)
+    if shape.timeout:
+        kwargs.setdefault(TIMEOUT, attempt.timeout)
+    return kwargs
+
+
+class _Rest:
+    """The rest of a coroutine that has been started by hand."""
+
+    __slots__ = ("_first", "_steps")
+
+    def __init__(self, steps: Generator[Any, Any, Any], first: Any) -> None:
+        self._steps, self._first = steps, first
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps, waiting = self._steps, self._first
+        while True:
+            try:
+                answer = yield waiting
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:
+                struck: BaseException | None = error
+            else:
+                struck = None
+            try:
+                waiting = steps.send(answer) if struck is None else steps.throw(struck)
+            except StopIteration as stop:
+                return stop.value
+
+
+async def within(seconds: float, work: Any) -> Any:
+    """
+    Await `work` for so long at most.
+
+    It is begun first, and the timer is set when it really waits: what never waits needs no timer, and could not be
+    interrupted by one, either.
+    """
+    if not hasattr(work, "__await__"):
+        raise ConfigurationError(f"acall awaits what the function returns, and {type(work).__name__} cannot be awaited")
+    steps = work.__await__()
+    try:
+        first = next(steps)
+    except StopIteration as stop:
+        return stop.value
+    async with asyncio.timeout(seconds):
+        return await _Rest(steps, first)
+
+
+def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return hook(*arguments)
+    except Exception as error:
+        warn(what, error)
+        return None
+
+
+async def _patiently(what: str, result: Any) -> None:
+    if not isawaitable(result):
+        return
+    try:
+        async with asyncio.timeout(HOOK_SECONDS):
+            await result
+    except Exception as error:
+        warn(what, error)
+
+
+def _ended(probe: Any, attempt: Attempt) -> Returned | Raised:
+    try:
+        return Returned(probe(attempt))
+    except Exception as error:
+        return Raised(error)
+
+
+async def _awaited(value: Any) -> Returned | Raised:
+    try:
+        return Returned(await value if isawaitable(value) else value)
+    except Exception as error:
+        return Raised(error)

@@ -1,0 +1,25 @@
+"""
+No retries, or no sleeping, while a test runs: in the whole process, for every policy in it.
+
+    with retries_off(): ...      one attempt per call
+    with no_sleeping(): ...      all attempts, and no time passes between them
+
+For a whole run: `ONCEWARD_RETRIES=off pytest` or `ONCEWARD_RETRIES=no-sleep pytest`; or a fixture of your own with
+`autouse=True` around one of these.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from onceward.retry.switch import Turned
+
+
+def retries_off() -> AbstractContextManager[None]:
+    """Every policy makes one attempt. What that attempt raises is raised, with its `Stop` as always."""
+    return Turned("retries_off")
+
+
+def no_sleeping() -> AbstractContextManager[None]:
+    """Policies try again as they would, and do not wait in between."""
+    return Turned("no_sleeping")
