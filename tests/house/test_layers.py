@@ -37,6 +37,7 @@ LAYERS = (
     Layer("gate", ("gate/", "insert.py")),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
+    Layer("simulate", ("simulate/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 

@@ -130,5 +130,3 @@ class Budget:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._bucket.tokens:g} of {self.rule.capacity:g} tokens>"
-
-

@@ -52,7 +52,9 @@ def shape_of(fn: Callable[..., Any]) -> Shape:
     except (TypeError, ValueError):
         return Shape(is_async(fn), False, False, False, ())
     named = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    positional = tuple(n for n, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD))
+    positional = tuple(
+        n for n, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    )
     stream = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
     return Shape(is_async(fn) and not stream, ATTEMPT in named, TIMEOUT in named, stream, positional)
 
