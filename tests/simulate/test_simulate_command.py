@@ -12,7 +12,7 @@ import pytest
 
 from onceward.cli import main
 from onceward.simulate import collapse
-from onceward.simulate.chart import svg
+from onceward.simulate.chart import HEIGHT, WIDTH, svg
 from onceward.simulate.page import page
 from onceward.simulate.report import Finding, Plot, Report, Table
 
@@ -128,8 +128,8 @@ def test_a_drawing_survives_flat_and_huge_figures(points: list[tuple[float, floa
 
     for pair in drawing.find("polyline").attrib["points"].split():
         x, y = map(float, pair.split(","))
-        assert 0 <= x <= 760
-        assert 0 <= y <= 360
+        assert 0 <= x <= WIDTH
+        assert 0 <= y <= HEIGHT
 
 
 def test_a_page_escapes_what_it_is_told() -> None:

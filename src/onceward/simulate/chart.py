@@ -9,8 +9,8 @@ from html import escape
 
 from onceward.simulate.report import Plot
 
-WIDTH, HEIGHT = 760, 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 190, 40, 48
+WIDTH, HEIGHT = 820, 360
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 240, 40, 48
 _COLOURS = ("#b8443c", "#d99a2b", "#6b6f76", "#3a7ca5", "#2f8f5b", "#7b4b94")
 """Told apart in grey, too, and by people who do not tell red from green: see `_DASHES`."""
 _DASHES = ("", "6 4", "2 3", "", "10 4", "")
