@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import threading
 import time
 
@@ -50,3 +51,7 @@ class Environment:
 
 
 REAL = Environment()
+
+
+class Dice(random.Random):
+    """Chance that can be had again: the same seed throws the same. For simulations; never for keys or tokens."""

@@ -38,6 +38,7 @@ LAYERS = (
     Layer("retry", ("retry/",)),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
+    Layer("simulate", ("simulate/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 

@@ -71,8 +71,8 @@ class Backoff:
             return self.ceiling(retries) * (0.5 + chance / 2)
         if self.jitter == "none":
             return self.ceiling(retries)
-        highest = max(self.base, min(self.cap, 3 * previous))
-        return self.base + chance * (highest - self.base)
+        highest = 3 * max(self.base, previous)
+        return min(self.cap, self.base + chance * (highest - self.base))
 
 
 def unit(drawn: bytes) -> float:
