@@ -75,11 +75,11 @@ class Broken:
 
     def succeeded(self, now: float, retried: int) -> None:
         """See `Policy`."""
-        self._circuit.succeeded(self._circuit.ticket, now)
+        self._circuit.succeeded(self._circuit.serial, now)
 
     def retries(self, now: float, retried: int) -> bool:
         """See `Policy`."""
-        self._circuit.failed(self._circuit.ticket, now)
+        self._circuit.failed(self._circuit.serial, now)
         return retried < RETRIES and not isinstance(self._circuit.admit(now), Refused)
 
 
