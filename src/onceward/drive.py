@@ -21,6 +21,18 @@ for _at, _what in BOUNDARIES.items():
     failpoints.declare(f"{_at}.after", f"just after {_what}")
 
 
+class Unstoppable(asyncio.Future[T]):
+    """
+    The answer of a call that goes on whoever stops waiting for it: cancelling it does nothing.
+
+    A task that awaits it hears of its own cancellation when the answer is there.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse: the call is under way."""
+        return False
+
+
 class Abandoned(BaseException):
     """Thrown into a flow whose coroutine is being closed: nothing can be awaited any more."""
 
@@ -86,7 +98,7 @@ async def _to_the_end(
     future = asyncio.ensure_future(work)
     while not future.done():
         try:
-            await asyncio.shield(future)
+            await (future if type(future) is Unstoppable else asyncio.shield(future))
         except asyncio.CancelledError as error:
             if future.cancelled():
                 raise

@@ -73,13 +73,7 @@ class Entry:
     @property
     def wrote(self) -> bool:
         """Whether it changed anything, as far as is known."""
-        return not (isinstance(self.answer, Standing) and not self.answer.landed)
-
-    def result(self) -> Any:
-        """The answer, or the error raised."""
-        if self.error is not None:
-            raise self.error
-        return self.answer
+        return type(self.answer) is not Standing or self.answer.landed
 
     def fail(self, error: BaseException) -> None:
         """Note the error."""
@@ -117,7 +111,9 @@ class GroupCommit:
             except BaseException:
                 self._withdraw(entry)
                 raise
-        return entry.result()
+        if entry.error is not None:
+            raise entry.error
+        return entry.answer
 
     def run_if_free(self, entry: Entry) -> bool:
         """Perform an entry now, alone, if nobody leads; whether that was so."""
@@ -167,6 +163,8 @@ class GroupCommit:
             wake.acquire()
             entry.wake = wake
             self._queue.append(entry)
+            if self._leader.future is not None:
+                self._wake(self._leader)  # Its event loop may have stopped before it came to that.
         return wake.acquire(timeout=seconds)
 
     def _lead(self) -> None:
@@ -202,14 +200,24 @@ class GroupCommit:
     # Awaiting callers.
 
     def submit(self, entry: Entry) -> None:
-        """Queue an entry whose caller awaits its future."""
+        """
+        Queue an entry whose caller awaits its future.
+
+        The worker is woken when the event loop has gone once around: by then everybody who had something to write is
+        in the queue, and the worker need not compete with them for the interpreter.
+        """
         with self._mutex:
             if self._worker is None:
                 self._start_worker()
             self._queue.append(entry)
-            if self._leader is None:
+            if self._leader is None and entry.future is not None:
                 self._leader = entry
-                self._worker_wake.release()
+                entry.future.get_loop().call_soon(self._wake_worker)
+
+    def _wake_worker(self) -> None:
+        with self._mutex:
+            if self._leader is not None and self._leader.future is not None:
+                self._wake(self._leader)
 
     def _start_worker(self) -> None:
         worker = threading.Thread(target=self._work, name="onceward-commit", daemon=True)
