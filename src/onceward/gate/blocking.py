@@ -319,14 +319,14 @@ class _Performer:
     def perform(self, effect: Effect) -> Any:
         """Do one thing."""
         kind = type(effect)
-        if kind is Load:
-            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         if kind is Put:
             return self._put(effect)  # type: ignore[arg-type]
-        if kind is Chance:
-            return self._gate.environment.random(48)
         if kind is Call:
             return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is Chance:
+            return self._gate.environment.random(48)
+        if kind is Load:
+            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
