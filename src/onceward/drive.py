@@ -95,7 +95,7 @@ async def _to_the_end(
     work: Awaitable[Any], cancelled: asyncio.CancelledError | None
 ) -> tuple[Any, asyncio.CancelledError | None]:
     """Await `work` to its end, whoever cancels us meanwhile; the cancellation is handed back."""
-    future = asyncio.ensure_future(work)
+    future: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not future.done():
         try:
             await (future if type(future) is Unstoppable else asyncio.shield(future))

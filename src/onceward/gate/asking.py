@@ -26,6 +26,9 @@ STEP = "step"
 WINDOW = "window"
 """Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
 
+DATA = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None)))
+"""Types of results that are never awaitable: to ask takes longer than to know."""
+
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _log = logging.getLogger("onceward")

@@ -47,7 +47,16 @@ from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import run
 from onceward.environment import Environment
-from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
+from onceward.gate.asking import (
+    DATA,
+    PURGE_BATCH,
+    Asking,
+    Called,
+    Housekeeping,
+    check_answered,
+    check_blocking,
+    unreachable,
+)
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, join
@@ -141,7 +150,8 @@ class Gate:
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        check_answered(options)
+        if "in_flight" in options:
+            check_answered(options)
         return (self.call(key, fn, **options)).answer
 
     def once(
@@ -350,7 +360,7 @@ class _Performer:
         finally:
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return _refuse_awaitable(value) if inspect.isawaitable(value) else Returned(value)
+        return _refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined

@@ -100,41 +100,30 @@ class GroupCommit:
 
     def run(self, entry: Entry) -> Any:
         """Have an entry performed, by this thread or by whoever leads, and answer."""
-        if not self.run_if_free(entry):
-            try:
+        try:
+            with self._mutex:
+                alone = self._leader is None
+                if alone:
+                    self._leader = entry
+                    self._batch = [entry]
+            if alone:
+                self._perform([entry])
+                failpoints.hit(BEFORE_ANSWER)
+                with self._mutex:
+                    self._hand_on()
+            else:
                 self._wait_for_lead(entry)
                 while not entry.done:
                     if self._leader is entry:
                         self._lead()
                     elif entry.wake is not None:
                         entry.wake.acquire()
-            except BaseException:
-                self._withdraw(entry)
-                raise
-        if entry.error is not None:
-            raise entry.error
-        return entry.answer
-
-    def run_if_free(self, entry: Entry) -> bool:
-        """Perform an entry now, alone, if nobody leads; whether that was so."""
-        try:
-            with self._mutex:
-                if self._leader is not None:
-                    return False
-                self._leader = entry
-                self._batch = batch = [entry]
-            self._perform(batch)
-            failpoints.hit(BEFORE_ANSWER)
-            with self._mutex:
-                self._batch = []
-                if self._queue:
-                    self._hand_on()
-                else:
-                    self._leader = None
         except BaseException:
             self._withdraw(entry)
             raise
-        return True
+        if entry.error is not None:
+            raise entry.error
+        return entry.answer
 
     def is_free(self) -> bool:
         """Whether nobody leads just now."""
