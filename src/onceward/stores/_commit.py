@@ -92,6 +92,8 @@ class GroupCommit:
         self._leader: Entry | None = None
         self._batch: list[Entry] = []
         """What the leader has taken and not answered yet."""
+        self._crowded = False
+        """Whether the last writes that were queued shared their batch."""
         self._worker: threading.Thread | None = None
         self._worker_wake = threading.Lock()
         self._worker_wake.acquire()
@@ -152,8 +154,7 @@ class GroupCommit:
             wake.acquire()
             entry.wake = wake
             self._queue.append(entry)
-            if self._leader.future is not None:
-                self._wake(self._leader)  # Its event loop may have stopped before it came to that.
+            self._wake_if_elsewhere(entry)
         return wake.acquire(timeout=seconds)
 
     def _lead(self) -> None:
@@ -192,21 +193,36 @@ class GroupCommit:
         """
         Queue an entry whose caller awaits its future.
 
-        The worker is woken when the event loop has gone once around: by then everybody who had something to write is
-        in the queue, and the worker need not compete with them for the interpreter.
+        In a crowd, the worker is woken when the event loop has gone once around: by then everybody who had something
+        to write is in the queue, and the worker need not compete with them for the interpreter. Whoever comes from
+        elsewhere meanwhile wakes it at once: that loop may have stopped.
         """
         with self._mutex:
             if self._worker is None:
                 self._start_worker()
             self._queue.append(entry)
-            if self._leader is None and entry.future is not None:
-                self._leader = entry
+            if self._leader is not None:
+                self._wake_if_elsewhere(entry)
+                return
+            self._leader = entry
+            if self._crowded and entry.future is not None:
                 entry.future.get_loop().call_soon(self._wake_worker)
+            else:
+                self._wake(entry)
 
     def _wake_worker(self) -> None:
+        """The event loop has gone around."""
         with self._mutex:
             if self._leader is not None and self._leader.future is not None:
                 self._wake(self._leader)
+
+    def _wake_if_elsewhere(self, entry: Entry) -> None:
+        """Wake the worker if it is to lead for a loop that is not this entry's."""
+        leader = self._leader
+        if leader is None or leader.future is None:
+            return
+        if entry.future is None or entry.future.get_loop() is not leader.future.get_loop():
+            self._wake(leader)
 
     def _start_worker(self) -> None:
         worker = threading.Thread(target=self._work, name="onceward-commit", daemon=True)
@@ -256,6 +272,8 @@ class GroupCommit:
         batch = [taken[id] for id in sorted(taken)] if taken else [later.popleft()]
         # Together, with nothing in between: an interrupt must find every entry in one of the two.
         self._batch, self._queue = batch, later
+        if taken:
+            self._crowded = len(taken) > 1
         return batch
 
     def _answer(self, batch: list[Entry]) -> None:
