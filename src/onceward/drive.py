@@ -21,6 +21,18 @@ for _at, _what in BOUNDARIES.items():
     failpoints.declare(f"{_at}.after", f"just after {_what}")
 
 
+class Unstoppable(asyncio.Future[T]):
+    """
+    The answer of a call that goes on whoever stops waiting for it: cancelling it does nothing.
+
+    A task that awaits it hears of its own cancellation when the answer is there.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse: the call is under way."""
+        return False
+
+
 class Abandoned(BaseException):
     """Thrown into a flow whose coroutine is being closed: nothing can be awaited any more."""
 
@@ -83,10 +95,10 @@ async def to_the_end(
     work: Awaitable[Any], cancelled: asyncio.CancelledError | None
 ) -> tuple[Any, asyncio.CancelledError | None]:
     """Await `work` to its end, whoever cancels us meanwhile; the cancellation is handed back."""
-    future = asyncio.ensure_future(work)
+    future: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not future.done():
         try:
-            await asyncio.shield(future)
+            await (future if type(future) is Unstoppable else asyncio.shield(future))
         except asyncio.CancelledError as error:
             if future.cancelled():
                 raise

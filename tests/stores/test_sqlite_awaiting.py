@@ -104,6 +104,82 @@ def test_a_put_that_nobody_awaits_lands(store: AsyncSqliteStore) -> None:
     assert None not in found
 
 
+def test_a_cancelled_caller_hears_of_it_when_its_write_has_landed(store: AsyncSqliteStore) -> None:
+    """
+    A write that is under way is finished first: its caller does not go on while nobody knows whether it landed.
+    """
+
+    async def main() -> tuple[bool, bool, Any]:
+        async def caller() -> Any:
+            return await store.put(claimed(key(1)), None)
+
+        with lead_held(store) as queued:
+            task = asyncio.create_task(caller())
+            await asyncio.sleep(0)
+            queued(1)
+            task.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+            waited = not task.done()
+        await asyncio.gather(task, return_exceptions=True)
+        return waited, task.cancelled(), await store.load(key(1))
+
+    waited, cancelled, found = asyncio.run(main())
+
+    assert (True, True) == (waited, cancelled)
+    assert found is not None
+
+
+class TestALoopThatStops:
+    """In a crowd the worker is woken when the loop has gone around; a loop may stop before that."""
+
+    def stopped_after_a_put(self, store: AsyncSqliteStore) -> asyncio.AbstractEventLoop:
+        """A loop that stops in the very turn in which a write was put."""
+        store._database.commits._crowded = True
+        loop = asyncio.new_event_loop()
+
+        def last_turn() -> None:
+            loop.stop()
+            store.put(claimed(key(1)), None)
+
+        loop.call_soon(last_turn)
+        loop.run_forever()
+        return loop
+
+    @pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+    def test_whoever_comes_next_has_its_write_made_too(
+        self, store: AsyncSqliteStore, monkeypatch: pytest.MonkeyPatch, colour: str
+    ) -> None:
+        """
+        Nobody waits for a loop that has stopped, and what it put lands.
+        """
+        monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 3_600.0)
+        loop = self.stopped_after_a_put(store)
+
+        async def awaiting() -> Any:
+            return await store.put(claimed(key(2)), None)
+
+        if colour == "blocking":
+            standing = in_thread(lambda: SqliteStore(store.path, database=store._database).put(claimed(key(2)), None))()
+        else:
+            standing = in_thread(lambda: asyncio.run(awaiting()))()
+        loop.close()
+
+        assert standing.landed
+        assert SqliteStore(store.path, database=store._database).load(key(1)) is not None
+
+    def test_a_write_lands_also_if_nobody_comes(self, store: AsyncSqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        The worker looks around by itself, if late.
+        """
+        monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 0.05)
+        self.stopped_after_a_put(store).close()
+        blocking = SqliteStore(store.path, database=store._database)
+        until(lambda: blocking.load(key(1)) is not None)
+
+        assert blocking.load(key(1)) is not None
+
+
 def test_two_loops_share_one_store(store: AsyncSqliteStore) -> None:
     """
     Each loop hears its own answers, also when they come from the same batch.

@@ -169,7 +169,8 @@ def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[
         except StoreUnavailable:
             yield from _take_back(ask, held.token, chance[32:])
             raise
-    yield from _tell(ask, Happening.CLAIMED, held)
+    if ask.listening:
+        yield from _tell(ask, Happening.CLAIMED, held)
     return Claimed(held, start.probe, chance)
 
 
@@ -177,7 +178,8 @@ def _answered(ask: Ask, decision: Replay | Refuse) -> Flow[Outcome[Any]]:
     """Somebody was here before: the first answer, or no."""
     found = decision.record
     if isinstance(decision, Replay):
-        yield from _tell(ask, Happening.REPLAYED, found)
+        if ask.listening:
+            yield from _tell(ask, Happening.REPLAYED, found)
         return outcome_of(found, ask.restore)
     yield from _tell(ask, Happening.REFUSED, found, decision.why.value)
     raise advice.refusal(decision.why, found)
@@ -283,7 +285,8 @@ def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: 
     if kept.codec is None:
         yield from _tell(ask, Happening.NOT_REPLAYABLE, stands)
         return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
-    yield from _tell(ask, Happening.SETTLED, stands)
+    if ask.listening:
+        yield from _tell(ask, Happening.SETTLED, stands)
     # Through the codec, so that the first answer and every replay are equal by construction.
     return Outcome(decode(kept, ask.restore), False, stands.first_at, stands.attempt, stands.fence)
 

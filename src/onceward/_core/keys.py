@@ -75,6 +75,8 @@ def record_id(kind: str, scope: str, *parts: str) -> bytes:
     Lengths go first, so that ("a:b", "c") and ("a", "b:c") are two records; and the kind is part of it,
     so that a plan's step can never be somebody's key.
     """
+    if len(parts) == 1:
+        return sha256(_prefix(kind, scope) + sized(parts[0])).digest()
     return sha256(_prefix(kind, scope) + b"".join(map(sized, parts))).digest()
 
 

@@ -107,6 +107,11 @@ Decision = Start | Replay | Wait | Refuse
 
 FRESH = Start(None)
 
+# Plain text: these go into every row, and `.value` of an Enum is a function call.
+_CLAIMED = State.CLAIMED.value
+_SETTLED = State.SETTLED.value
+_RELEASED = State.RELEASED.value
+_IN_DOUBT = State.IN_DOUBT.value
 _STATES = frozenset(state.value for state in State)
 _SCHEMES = frozenset((1, 2, 3))
 """Fingerprint schemes: canonical, raw, keyed hash (the first byte of a fingerprint)."""
@@ -185,7 +190,7 @@ def shown_state(record: Record) -> str:
     if record.forget_left is not None and record.forget_left <= 0:
         return "absent"
     if is_in_doubt(record):
-        return State.IN_DOUBT.value
+        return _IN_DOUBT
     if record.state == State.CLAIMED and (record.lease_left is None or record.lease_left <= 0):
         return "lapsed"
     if record.state == State.SETTLED and record.replay_left is not None and record.replay_left <= 0:
@@ -219,7 +224,7 @@ def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> 
         claimant.key,
         claimant.operation,
         claimant.family,
-        State.CLAIMED.value,
+        _CLAIMED,
         claimant.guarantee,
         1 if start.doubt else 0,
         claimant.fingerprint,
@@ -253,8 +258,7 @@ def settle(
 ) -> Write:
     """Claimed -> settled. No codec and no error: executed, not replayable."""
     _must_hold(held, "settle")
-    state = State.SETTLED
-    return _ended(held, state, version, held.token, 0, replay, forget, codec, result, error, relaxed)
+    return _ended(held, _SETTLED, version, held.token, 0, replay, forget, codec, result, error, relaxed)
 
 
 def settle_unclaimed(
@@ -288,20 +292,20 @@ def release(held: Record, *, version: bytes, forget: int, error: bytes | None = 
     """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
     _must_hold(held, "release")
     if held.doubt:
-        return _ended(held, State.IN_DOUBT, version, held.token, 1, None, None, error=error)
-    return _ended(held, State.RELEASED, version, held.token, 0, None, forget, error=error)
+        return _ended(held, _IN_DOUBT, version, held.token, 1, None, None, error=error)
+    return _ended(held, _RELEASED, version, held.token, 0, None, forget, error=error)
 
 
 def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) -> Write:
     """Claimed -> in doubt: this attempt cannot say what happened."""
     _must_hold(held, "leave in doubt")
-    return _ended(held, State.IN_DOUBT, version, held.token, 1, None, None, error=error)
+    return _ended(held, _IN_DOUBT, version, held.token, 1, None, None, error=error)
 
 
 def renew(held: Record, *, version: bytes, lease: int) -> Write:
     """Claimed -> claimed, for longer."""
     _must_hold(held, "renew")
-    return _ended(held, State.CLAIMED, version, held.token, held.doubt, None, None)._replace(lease=lease)
+    return _ended(held, _CLAIMED, version, held.token, held.doubt, None, None)._replace(lease=lease)
 
 
 def reconcile(
@@ -324,7 +328,7 @@ def reconcile(
         )
     if found.state not in (State.CLAIMED, State.IN_DOUBT):
         raise IllegalMove(f"this operation is {shown_state(found)}, not in doubt: there is nothing to reconcile")
-    state = State.SETTLED if happened else State.RELEASED
+    state = _SETTLED if happened else _RELEASED
     return _ended(found, state, version, token, 0, replay, forget, codec=codec, result=result)
 
 
@@ -335,7 +339,7 @@ def _must_hold(held: Record, move: str) -> None:
 
 def _ended(
     found: Record,
-    state: State,
+    state: str,
     version: bytes,
     token: bytes,
     doubt: int,
@@ -354,7 +358,7 @@ def _ended(
         found.key,
         found.operation,
         found.family,
-        state.value,
+        state,
         found.guarantee,
         doubt,
         found.fingerprint,
@@ -363,7 +367,7 @@ def _ended(
         found.fence,
         found.attempt,
         found.first_at,
-        NOW if state is State.SETTLED else found.settled_at,
+        NOW if state == _SETTLED else found.settled_at,
         None,
         replay,
         forget,
@@ -448,7 +452,7 @@ def as_seen(claimant: Claimant, *, first_at: int, attempt: int, fence: int) -> R
         claimant.key,
         claimant.operation,
         claimant.family,
-        State.SETTLED.value,
+        _SETTLED,
         claimant.guarantee,
         0,
         claimant.fingerprint,

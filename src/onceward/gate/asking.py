@@ -26,16 +26,12 @@ STEP = "step"
 WINDOW = "window"
 """Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
 
+DATA = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None)))
+"""Types of results that are never awaitable: to ask takes longer than to know."""
+
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _log = logging.getLogger("onceward")
-
-
-class Named(NamedTuple):
-    """What a call is found and compared by."""
-
-    id: bytes
-    fingerprint: bytes
 
 
 class Called(NamedTuple):
@@ -136,12 +132,13 @@ class Asking:
         family: bytes | None = None,
     ) -> Ask:
         """One call, ready for the engine. `parts` are the checked parts of the key."""
-        named = Named(record_id(kind, self.scope, *parts), fingerprint_canonical(request))
-        return self._ask(named, parts, terms, kind, operation, None, marked, probes, family)
+        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
+        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family)
 
     def _ask(
         self,
-        named: Named,
+        id: bytes,
+        fingerprint: bytes,
         parts: tuple[str, ...],
         terms: Terms,
         kind: str,
@@ -152,26 +149,26 @@ class Asking:
         family: bytes | None,
     ) -> Ask:
         claimant = Claimant(
-            named.id,
+            id,
             kind,
             self.scope,
             parts[0] if len(parts) == 1 else " / ".join(parts),
             operation,
             family,
             terms.guarantee,
-            named.fingerprint,
+            fingerprint,
             terms.lease,
             terms.keyed_for,
             probes,
         )
         return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
 
-    def _replayed(self, named: Named, restore: Restore | None) -> Outcome[Any] | None:
+    def _replayed(self, id: bytes, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
         """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
         if self._glance is None or self._listeners or armed():
             return None
-        seen = self._glance(named.id)
-        return glanced(seen, named.fingerprint, restore) if seen is not None else None
+        seen = self._glance(id)
+        return glanced(seen, fingerprint, restore) if seen is not None else None
 
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> Called:
         """Only the name of a record, for deciding it."""
@@ -195,8 +192,8 @@ class Asking:
         """One call of a plain function: its ask and how to run it, refused here if it cannot work."""
         terms = self.agreed(options)
         body = checked_body(fn, terms, awaits=awaits, probe=probe)
-        named = Named(record_id(kind, self.scope, *parts), fingerprint_canonical(request))
-        return self._called(named, parts, fn, body, terms, name, probe, marked, kind, family)
+        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
+        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family)
 
     def called_or_replayed(
         self,
@@ -211,18 +208,19 @@ class Asking:
         awaits: bool,
     ) -> Called | Outcome[Any]:
         """Same as `called`, for a key; or the first answer, if a quick look shows it."""
-        terms = self.agreed(options)
+        terms = self.agreed(options) if options else self.terms
         body = checked_body(fn, terms, awaits=awaits, probe=probe)
-        parts = (self.stored_key(key),)
-        named = Named(record_id(KEY, self.scope, *parts), fingerprint_canonical(request))
-        outcome = self._replayed(named, None)
+        stored = self.stored_key(key)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        outcome = self._replayed(id, fingerprint, None)
         if outcome is not None:
             return outcome
-        return self._called(named, parts, fn, body, terms, name, probe, marked, KEY, None)
+        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None)
 
     def _called(
         self,
-        named: Named,
+        id: bytes,
+        fingerprint: bytes,
         parts: tuple[str, ...],
         fn: Callable[..., Any],
         body: Body,
@@ -235,7 +233,7 @@ class Asking:
     ) -> Called:
         operation = name if name is not None else name_of(fn)
         marks = body.marked if marked is None else marked
-        ask = self._ask(named, parts, terms, kind, operation, None, marks, probe is not None, family)
+        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family)
         return Called(ask, body.bind(fn), probe)
 
     def joined(
@@ -271,11 +269,12 @@ class Asking:
     ) -> tuple[Called | Outcome[Any], dict[str, Any]]:
         """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
         arguments = taken.arguments(args, kwargs)
-        parts = (self.stored_key(taken.key(arguments)),)
-        named = Named(record_id(KEY, self.scope, *parts), fingerprint_canonical(taken.request_of(arguments)))
-        if taken.connection is None and (outcome := self._replayed(named, taken.restore)) is not None:
+        key = self.stored_key(taken.key(arguments))
+        id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(taken.request_of(arguments))
+        if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
             return outcome, arguments
-        ask = self._ask(named, parts, terms, KEY, taken.name, taken.restore, taken.marked, probe is not None, None)
+        probes = probe is not None
+        ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None)
         if taken.takes_operation:
             return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
         return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments
@@ -319,7 +318,8 @@ def checked_body(
             check_blocking(probe)
     if terms.guarantee == Guarantee.ATOMIC:
         raise ConfigurationError("an atomic effect shares your transaction: use gate.atomic(connection, key, function)")
-    check_probe(terms, probe)
+    if probe is not None or terms.guarantee == Guarantee.PROBED:
+        check_probe(terms, probe)
     return body
 
 

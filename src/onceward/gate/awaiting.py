@@ -46,7 +46,7 @@ from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import arun
 from onceward.environment import Environment
-from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
+from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
@@ -131,7 +131,8 @@ class AsyncGate:
 
     async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Gate.run`, but awaits."""
-        check_answered(options)
+        if "in_flight" in options:
+            check_answered(options)
         return (await self.call(key, fn, **options)).answer
 
     def once(
@@ -294,24 +295,24 @@ class _Performer:
 
     def instant(self, effect: Effect) -> Any:
         """Do one thing that takes no time."""
-        match effect:
-            case Chance():
-                return self._gate.environment.random(48)
-            case Monotonic():
-                return self._gate.environment.monotonic()
-            case Emit():
-                return self._gate._asking.tell(effect.event)
+        kind = type(effect)
+        if kind is Chance:
+            return self._gate.environment.random(48)
+        if kind is Monotonic:
+            return self._gate.environment.monotonic()
+        if kind is Emit:
+            return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
         """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
         kind = type(effect)
-        if kind is Load:
-            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         if kind is Put:
             return self._put(effect)  # type: ignore[arg-type]
         if kind is Call:
             return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is Load:
+            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Awaitable[Any]:
@@ -334,7 +335,7 @@ class _Performer:
         running = begin(operation)
         try:
             value = self._called.invoke(operation)
-            if inspect.isawaitable(value):
+            if type(value) not in DATA and inspect.isawaitable(value):
                 value = await value
         except GeneratorExit:
             raise

@@ -49,7 +49,16 @@ from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds
 from onceward.drive import run
 from onceward.environment import Environment
-from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, check_blocking, unreachable
+from onceward.gate.asking import (
+    DATA,
+    PURGE_BATCH,
+    Asking,
+    Called,
+    Housekeeping,
+    check_answered,
+    check_blocking,
+    unreachable,
+)
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, finish, join, peek
@@ -144,7 +153,8 @@ class Gate:
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
-        check_answered(options)
+        if "in_flight" in options:
+            check_answered(options)
         return (self.call(key, fn, **options)).answer
 
     def once(
@@ -322,14 +332,14 @@ class _Performer:
     def perform(self, effect: Effect) -> Any:
         """Do one thing."""
         kind = type(effect)
-        if kind is Load:
-            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         if kind is Put:
             return self._put(effect)  # type: ignore[arg-type]
-        if kind is Chance:
-            return self._gate.environment.random(48)
         if kind is Call:
             return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is Chance:
+            return self._gate.environment.random(48)
+        if kind is Load:
+            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
@@ -355,7 +365,7 @@ class _Performer:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return _refuse_awaitable(value) if inspect.isawaitable(value) else Returned(value)
+        return _refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined

@@ -24,6 +24,9 @@ from onceward._core.terms import Terms
 OPERATION = "operation"
 """A function takes the operation by naming a parameter so."""
 
+BODIES_REMEMBERED = 4096
+"""Code objects whose inspection is remembered: more than a program has functions under gates."""
+
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -62,6 +65,8 @@ class Body(NamedTuple):
 def body_of(fn: Callable[..., Any]) -> Body:
     """Inspect a function that takes nothing or the operation. Remembered per code object: lambdas come and go."""
     if type(fn) is FunctionType:
+        if fn.__defaults__ is None and fn.__kwdefaults__ is None:
+            return _body_of_simple(fn.__code__)
         return _body_of_code(fn.__code__, 0, len(fn.__defaults__ or ()), frozenset(fn.__kwdefaults__ or ()))
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
         plain = fn.__func__
@@ -80,7 +85,21 @@ def body_of(fn: Callable[..., Any]) -> Body:
     return Body(by_name or len(wanted) == 1, by_name, False, is_async(fn))
 
 
-@lru_cache(maxsize=4096)
+def _body_of_simple(code: CodeType) -> Body:
+    """Same as `_body_of_code` for the usual function; by identity, because hashing a code object takes far longer."""
+    known = _simple.get(id(code))
+    if known is None:
+        if len(_simple) >= BODIES_REMEMBERED:
+            _simple.clear()
+        known = _simple[id(code)] = (code, _body_of_code(code, 0, 0, frozenset()))
+    return known[1]
+
+
+_simple: dict[int, tuple[CodeType, Body]] = {}
+"""By the id of a code object, which is kept with it: its id cannot become another's."""
+
+
+@lru_cache(maxsize=BODIES_REMEMBERED)
 def _body_of_code(code: CodeType, bound: int, defaults: int, named_defaults: frozenset[str]) -> Body:
     positional = code.co_varnames[bound : code.co_argcount]
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]

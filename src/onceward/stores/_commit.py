@@ -73,13 +73,7 @@ class Entry:
     @property
     def wrote(self) -> bool:
         """Whether it changed anything, as far as is known."""
-        return not (isinstance(self.answer, Standing) and not self.answer.landed)
-
-    def result(self) -> Any:
-        """The answer, or the error raised."""
-        if self.error is not None:
-            raise self.error
-        return self.answer
+        return type(self.answer) is not Standing or self.answer.landed
 
     def fail(self, error: BaseException) -> None:
         """Note the error."""
@@ -98,6 +92,8 @@ class GroupCommit:
         self._leader: Entry | None = None
         self._batch: list[Entry] = []
         """What the leader has taken and not answered yet."""
+        self._crowded = False
+        """Whether the last writes that were queued shared their batch."""
         self._worker: threading.Thread | None = None
         self._worker_wake = threading.Lock()
         self._worker_wake.acquire()
@@ -106,39 +102,30 @@ class GroupCommit:
 
     def run(self, entry: Entry) -> Any:
         """Have an entry performed, by this thread or by whoever leads, and answer."""
-        if not self.run_if_free(entry):
-            try:
+        try:
+            with self._mutex:
+                alone = self._leader is None
+                if alone:
+                    self._leader = entry
+                    self._batch = [entry]
+            if alone:
+                self._perform([entry])
+                failpoints.hit(BEFORE_ANSWER)
+                with self._mutex:
+                    self._hand_on()
+            else:
                 self._wait_for_lead(entry)
                 while not entry.done:
                     if self._leader is entry:
                         self._lead()
                     elif entry.wake is not None:
                         entry.wake.acquire()
-            except BaseException:
-                self._withdraw(entry)
-                raise
-        return entry.result()
-
-    def run_if_free(self, entry: Entry) -> bool:
-        """Perform an entry now, alone, if nobody leads; whether that was so."""
-        try:
-            with self._mutex:
-                if self._leader is not None:
-                    return False
-                self._leader = entry
-                self._batch = batch = [entry]
-            self._perform(batch)
-            failpoints.hit(BEFORE_ANSWER)
-            with self._mutex:
-                self._batch = []
-                if self._queue:
-                    self._hand_on()
-                else:
-                    self._leader = None
         except BaseException:
             self._withdraw(entry)
             raise
-        return True
+        if entry.error is not None:
+            raise entry.error
+        return entry.answer
 
     def is_free(self) -> bool:
         """Whether nobody leads just now."""
@@ -167,6 +154,7 @@ class GroupCommit:
             wake.acquire()
             entry.wake = wake
             self._queue.append(entry)
+            self._wake_if_elsewhere(entry)
         return wake.acquire(timeout=seconds)
 
     def _lead(self) -> None:
@@ -202,14 +190,39 @@ class GroupCommit:
     # Awaiting callers.
 
     def submit(self, entry: Entry) -> None:
-        """Queue an entry whose caller awaits its future."""
+        """
+        Queue an entry whose caller awaits its future.
+
+        In a crowd, the worker is woken when the event loop has gone once around: by then everybody who had something
+        to write is in the queue, and the worker need not compete with them for the interpreter. Whoever comes from
+        elsewhere meanwhile wakes it at once: that loop may have stopped.
+        """
         with self._mutex:
             if self._worker is None:
                 self._start_worker()
             self._queue.append(entry)
-            if self._leader is None:
-                self._leader = entry
-                self._worker_wake.release()
+            if self._leader is not None:
+                self._wake_if_elsewhere(entry)
+                return
+            self._leader = entry
+            if self._crowded and entry.future is not None:
+                entry.future.get_loop().call_soon(self._wake_worker)
+            else:
+                self._wake(entry)
+
+    def _wake_worker(self) -> None:
+        """The event loop has gone around."""
+        with self._mutex:
+            if self._leader is not None and self._leader.future is not None:
+                self._wake(self._leader)
+
+    def _wake_if_elsewhere(self, entry: Entry) -> None:
+        """Wake the worker if it is to lead for a loop that is not this entry's."""
+        leader = self._leader
+        if leader is None or leader.future is None:
+            return
+        if entry.future is None or entry.future.get_loop() is not leader.future.get_loop():
+            self._wake(leader)
 
     def _start_worker(self) -> None:
         worker = threading.Thread(target=self._work, name="onceward-commit", daemon=True)
@@ -259,6 +272,8 @@ class GroupCommit:
         batch = [taken[id] for id in sorted(taken)] if taken else [later.popleft()]
         # Together, with nothing in between: an interrupt must find every entry in one of the two.
         self._batch, self._queue = batch, later
+        if taken:
+            self._crowded = len(taken) > 1
         return batch
 
     def _answer(self, batch: list[Entry]) -> None:

@@ -166,27 +166,18 @@ class Database:
             self._put_many(cursor, batch)
             return
         entry = batch[0]
-        if entry.write is not None:
-            self._put_one(cursor, entry)
+        write = entry.write
+        if write is not None:
+            # In autocommit, one statement is a whole transaction. It gets the write lock at once or fails at once, so
+            # that the clock is read when the write is made.
+            if self._may_relax:
+                self.connections.relax(cursor, write.relaxed)
+            standing = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
+            failpoints.hit(AFTER_COMMIT)
+            entry.answer = _recognised(entry, standing) if entry.again else standing
         elif entry.job is not None:
             entry.answer = entry.job(cursor)
         entry.done = True
-
-    def _put_one(self, cursor: sqlite3.Cursor, entry: Entry) -> None:
-        """
-        In autocommit, one statement is a whole transaction.
-
-        It gets the write lock at once or fails at once, so that the clock is read when the write is made.
-        """
-        write = entry.write
-        if write is None:
-            return
-        if self._may_relax:
-            self.connections.relax(cursor, write.relaxed)
-        now = self.environment.wall_us()
-        standing = rows.put_in(cursor, write, entry.expect, now)
-        failpoints.hit(AFTER_COMMIT)
-        entry.answer = _recognised(entry, standing) if entry.again else standing
 
     def _put_many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> None:
         """One transaction for everybody. Nobody has an answer before the commit."""

@@ -29,11 +29,12 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar
 
 from onceward._core.errors import OncewardError
 from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import Purged, Selection
+from onceward.drive import Unstoppable
 from onceward.environment import REAL, Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
@@ -99,7 +100,8 @@ class SqliteStore(_Opened):
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
-        return cast(Standing, self._database.commits.run(Entry(write, expect)))
+        standing: Standing = self._database.commits.run(Entry(write, expect))
+        return standing
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
@@ -134,7 +136,7 @@ class AsyncSqliteStore(_Opened):
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
-        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Standing] = Unstoppable(loop=asyncio.get_running_loop())
         try:
             self._database.commits.submit(Entry(write, expect, future=future))
         except OncewardError as error:
@@ -178,7 +180,7 @@ class AsyncSqliteStore(_Opened):
         return future
 
     def _submit(self, job: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T] = Unstoppable(loop=asyncio.get_running_loop())
         self._database.commits.submit(Entry(None, job=job, future=future))
         return future
 
