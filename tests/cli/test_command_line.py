@@ -33,6 +33,7 @@ EXIT_CODES = {
     "store_unavailable": 4,
     "store_contended": 4,
     "store_full": 4,
+    "record_refused": 4,
     "store_corrupt": 4,
     "unrecorded": 4,
     "schema_mismatch": 4,

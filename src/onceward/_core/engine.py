@@ -27,6 +27,7 @@ from onceward._core.errors import (
     NothingHappened,
     OncewardError,
     OwnershipLost,
+    RecordRefused,
     ResultInvalid,
     StoreContended,
     StoreUnavailable,
@@ -282,7 +283,7 @@ def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: 
         relaxed=ask.terms.relaxed_settle,
     )
     stands = yield from _end(ask, held, write, operation, value)
-    if kept.codec is None:
+    if stands.codec is None:
         yield from _tell(ask, Happening.NOT_REPLAYABLE, stands)
         return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
     if ask.listening:
@@ -368,6 +369,9 @@ def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, valu
         try:
             standing: Standing = yield Put(_AT[write.state], write, expect)
         except StoreUnavailable as error:
+            if isinstance(error, RecordRefused) and write.result is not None:
+                write = record.without_result(write)  # No patience makes it fit, and it has happened all the same.
+                continue
             yield from _hold_out(ask, held, operation, error, pause, value)
             pause = min(pause * 2, STORE_RETRY_MAX)
             continue

@@ -24,6 +24,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- StoreUnavailable      the store did not answer                 same key, after a pause
     |   +-- StoreContended    the record kept moving                   same key, after a pause
     |   +-- StoreFull         no room left to write                    same key, once there is room
+    |   +-- RecordRefused     the store cannot hold this record        never: make it smaller, or plainer
     |   +-- StoreCorrupt      the store's file is damaged              never: restore it
     |   +-- Unrecorded        it ran, and could not be recorded        never: the value is on the error
     +-- SchemaMismatch        written by another version               never: upgrade or migrate
@@ -251,6 +252,14 @@ class StoreFull(StoreUnavailable):
     """The store has no room left to write. Nothing was started; free some space, then use the same key."""
 
     code = "store_full"
+
+
+class RecordRefused(StoreUnavailable):
+    """The store cannot hold this record as it is: it is too large for it, or has text that it does not take."""
+
+    code = "record_refused"
+    fault = Fault.CALLER
+    retry = RetryAdvice.NEVER
 
 
 class StoreCorrupt(StoreUnavailable):

@@ -288,6 +288,11 @@ def settle_unclaimed(
     )
 
 
+def without_result(write: Write) -> Write:
+    """The same ending without its answer, which could not be stored: executed, not replayable."""
+    return write._replace(codec=None, result=None)
+
+
 def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:
     """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
     _must_hold(held, "release")

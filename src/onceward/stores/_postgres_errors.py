@@ -14,6 +14,7 @@ import psycopg
 from onceward._core.errors import (
     ConfigurationError,
     OncewardError,
+    RecordRefused,
     SchemaMismatch,
     StoreCorrupt,
     StoreFull,
@@ -101,7 +102,7 @@ def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
         )
     match code or "":
         case str() as data if data.startswith("22"):
-            return StoreUnavailable(
+            return RecordRefused(
                 f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate"
             )
         case "55P03":
@@ -118,8 +119,8 @@ def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
                 "a statement_timeout above onceward_lock_timeout, or none",
                 retry_after_seconds=1.0,
             )
-        case "54000" | "53200":
-            return StoreUnavailable(
+        case "54000":
+            return RecordRefused(
                 f"{name} cannot hold this record: {said}; PostgreSQL's limit is 1 GB for a field and for a statement"
             )
         case "42501":

@@ -16,7 +16,14 @@ from redis.backoff import NoBackoff
 from redis.connection import Connection, parse_url
 from redis.retry import Retry
 
-from onceward._core.errors import ConfigurationError, OncewardError, StoreCorrupt, StoreFull, StoreUnavailable
+from onceward._core.errors import (
+    ConfigurationError,
+    OncewardError,
+    RecordRefused,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+)
 
 TIMEOUT_SECONDS = 5.0
 """How long a call waits for the server: far above any script of ours, below HTTP timeouts."""
@@ -174,7 +181,7 @@ def meaning_of(error: Exception, address: Address) -> OncewardError:
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return StoreUnavailable(f"{words}. Check the user and the password in the URL, and what the user may do")
     if "invalid bulk length" in told:
-        return StoreUnavailable(f"{words}. It takes no value of this size; keep results small, or raise its limit")
+        return RecordRefused(f"{words}. It takes no value of this size; keep results small, or raise its limit")
     if isinstance(error, exceptions.BusyLoadingError):
         return StoreUnavailable(f"{words}. It will answer when it has read them", retry_after_seconds=1.0)
     if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in told:

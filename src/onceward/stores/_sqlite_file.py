@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from onceward._core.errors import (
     ConfigurationError,
     OncewardError,
+    RecordRefused,
     StoreCorrupt,
     StoreFull,
     StoreUnavailable,
@@ -183,8 +184,10 @@ def _code(error: sqlite3.Error) -> int:
 def meaning_of(error: BaseException, path: Path) -> OncewardError:
     """The error to raise for one of the driver's."""
     if not isinstance(error, sqlite3.Error):
-        return StoreUnavailable(f"{path} cannot hold this record: {error}")
+        return RecordRefused(f"{path} cannot hold this record: {error}")
     match _code(error):
+        case sqlite3.SQLITE_TOOBIG:
+            return RecordRefused(f"{path} cannot hold this record: {error}; SQLite's limit is 1 GB for a value")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(
                 f"another process kept {path} locked for longer than the busy limit ({error}); nothing was written",

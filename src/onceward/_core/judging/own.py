@@ -22,6 +22,7 @@ CODES: Final[dict[str, Verdict]] = {
     "key_missing": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "key_invalid": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "request_invalid": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "record_refused": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "plan_incomplete": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "ambiguous_identity": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "rate_limited": Verdict(_C.NOT_SENT, _K.RATE_LIMIT, _A.SAME_KEY),
