@@ -10,7 +10,16 @@ from bench.interleave import ROOT, progress
 
 PLACE = ROOT / ".venv-bench"
 PYTHON = PLACE / "bin" / "python"
-PINNED = {"exactly-once": "0.2.1", "agent-once": "0.1.0", "dbos": "3.3.0"}
+PINNED = {
+    "exactly-once": "0.2.1",
+    "agent-once": "0.1.0",
+    "dbos": "3.3.0",
+    "idemkit": "1.0.2",
+    "aws-lambda-powertools": "3.37.0",
+}
+DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0"}
+"""What the peers talk to servers with."""
+NAMES = {"powertools": "aws-lambda-powertools"}
 
 
 def prepare() -> dict[str, str]:
@@ -20,9 +29,9 @@ def prepare() -> dict[str, str]:
             progress(f"making {PLACE.name} for the peers (once)")
             _run([sys.executable, "-m", "venv", str(PLACE)])
     except subprocess.CalledProcessError as error:
-        return dict.fromkeys(PINNED, f"no environment could be made: {_last_line(error)}")
+        return dict.fromkeys((*PINNED, *DRIVERS), f"no environment could be made: {_last_line(error)}")
     missing: dict[str, str] = {}
-    for name, version in PINNED.items():
+    for name, version in {**PINNED, **DRIVERS}.items():
         if _installed(name) == version:
             continue
         progress(f"installing {name}=={version}")
@@ -35,7 +44,7 @@ def prepare() -> dict[str, str]:
 
 def package_of(adapter: str) -> str:
     """The package that an adapter needs."""
-    return next(name for name in PINNED if adapter.startswith(name))
+    return NAMES.get(adapter) or next(name for name in PINNED if adapter.startswith(name))
 
 
 def _installed(name: str) -> str | None:
