@@ -17,8 +17,8 @@ PINNED = {
     "idemkit": "1.0.2",
     "aws-lambda-powertools": "3.37.0",
 }
-DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0"}
-"""What the peers talk to servers with."""
+DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0", "boto3": "1.44.0"}
+"""What the peers talk to servers with; and what powertools imports, although its Redis layer has no use for it."""
 NAMES = {"powertools": "aws-lambda-powertools"}
 
 

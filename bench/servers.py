@@ -47,7 +47,7 @@ class Postgres:
     def address(self, name: str, port: int | None = None) -> str:
         """The URL of an adapter's own database, which is made if need be; over a proxy's port, if one is given."""
         database = name.replace("-", "_")
-        if not self.server.execute(f"SELECT FROM pg_database WHERE datname = '{database}'"):
+        if not self.server.execute(f"SELECT 1 FROM pg_database WHERE datname = '{database}'"):
             self.server.execute(f"CREATE DATABASE {database}")
         return self.server.url(database).replace(f":{self.port}/", f":{port or self.port}/")
 

@@ -36,6 +36,8 @@ from onceward.stores._postgres_errors import (
 from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep
 from onceward.stores._postgres_links import IS_DIRECT, PREPARE_AFTER
 from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_wire import Statement, Wire
+from onceward.stores._seen import Seen
 
 T = TypeVar("T")
 
@@ -48,6 +50,7 @@ class Link(NamedTuple):
 
     connection: psycopg.AsyncConnection[Any]
     cursor: psycopg.AsyncCursor[Any]
+    wire: Wire
 
 
 class Waiting(NamedTuple):
@@ -75,6 +78,7 @@ class AsyncLinks:
         self._links: set[Link] = set()
         """Every open connection, idle or in use: for letting go of them when their loop is no more."""
         self._lane: Link | None = None
+        self._seen = Seen()
         self._queue: deque[Waiting] = deque()
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,7 +131,7 @@ class AsyncLinks:
         standings: list[Standing | None]
         try:
             puts = [(waiting.write, waiting.expect) for waiting in batch]
-            standings = await self.run(flows.put_many(self.target, puts), lane=True)
+            standings = await self.run(flows.answer_many(self.target, puts, self._seen), lane=True)
         except OncewardError as error:
             for waiting in batch:
                 _fail(waiting, error)
@@ -290,7 +294,7 @@ class AsyncLinks:
         except DRIVER_ERRORS as error:
             raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        link = Link(connection, connection.cursor(binary=True))
+        link = Link(connection, connection.cursor(binary=True), Wire(connection))
         self._links.add(link)
         try:
             if target.direct and await _ask(link, Query(IS_DIRECT)) == [("on",)]:
@@ -305,7 +309,10 @@ class AsyncLinks:
 
 
 async def _ask(link: Link, query: Query) -> list[Any]:
-    cursor = await link.cursor.execute(query.sql, query.parameters or None)
+    sql, parameters = query
+    if type(sql) is Statement:
+        return await link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+    cursor = await link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return await cursor.fetchall()
 
 

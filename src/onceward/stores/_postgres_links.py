@@ -30,6 +30,7 @@ from onceward.stores._postgres_errors import (
 )
 from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep, open_schema
 from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_wire import Statement, Wire
 
 T = TypeVar("T")
 
@@ -43,6 +44,7 @@ class Link(NamedTuple):
 
     connection: psycopg.Connection[Any]
     cursor: psycopg.Cursor[Any]
+    wire: Wire
 
 
 class Links:
@@ -175,7 +177,7 @@ class Links:
         except DRIVER_ERRORS as error:
             raise NotConnected(meaning_of_no_connection(error, target.name, ever_connected=self._ever)) from error
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        link = Link(connection, connection.cursor(binary=True))
+        link = Link(connection, connection.cursor(binary=True), Wire(connection))
         try:
             if target.direct and _ask(link, Query(IS_DIRECT)) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
@@ -192,8 +194,10 @@ class Links:
 
 
 def _ask(link: Link, query: Query) -> list[Any]:
-    cursor = link.cursor.execute(query.sql, query.parameters or None)
-    return cursor.fetchall()
+    sql, parameters = query
+    if type(sql) is Statement:
+        return link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+    return link.cursor.execute(sql, parameters or None).fetchall()  # type: ignore[arg-type]
 
 
 def _is_at_rest(link: Link) -> bool:
