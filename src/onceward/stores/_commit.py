@@ -202,14 +202,25 @@ class GroupCommit:
     # Awaiting callers.
 
     def submit(self, entry: Entry) -> None:
-        """Queue an entry whose caller awaits its future."""
+        """
+        Queue an entry whose caller awaits its future.
+
+        If nobody leads, the worker is woken at the loop's next turn: by then everybody who is about to ask has asked,
+        and they travel together. Woken at once, it would find the first of them only.
+        """
         with self._mutex:
             if self._worker is None:
                 self._start_worker()
             self._queue.append(entry)
-            if self._leader is None:
-                self._leader = entry
-                self._worker_wake.release()
+            busy = self._leader is not None
+        if not busy and entry.future is not None:
+            entry.future.get_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        """Somebody leads from now on, if there is anything to do."""
+        with self._mutex:
+            if self._leader is None and self._queue:
+                self._hand_on()
 
     def _start_worker(self) -> None:
         worker = threading.Thread(target=self._work, name="onceward-commit", daemon=True)
@@ -224,6 +235,8 @@ class GroupCommit:
         while True:
             woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
             with self._mutex:
+                if self._leader is None and not woken and self._queue:
+                    self._leader = self._queue[0]  # Its loop stopped before its next turn.
                 if not self._queue or self._leader is not self._queue[0] or self._leader.future is None:
                     # Not our turn. As long as awaiting callers are in the queue, our turn will come.
                     if woken or any(entry.future is not None for entry in self._queue):

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, cast
 
 from redis.exceptions import RedisError
 
@@ -24,14 +24,19 @@ from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Standing, Write
 from onceward.stores._commit import Entry, GroupCommit
 from onceward.stores._redis_link import Link
-from onceward.stores._redis_rows import Command, put_command, standing_of
+from onceward.stores._redis_rows import Command, look_commands, looked, put_command, standing_of
 from onceward.stores._redis_url import Address, meaning_of
+from onceward.stores._seen import Seen
 
 BATCH_MAX = 128
 """Calls in one round trip: the wait is shared so widely by then that more only makes the first caller wait."""
 
 BEFORE_PUT = failpoints.declare("redis.put.before", "a put is decided | it is sent to the server")
 AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put | its caller hears of it")
+
+
+MISSED: Final = object()
+"""What a look is answered with that found nothing: the put follows."""
 
 
 class Links(Protocol):
@@ -77,6 +82,33 @@ class Call(Entry):
         self.read = read
 
 
+class PutCall(Call):
+    """A put. What was seen settled is looked at first, and put only if nothing stands there."""
+
+    __slots__ = ("looks", "server")
+
+    def __init__(self, server: Server, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None) -> None:
+        self.server = server
+        self.looks = expect is None and write.id in server.seen
+        super().__init__(self._chosen(write, expect), self._standing, write, future)
+        self.expect = expect
+
+    def _chosen(self, write: Write, expect: bytes | None) -> Sequence[Command]:
+        prefix = self.server.prefix
+        return look_commands(prefix, write.id) if self.looks else (put_command(prefix, write, expect),)
+
+    def _standing(self, answers: list[Any]) -> Any:
+        write, seen = cast(Write, self.write), self.server.seen
+        standing = looked(write.id, answers) if self.looks else standing_of(write, answers[0])
+        if standing is None:
+            seen.forget(write.id)
+            self.looks = False
+            self.commands = self._chosen(write, self.expect)
+            return MISSED
+        seen.note(write.id, standing)
+        return standing
+
+
 class Pipeline(GroupCommit):
     """The queue in front of the server."""
 
@@ -96,6 +128,7 @@ class Server:
         self.links = links
         self.prefix = address.options.prefix
         self.pipeline = Pipeline(self._perform)
+        self.seen = Seen()
         self._closed = False
         _open_servers.add(self)
         try:
@@ -117,8 +150,7 @@ class Server:
 
     def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Call:
         """A put, ready to be queued."""
-        command = put_command(self.prefix, write, expect)
-        return Call((command,), lambda answers: standing_of(write, answers[0]), write, future)
+        return PutCall(self, write, expect, future)
 
     def _perform(self, batch: list[Entry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
@@ -126,12 +158,21 @@ class Server:
             for entry in batch:
                 entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
             return
-        calls = [entry for entry in batch if isinstance(entry, Call)]
+        calls: list[Call] = batch if len(batch) == 1 else [one for one in batch if isinstance(one, Call)]  # type: ignore[assignment]
+        while calls:
+            self._send(calls)
+            calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
+
+    def _send(self, calls: list[Call]) -> None:
+        """One exchange for all of them."""
         has_put = any(call.write is not None for call in calls)
         if has_put:
             failpoints.hit(BEFORE_PUT)
         try:
-            answers = self.links.exchange([command for call in calls for command in call.commands])
+            if len(calls) == 1:
+                answers = self.links.exchange(calls[0].commands)
+            else:
+                answers = self.links.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
                 call.fail(_copy(error))
@@ -150,8 +191,10 @@ class Server:
             for answer in answers:
                 if isinstance(answer, RedisError):
                     raise meaning_of(answer, self.address)
-            call.answer = call.read(answers)
-            call.done = True
+            answer = call.read(answers)
+            if answer is not MISSED:
+                call.answer = answer
+                call.done = True
         except OncewardError as error:
             call.fail(error)
         except Exception as error:
