@@ -92,22 +92,27 @@ _KINDS = {
     "text": _Kind(25, str.encode),
     "bigint": _Kind(20, _int8),
     "smallint": _Kind(21, _int2),
-    "boolean": _Kind(16, lambda value: _TRUE if value else _FALSE),
+    "boolean": _Kind(16, (_FALSE, _TRUE).__getitem__),
 }
 _COLUMNS = tuple(_KINDS[rows.TYPES[field]] for field in rows.BATCH_FIELDS)
 
 
 def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
     """An array as PostgreSQL reads it: dimensions, whether there are nulls, type, length, lower bound; then each."""
-    parts = [_array(1, 1, kind.oid, len(values), 1)]
-    spell = kind.spell
-    for value in values:
-        if value is None:
-            parts.append(_NULL)
-        else:
-            data = value if spell is None else spell(value)
-            parts += (_length(len(data)), data)
-    return b"".join(parts)
+    oid, spell = kind
+    head = _array(1, 1, oid, len(values), 1)
+    nulls = values.count(None)
+    if nulls == len(values):
+        return head + _NULL * nulls
+    if nulls:
+        spelt = [one if one is None or spell is None else spell(one) for one in values]
+        return b"".join((head, *(_NULL if one is None else _length(len(one)) + one for one in spelt)))
+    data = values if spell is None else list(map(spell, values))
+    lengths = set(map(len, data))
+    if len(lengths) == 1:  # Ids, versions, numbers, and most words: no loop of ours.
+        prefix = _length(lengths.pop())
+        return b"".join((head, prefix, prefix.join(data)))
+    return b"".join((head, *(_length(len(one)) + one for one in data)))
 
 
 def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from redis.exceptions import RedisError
 
@@ -65,47 +65,65 @@ class OneServer:
         return self._link.exchange([command.args for command in commands])
 
 
-class Call(Entry):
+class Asked(Entry):
     """One caller's commands, and how their answers are to be read."""
 
-    __slots__ = ("commands", "read")
+    __slots__ = ("commands",)
+    commands: Sequence[Command]
+
+    def read(self, answers: list[Any]) -> Any:
+        """What the caller is told; `MISSED` if there are other commands to be sent now."""
+        raise NotImplementedError
+
+
+class Call(Asked):
+    """Commands whose answers a function reads."""
+
+    __slots__ = ("_reader",)
 
     def __init__(
         self,
         commands: Sequence[Command],
-        read: Callable[[list[Any]], Any],
-        write: Write | None = None,
+        reader: Callable[[list[Any]], Any],
         future: asyncio.Future[Any] | None = None,
     ) -> None:
-        super().__init__(write, future=future)
+        super().__init__(None, future=future)
         self.commands = commands
-        self.read = read
+        self._reader = reader
+
+    def read(self, answers: list[Any]) -> Any:
+        """See `Asked.read`."""
+        return self._reader(answers)
 
 
-class PutCall(Call):
+class Put(Asked):
     """A put. What was seen settled is looked at first, and put only if nothing stands there."""
 
-    __slots__ = ("looks", "server")
+    __slots__ = ("_looks", "_prefix", "_seen")
+    write: Write
 
-    def __init__(self, server: Server, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None) -> None:
-        self.server = server
-        self.looks = expect is None and write.id in server.seen
-        super().__init__(self._chosen(write, expect), self._standing, write, future)
-        self.expect = expect
+    def __init__(
+        self, prefix: str, seen: Seen, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
+    ) -> None:
+        super().__init__(write, expect, future=future)
+        self._prefix = prefix
+        self._seen = seen
+        self._looks = expect is None and write.id in seen
+        if self._looks:
+            self.commands = look_commands(prefix, write.id)
+        else:
+            self.commands = (put_command(prefix, write, expect),)
 
-    def _chosen(self, write: Write, expect: bytes | None) -> Sequence[Command]:
-        prefix = self.server.prefix
-        return look_commands(prefix, write.id) if self.looks else (put_command(prefix, write, expect),)
-
-    def _standing(self, answers: list[Any]) -> Any:
-        write, seen = cast(Write, self.write), self.server.seen
-        standing = looked(write.id, answers) if self.looks else standing_of(write, answers[0])
+    def read(self, answers: list[Any]) -> Any:
+        """See `Asked.read`."""
+        write = self.write
+        standing = looked(write.id, answers) if self._looks else standing_of(write, answers[0])
         if standing is None:
-            seen.forget(write.id)
-            self.looks = False
-            self.commands = self._chosen(write, self.expect)
+            self._seen.forget(write.id)
+            self._looks = False
+            self.commands = (put_command(self._prefix, write, self.expect),)
             return MISSED
-        seen.note(write.id, standing)
+        self._seen.note(write.id, standing)
         return standing
 
 
@@ -148,9 +166,9 @@ class Server:
         finally:
             self.pipeline.let_go(held)
 
-    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Call:
+    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Put:
         """A put, ready to be queued."""
-        return PutCall(self, write, expect, future)
+        return Put(self.prefix, self.seen, write, expect, future)
 
     def _perform(self, batch: list[Entry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
@@ -158,12 +176,12 @@ class Server:
             for entry in batch:
                 entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
             return
-        calls: list[Call] = batch if len(batch) == 1 else [one for one in batch if isinstance(one, Call)]  # type: ignore[assignment]
+        calls = [one for one in batch if isinstance(one, Asked)]
         while calls:
             self._send(calls)
             calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
 
-    def _send(self, calls: list[Call]) -> None:
+    def _send(self, calls: list[Asked]) -> None:
         """One exchange for all of them."""
         has_put = any(call.write is not None for call in calls)
         if has_put:
@@ -185,12 +203,12 @@ class Server:
             self._answer_one(call, answers[start:end])
             start = end
 
-    def _answer_one(self, call: Call, answers: list[Any]) -> None:
+    def _answer_one(self, call: Asked, answers: list[Any]) -> None:
         """Read one caller's answers. What is wrong with them is that caller's alone."""
         try:
-            for answer in answers:
-                if isinstance(answer, RedisError):
-                    raise meaning_of(answer, self.address)
+            for one in answers:
+                if isinstance(one, RedisError):
+                    raise meaning_of(one, self.address)
             answer = call.read(answers)
             if answer is not MISSED:
                 call.answer = answer
