@@ -13,6 +13,7 @@ from bench.comparing import Field, compare, conclude
 from bench.delay import delayed
 from bench.report import Aim, as_json
 from bench.settings import Settings
+from onceward._core.terms import Options
 
 EACH_WAY_SECONDS = 0.001
 REFERENCES = dict.fromkeys(adapters.TRANSACTIONS, "hand")
@@ -38,9 +39,8 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
 def _run(settings: Settings, folder: Path, server: servers.Postgres, port: int, where: str) -> dict[str, Any]:
     aims = [Aim("fresh_seq", "ours", 0.95, f"atomic on {where}, one caller, of the same by hand")]
     place = folder.name
-    field = Field(
-        adapters.ATOMIC, REFERENCES, TITLES, aims, address=lambda name: server.address(f"{place}_{name}", port)
-    )
+    known = {**adapters.ATOMIC, **(adapters.ATOMIC_LAST if "claim" in Options.__annotations__ else {})}
+    field = Field(known, REFERENCES, TITLES, aims, address=lambda name: server.address(f"{place}_{name}", port))
     compared = compare(field, settings, folder)
     asked = trips.count(server, compared.working, folder, "statements") if port == server.port else {}
     conclude(field, compared)

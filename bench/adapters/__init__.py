@@ -73,7 +73,12 @@ ATOMIC = {
     "hand": Known("the same by hand", "bench.adapters.atomic:ByHand", TRANSACTIONS, separate=False),
     "ours": Known("onceward, gate.atomic", "bench.adapters.atomic:Ours", TRANSACTIONS, separate=False),
 }
-"""A form that puts the key last, once there is one, is a row more here: by hand and ours."""
+
+ATOMIC_LAST = {
+    "hand-last": Known("by hand, the key last", "bench.adapters.atomic:ByHandLast", TRANSACTIONS, separate=False),
+    "ours-last": Known('onceward, claim="last"', "bench.adapters.atomic:OursLast", TRANSACTIONS, separate=False),
+}
+"""Compared where the gate has that form."""
 
 SQLITE_NOTES = (
     "Every adapter syncs the disk before it answers (synchronous FULL), but for two that say otherwise: "

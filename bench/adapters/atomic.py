@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import threading
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -20,6 +21,7 @@ from bench.work import Request, Result, Work
 from onceward import Gate
 
 CHARGES = "CREATE TABLE IF NOT EXISTS charges (id bigserial PRIMARY KEY, customer text NOT NULL, cents bigint NOT NULL)"
+INSERT = "INSERT INTO operations (id, result) VALUES (%s, %s)"
 CHARGE = "INSERT INTO charges (customer, cents) VALUES (%s, %s)"
 
 
@@ -89,8 +91,22 @@ class ByHand(Transactions):
         return result
 
 
+class ByHandLast(ByHand):
+    """The business row first, then the key with its result: a racer is undone at the constraint, not held up."""
+
+    def fresh(self, key: str, request: Request) -> Result:
+        """Charge, put the key, commit."""
+        connection = self.connection()
+        result = self.charge(connection, request)
+        connection.execute(INSERT, (identity(key, request), json.dumps(result)))
+        connection.commit()
+        return result
+
+
 class Ours(Transactions):
     """`gate.atomic` on the caller's connection, which it begins and commits."""
+
+    options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, folder: Path, work: Work, url: str) -> None:
         super().__init__(folder, work, url)
@@ -99,7 +115,8 @@ class Ours(Transactions):
     def fresh(self, key: str, request: Request) -> Result:
         """Run once."""
         connection = self.connection()
-        result: Result = self._gate.atomic(connection, key, lambda: self.charge(connection, request), request=request)
+        charge = partial(self.charge, connection, request)
+        result: Result = self._gate.atomic(connection, key, charge, request=request, **self.options)
         return result
 
     replay = fresh
@@ -107,3 +124,9 @@ class Ours(Transactions):
     def close(self) -> None:
         """Close the gate."""
         self._gate.close()
+
+
+class OursLast(Ours):
+    """The key is written with the result, at the end."""
+
+    options: ClassVar[dict[str, Any]] = {"claim": "last"}

@@ -71,6 +71,19 @@ class TestALoneCaller:
 
         assert ([1, 1], [1, 1, 2]) == (fresh, trips)
 
+    def test_what_was_seen_settled_and_is_gone_is_claimed(self, store: RedisStore) -> None:
+        """
+        The look finds nothing, so the put follows, in a round trip of its own; and what stands there now is shown.
+        """
+        found = put_settled(store, "k")
+        with looking(running()) as client:
+            client.delete(key_of(store, found))
+        trips = trips_of(store)
+        standings = [store.put(row(SCOPE, "k"), None) for _ in range(2)]
+
+        assert [(True, "claimed"), (False, "claimed")] == [(one.landed, one.record.state) for one in standings]  # type: ignore[union-attr]
+        assert [2, 1, 1] == trips
+
     def test_it_works_without_the_speed_up(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         redis-py alone sends the same.
