@@ -15,8 +15,14 @@ from bench.comparing import PLACE, arguments_of, python_of
 from bench.interleave import Worker, WorkerFailed, progress
 from bench.servers import Proxy
 
-CASES = {"fresh_seq": 200, "replay_seq": 200, "fresh_thr": 400, "replay_thr": 400, "fresh_task": 1000}
-CASES["replay_task"] = 1000
+CASES = {
+    "fresh_seq": 100,
+    "replay_seq": 100,
+    "fresh_thr": 200,
+    "replay_thr": 200,
+    "fresh_task": 500,
+    "replay_task": 500,
+}
 """Operations per case: many enough that a gate's own purge, once in fifty runs, shows."""
 
 

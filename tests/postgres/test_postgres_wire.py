@@ -11,7 +11,7 @@ from postgres_support import COLOURS, Handle, handle, query
 
 from onceward.stores import _postgres_wire as wire
 from onceward.testing.conformance.rows import row, settled
-from servers.postgres import needed
+from servers.postgres import PostgresServer, needed
 
 needed()
 
@@ -57,6 +57,21 @@ def test_a_failed_statement_raises_the_drivers_error_and_leaves_the_line_usable(
                 connection.wait(line.talk(divide, [wire._int8(0)]))
 
             assert [(1,)] == connection.wait(line.talk(divide, [wire._int8(1)]))
+
+
+@pytest.mark.parametrize("options", ["", "client_encoding=latin1"])
+def test_words_are_the_same_in_a_database_of_another_encoding(options: str, server: PostgresServer) -> None:
+    """
+    The database is kept in LATIN1, and so is the caller's wish: a key is found under its name all the same.
+    """
+    if not server.execute("SELECT 1 FROM pg_database WHERE datname = 'latin'"):
+        server.execute("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    with handle(server.url("latin", options=options), "blocking") as store:
+        put = store.put(row("test:latin", f"grün{options}"))
+        found = store.call("load", put.record.id)
+        [(name,)] = server.execute(f"SELECT key FROM onceward_records WHERE key LIKE 'gr_n{options}'", "latin")
+
+    assert [f"grün{options}"] * 2 == [found.key, name]
 
 
 def _settle(store: Handle, key: str) -> Any:

@@ -208,13 +208,16 @@ class GroupCommit:
         If nobody leads, the worker is woken at the loop's next turn: by then everybody who is about to ask has asked,
         and they travel together. Woken at once, it would find the first of them only.
         """
+        loop = asyncio.get_running_loop()
         with self._mutex:
             if self._worker is None:
                 self._start_worker()
+            head = self._queue[0].future if self._queue else None
             self._queue.append(entry)
-            busy = self._leader is not None
-        if not busy and entry.future is not None:
-            entry.future.get_loop().call_soon(self._begin)
+            # Whoever is at the head, on the same loop, has seen to it.
+            begins = self._leader is None and (head is None or head.get_loop() is not loop)
+        if begins:
+            loop.call_soon(self._begin)
 
     def _begin(self) -> None:
         """Somebody leads from now on, if there is anything to do."""
