@@ -17,7 +17,8 @@ class Powertools:
 
     def __init__(self, folder: Path, work: Work, url: str) -> None:
         layer = CachePersistenceLayer(client=redis.Redis.from_url(url, decode_responses=True))
-        config = IdempotencyConfig(event_key_jmespath="key", payload_validation_jmespath="request")
+        # With payload_validation_jmespath its Redis layer takes every replay for another request.
+        config = IdempotencyConfig(event_key_jmespath="[key, request]")
 
         @idempotent_function(data_keyword_argument="call", config=config, persistence_store=layer)  # type: ignore[untyped-decorator]
         def charge(*, call: dict[str, Any]) -> Result:
