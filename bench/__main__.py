@@ -1,7 +1,7 @@
 """
 Ratios against the raw store and against peers.
 
-    python -m bench                      everything, about five minutes
+    python -m bench                      everything, about twenty minutes
     python -m bench --quick --only keys  three rounds of one group
     python -m bench --json out.json      with every slice, for programs
 
@@ -20,12 +20,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import group_growth, group_keys, group_retry, group_sqlite
+from bench import group_atomic, group_growth, group_keys, group_postgres, group_redis, group_retry, group_sqlite
 from bench.interleave import ROOT
 from bench.settings import parse
 
 BUILD = ROOT / "build"
-RUNS = {"sqlite": group_sqlite.run, "keys": group_keys.run, "growth": group_growth.run, "retry": group_retry.run}
+RUNS = {
+    "sqlite": group_sqlite.run,
+    "postgres": group_postgres.run,
+    "atomic": group_atomic.run,
+    "redis": group_redis.run,
+    "keys": group_keys.run,
+    "growth": group_growth.run,
+    "retry": group_retry.run,
+}
 
 
 def main() -> int:

@@ -1,35 +1,63 @@
-"""Growth: a claim in a table of a million rows, against one of ten thousand."""
+"""Growth: a claim among a million records against one among ten thousand, and what a purge costs those who claim."""
 
 from __future__ import annotations
 
 import statistics
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bench.interleave import Worker, WorkerFailed, interleave, progress
+from bench import servers
+from bench.interleave import Table, Worker, WorkerFailed, interleave, progress
 from bench.report import Aim, as_json, measured, print_aims, print_table
 from bench.settings import Settings
 
 ROWS = {"ten thousand": 10_000, "a million": 1_000_000}
-AIMS = [
-    Aim("claim", "a million", 1.25, "a durable claim among a million rows, of one among ten thousand", at_most=True)
-]
+STORES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "redis": "Redis"}
 PURGES_MAX = 30
+HELD = 5
+"""Batches of a purge while somebody claims: half of what is due among a million."""
+BUILD_SECONDS_MAX = 900.0
 
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Build both tables, interleave claims, then purge."""
-    print("\n## growth: durable claims through our store, time against a table of ten thousand rows")
+    """For each store: build both tables, interleave claims, then purge."""
+    found = {}
+    aims: list[tuple[Aim, float | None]] = []
+    for store, label in STORES.items():
+        print(f"\n## growth, {label}: durable claims through our store, time against a table of ten thousand records")
+        tables, found[store] = _run(settings, folder / store, store)
+        aim = Aim(
+            "claim",
+            "a million",
+            1.25,
+            f"a claim among a million records on {label}, of one among ten thousand",
+            at_most=True,
+        )
+        aims.append((aim, measured(tables, "claim", "a million", as_time=True)))
+    print("\nnote: a purge deletes at most 1000 records and shrinks at most 1000 more.")
+    print_aims(aims)
+    return {**found, "broken": {name: why for one in found.values() for name, why in one["broken"].items()}}
+
+
+def _run(settings: Settings, folder: Path, store: str) -> tuple[list[Table], dict[str, Any]]:
     broken: dict[str, str] = {}
-    workers = []
-    for name, rows in ROWS.items():
-        progress(f"building a table of {name} rows")
-        try:
-            workers.append(Worker(name, sys.executable, "bench.growth:Growth", folder / str(rows), str(rows)))
-        except WorkerFailed as error:
-            broken[f"ours: {name}"] = str(error)
-    try:
+    workers: list[Worker] = []
+    with ExitStack() as stack:
+        address = _address(stack, folder, store)
+        stack.callback(_quit, workers)
+        for name, rows in ROWS.items():
+            progress(f"building {name} records on {STORES[store]}")
+            arguments = [address(f"rows_{rows}"), str(rows)]
+            try:
+                place = folder / str(rows)
+                workers.append(
+                    Worker(name, sys.executable, "bench.growth:Growth", place, *arguments, patience=BUILD_SECONDS_MAX)
+                )
+            except WorkerFailed as error:
+                broken[f"ours: {store}: {name}"] = str(error)
         tables = interleave(
             workers,
             {"claim": ("ten thousand", list(ROWS))},
@@ -38,30 +66,58 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
             seed=settings.seed,
             broken=broken,
         )
-        purges = {worker.name: _purge(worker, broken) for worker in workers if worker.name not in broken}
-    finally:
-        for worker in workers:
-            worker.quit()
+        held = _asked(workers[-1:], f"count held {HELD}", store, broken).get("a million")
+        purges = _asked(workers, f"count purge {PURGES_MAX}", store, broken)
     for table in tables:
-        print_table("one claim", table, {name: f"{name} rows" for name in ROWS}, as_time=True, unit="us/op")
-    print("\n| rows | bytes per row | purge of 1000 rows, ms (median) | ms (greatest) | nothing due, ms |")
+        print_table("one claim", table, {name: f"{name} records" for name in ROWS}, as_time=True, unit="us/op")
+    _print_purges(purges)
+    if held is not None:
+        _print_held(held)
+    for name, why in broken.items():
+        print(f"BROKEN: {name}: {why}")
+    return tables, {"tables": as_json(tables), "purges": purges, "held": held, "broken": broken}
+
+
+def _quit(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.quit()
+
+
+def _address(stack: ExitStack, folder: Path, store: str) -> Callable[[str], str]:
+    if store == "postgres":
+        return stack.enter_context(servers.postgres(folder / "server")).address
+    if store == "redis":
+        return stack.enter_context(servers.redis(folder / "server", "everysec")).address
+    return lambda name: "sqlite:///{folder}/growth.db"
+
+
+def _asked(workers: list[Worker], command: str, store: str, broken: dict[str, str]) -> dict[str, dict[str, Any]]:
+    answers = {}
+    for worker in workers:
+        progress(f"{command}: {worker.name}")
+        try:
+            answers[worker.name] = worker.ask(command)
+        except (WorkerFailed, OSError) as error:
+            broken[f"ours: {store}: {worker.name}"] = str(error)
+    return answers
+
+
+def _print_purges(purges: dict[str, dict[str, Any]]) -> None:
+    print("\n| records | bytes per record | purge of 1000, ms (median) | ms (greatest) | nothing due, ms |")
     print("|---|---|---|---|---|")
     for name, answer in purges.items():
         times = [1e3 * took for took in answer["purges"]]
         per_row = answer["bytes"] / ROWS[name]
         shown = f"{statistics.median(times):.1f} | {max(times):.1f} | {1e3 * answer['idle']:.2f}"
         print(f"| {name} | {per_row:.0f} | {shown} |")
-    for name, why in broken.items():
-        print(f"BROKEN: {name}: {why}")
-    print("note: a purge deletes and shrinks at most 1000 records together, in one commit.")
-    print_aims([(aim, measured(tables, aim.case, aim.name, as_time=True)) for aim in AIMS])
-    return {"tables": as_json(tables), "purges": purges, "broken": broken}
 
 
-def _purge(worker: Worker, broken: dict[str, str]) -> dict[str, Any]:
-    progress(f"purging {worker.name}")
-    try:
-        return worker.ask(f"count purge {PURGES_MAX}")
-    except (WorkerFailed, OSError) as error:
-        broken[f"ours: {worker.name}"] = str(error)
-        return {"purges": [0.0], "bytes": 0, "idle": 0.0}
+def _print_held(held: dict[str, Any]) -> None:
+    print("\n| claims among a million records, ms | how many | median | 99 of 100 | longest |\n|---|---|---|---|---|")
+    for name, label in (("quiet", "while nobody purges"), ("during", "while somebody purges")):
+        one = held[name]
+        times = " | ".join(f"{1e3 * one[which]:.2f}" for which in ("median", "p99", "longest"))
+        print(f"| {label} | {one['claims']:.0f} | {times} |")
+    batch, extra = 1e3 * max(held["batches"]), 1e3 * (held["during"]["longest"] - held["quiet"]["longest"])
+    verdict = "no longer than a batch" if extra <= batch else "LONGER THAN A BATCH"
+    print(f"the longest batch took {batch:.1f} ms, and the longest claim {max(0.0, extra):.1f} ms more: {verdict}")

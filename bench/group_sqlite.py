@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from bench import adapters, fsyncs, peers
+from bench import adapters, fsyncs
 from bench.adapters import Known
-from bench.interleave import Worker, WorkerFailed, interleave, progress
-from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.comparing import PLACE, Field, arguments_of, compare, conclude, python_of
+from bench.interleave import WorkerFailed, progress
+from bench.report import Aim, as_json
 from bench.settings import Settings
 
-PLACE = "bench.slices:Slices"
 REFERENCES = {
     "fresh_seq": "raw",
     "replay_seq": "raw",
@@ -43,61 +42,11 @@ AIMS = [
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print; everything measured, for the JSON file."""
     print("\n## sqlite: synchronous FULL, WAL, one file per adapter")
-    broken = _missing_peers(settings)
-    known = {name: one for name, one in adapters.SQLITE.items() if settings.peers or not one.peer}
-    workers = _start({name: one for name, one in known.items() if name not in broken}, folder, broken)
-    cases = {
-        case: (reference, [name for name, one in known.items() if case in one.cases])
-        for case, reference in REFERENCES.items()
-    }
-    try:
-        tables = interleave(
-            workers, cases, rounds=settings.rounds, seconds=settings.seconds, seed=settings.seed, broken=broken
-        )
-    finally:
-        for worker in workers:
-            worker.quit()
-    for table in tables:
-        print_table(TITLES[table.case], table, {name: one.label for name, one in known.items()})
-    counts = _count_syncs({name: one for name, one in known.items() if name not in broken}, folder)
-    print()
-    for name, why in broken.items():
-        print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
-    for note in adapters.NOTES:
-        print(f"note: {note}")
-    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
-    return {"tables": as_json(tables), "fsyncs": counts, "broken": broken}
-
-
-def _missing_peers(settings: Settings) -> dict[str, str]:
-    if not settings.peers:
-        print("\npeers: left out (--no-peers)")
-        return {}
-    missing = peers.prepare()
-    return {
-        name: missing[package]
-        for name, one in adapters.SQLITE.items()
-        if one.peer and (package := peers.package_of(name)) in missing
-    }
-
-
-def _start(known: dict[str, Known], folder: Path, broken: dict[str, str]) -> list[Worker]:
-    workers = []
-    for name, one in known.items():
-        progress(f"starting {one.label}")
-        try:
-            workers.append(Worker(name, _python(one), PLACE, folder / name, *_arguments(one)))
-        except WorkerFailed as error:
-            broken[name] = str(error)
-    return workers
-
-
-def _python(one: Known) -> str:
-    return str(peers.PYTHON) if one.peer else sys.executable
-
-
-def _arguments(one: Known) -> list[str]:
-    return [one.place, "separate" if one.separate else "shared"]
+    field = Field(adapters.SQLITE, REFERENCES, TITLES, AIMS, adapters.SQLITE_NOTES)
+    compared = compare(field, settings, folder)
+    counts = _count_syncs(compared.working, folder)
+    conclude(field, compared)
+    return {"tables": as_json(compared.tables), "fsyncs": counts, "broken": compared.broken}
 
 
 def _count_syncs(known: dict[str, Known], folder: Path) -> dict[str, dict[str, float]]:
@@ -111,7 +60,9 @@ def _count_syncs(known: dict[str, Known], folder: Path) -> dict[str, dict[str, f
         progress(f"counting syncs of {one.label}")
         cases = [case for case in fsyncs.CASES if case in one.cases]
         try:
-            counts[name] = fsyncs.count(name, _python(one), folder / f"{name}-traced", PLACE, _arguments(one), cases)
+            counts[name] = fsyncs.count(
+                name, python_of(one), folder / f"{name}-traced", PLACE, arguments_of(one), cases
+            )
         except (WorkerFailed, OSError) as error:
             print(f"| {one.label} | could not be counted: {error} |")
             continue

@@ -35,9 +35,17 @@ class Worker:
     """A running worker."""
 
     def __init__(
-        self, name: str, python: str, place: str, folder: Path, *arguments: str, tracer: Sequence[str] = ()
+        self,
+        name: str,
+        python: str,
+        place: str,
+        folder: Path,
+        *arguments: str,
+        tracer: Sequence[str] = (),
+        patience: float = ANSWER_SECONDS_MAX,
     ) -> None:
         self.name = name
+        self._patience = patience
         folder.mkdir(parents=True, exist_ok=True)
         self._log = folder / "stderr.txt"
         with self._log.open("wb") as log:
@@ -88,7 +96,7 @@ class Worker:
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_SECONDS_MAX)
+        ready, _, _ = select.select([self._process.stdout], [], [], self._patience)
         line = self._process.stdout.readline() if ready else ""
         if not line:
             why = "no answer" if not ready else "it ended"

@@ -10,7 +10,16 @@ from bench.interleave import ROOT, progress
 
 PLACE = ROOT / ".venv-bench"
 PYTHON = PLACE / "bin" / "python"
-PINNED = {"exactly-once": "0.2.1", "agent-once": "0.1.0", "dbos": "3.3.0"}
+PINNED = {
+    "exactly-once": "0.2.1",
+    "agent-once": "0.1.0",
+    "dbos": "3.3.0",
+    "idemkit": "1.0.2",
+    "aws-lambda-powertools": "3.37.0",
+}
+DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0", "boto3": "1.44.0"}
+"""What the peers talk to servers with; and what powertools imports, although its Redis layer has no use for it."""
+NAMES = {"powertools": "aws-lambda-powertools"}
 RETRY = {
     "tenacity": "9.2.1",
     "stamina": "26.1.0",
@@ -22,7 +31,7 @@ RETRY = {
 }
 
 
-def prepare(pinned: Mapping[str, str] = PINNED) -> dict[str, str]:
+def prepare(pinned: Mapping[str, str] = PINNED | DRIVERS) -> dict[str, str]:
     """Make the environment; what could not be installed, and why."""
     try:
         if not PYTHON.exists():
@@ -44,7 +53,7 @@ def prepare(pinned: Mapping[str, str] = PINNED) -> dict[str, str]:
 
 def package_of(adapter: str) -> str:
     """The package that an adapter needs."""
-    return next(name for name in PINNED if adapter.startswith(name))
+    return NAMES.get(adapter) or next(name for name in PINNED if adapter.startswith(name))
 
 
 def _installed(name: str) -> str | None:

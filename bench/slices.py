@@ -42,13 +42,13 @@ class Enough:
 
 
 class Slices:
-    """An adapter of the sqlite group with its pool of threads and its event loop."""
+    """An adapter with its pool of threads and its event loop. What follows `separate` is for the adapter."""
 
-    def __init__(self, folder: Path, place: str, separate: str) -> None:
+    def __init__(self, folder: Path, place: str, separate: str, *arguments: str) -> None:
         module, _, name = place.partition(":")
         self._work = Work()
         self._loop = asyncio.new_event_loop()
-        self._adapter: Adapter = getattr(importlib.import_module(module), name)(folder, self._work)
+        self._adapter: Adapter = getattr(importlib.import_module(module), name)(folder, self._work, *arguments)
         self._separate = separate == "separate"
         self._pool = ThreadPoolExecutor(THREADS)
         self._settled: list[tuple[str, Request]] = []

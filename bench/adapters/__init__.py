@@ -12,6 +12,7 @@ SEQUENTIAL = ("fresh_seq", "replay_seq")
 BLOCKING = (*SEQUENTIAL, "fresh_aseq", "fresh_thr", "replay_thr")
 AWAITING = ("fresh_task", "replay_task")
 ALL = (*BLOCKING, *AWAITING)
+TRANSACTIONS = ("fresh_seq", "replay_seq", "fresh_thr")
 
 
 class Known(NamedTuple):
@@ -45,11 +46,58 @@ SQLITE = {
     ),
 }
 
-NOTES = (
+POSTGRES = {
+    "raw": Known("raw, two durable statements", "bench.adapters.raw_postgres:RawPostgres", separate=False),
+    "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
+    "exactly-once": Known("exactly-once 0.2.1", "bench.adapters.peer_exactly_once:postgres", peer=True, separate=False),
+    "agent-once": Known("agent-once 0.1.0", "bench.adapters.peer_agent_once:AgentOnce", peer=True, separate=False),
+    "idemkit": Known("idemkit 1.0.2", "bench.adapters.peer_idemkit:postgres", peer=True),
+    "dbos": Known("dbos 3.3.0", "bench.adapters.peer_dbos:postgres", peer=True),
+}
+
+REDIS = {
+    "raw": Known("raw, SET NX + SET, GET", "bench.adapters.raw_redis:RawRedis", separate=False),
+    "ours": Known("onceward", "bench.adapters.ours:server", separate=False),
+    "exactly-once": Known("exactly-once 0.2.1", "bench.adapters.peer_exactly_once:redis", peer=True, separate=False),
+    "idemkit": Known("idemkit 1.0.2", "bench.adapters.peer_idemkit:redis", peer=True),
+    "powertools": Known(
+        "powertools 3.37.0",
+        "bench.adapters.peer_powertools:Powertools",
+        ("fresh_seq", "replay_seq", "fresh_thr", "replay_thr"),
+        peer=True,
+        separate=False,
+    ),
+}
+
+ATOMIC = {
+    "hand": Known("the same by hand", "bench.adapters.atomic:ByHand", TRANSACTIONS, separate=False),
+    "ours": Known("onceward, gate.atomic", "bench.adapters.atomic:Ours", TRANSACTIONS, separate=False),
+}
+
+ATOMIC_LAST = {
+    "hand-last": Known("by hand, the key last", "bench.adapters.atomic:ByHandLast", TRANSACTIONS, separate=False),
+    "ours-last": Known('onceward, claim="last"', "bench.adapters.atomic:OursLast", TRANSACTIONS, separate=False),
+}
+"""Compared where the gate has that form."""
+
+SQLITE_NOTES = (
     "Every adapter syncs the disk before it answers (synchronous FULL), but for two that say otherwise: "
     "exactly-once as shipped is NORMAL and syncs nothing per operation; settle=relaxed syncs the claim only.",
     "exactly-once is forced to FULL with PRAGMA synchronous=FULL on its store's own connection; "
     "its option `fingerprint` is set, so that it compares requests as the others do.",
     "dbos has no option for the journal; its file is put into WAL before it is opened, which favours it.",
     "raw has no lease, no fence, no state but a result that is there or not, and no comparison of requests.",
+)
+
+POSTGRES_NOTES = (
+    "Every adapter is on the same server, each in a database of its own: fsync and synchronous_commit on.",
+    "raw has no lease, no fence, no owner, no comparison of requests; awaiting, it is an asyncpg pool of ten.",
+    "CPU time is the client's process only.",
+)
+
+REDIS_NOTES = (
+    "Every adapter is on the same server, each in a database of its own.",
+    "raw has no lease, no fence, no owner, no comparison of requests, no expiry; awaiting, it is redis.asyncio.",
+    "powertools has no async form.",
+    "CPU time is the client's process only.",
 )

@@ -1,4 +1,4 @@
-"""Ours, as the first page of the documentation shows it: a gate on a file, with defaults."""
+"""Ours, as the first page of the documentation shows it: a gate on a store, with defaults."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onceward import AsyncGate, Gate
 
 
 class Ours:
-    """A blocking gate and an awaiting one, each on a file of its own."""
+    """A blocking gate and an awaiting one, each on a store of its own or both on the same."""
 
-    def __init__(self, folder: Path, work: Work, query: str = "", **options: Any) -> None:
-        self._gate = Gate(f"sqlite:///{folder}/ours.db{query}", scope="live:acme", **options)
-        self._async_gate = AsyncGate(f"sqlite:///{folder}/ours_async.db{query}", scope="live:acme", **options)
+    def __init__(self, work: Work, url: str, async_url: str, **options: Any) -> None:
+        self._gate = Gate(url, scope="live:acme", **options)
+        self._async_gate = AsyncGate(async_url, scope="live:acme", **options)
 
         def charge() -> Result:
             return work.effect()
@@ -45,10 +45,16 @@ class Ours:
 
 
 def durable(folder: Path, work: Work) -> Ours:
-    """With defaults."""
-    return Ours(folder, work)
+    """On files, with defaults."""
+    return Ours(work, f"sqlite:///{folder}/ours.db", f"sqlite:///{folder}/ours_async.db")
 
 
 def relaxed(folder: Path, work: Work) -> Ours:
     """Settles do not wait for the disk."""
-    return Ours(folder, work, "?settle=relaxed", relaxed_settle=True)
+    files = [f"sqlite:///{folder}/{name}.db?settle=relaxed" for name in ("ours", "ours_async")]
+    return Ours(work, *files, relaxed_settle=True)
+
+
+def server(folder: Path, work: Work, url: str) -> Ours:
+    """On a server, with defaults."""
+    return Ours(work, url, url)

@@ -10,11 +10,13 @@ from bench.work import Request, Result, Work
 
 
 class AgentOnce:
-    """One instance for all callers; it keeps a connection per thread, WAL, synchronous FULL by default."""
+    """
+    One instance for all callers; it keeps a connection per thread. On a file: WAL, synchronous FULL by default.
+    """
 
-    def __init__(self, folder: Path, work: Work) -> None:
+    def __init__(self, folder: Path, work: Work, url: str | None = None) -> None:
         # With eight threads its own five seconds can run out; waiting longer is not slower.
-        self._once = Once(folder / "peer.db", busy_timeout=60.0)
+        self._once = Once(folder / "peer.db", busy_timeout=60.0) if url is None else Once(url)
 
         def charge(request: Request) -> Result:
             return work.effect()

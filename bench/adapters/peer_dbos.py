@@ -14,15 +14,8 @@ from bench.work import Request, Result, Work
 class Dbos:
     """Blocking and awaiting workflows in one instance: it allows one per process."""
 
-    def __init__(self, folder: Path, work: Work, journal: str) -> None:
-        path = folder / "peer.db"
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA journal_mode = {journal}")
-        config: DBOSConfig = {
-            "name": "bench",
-            "system_database_url": f"sqlite:///{path}",
-            "log_level": "ERROR",
-        }
+    def __init__(self, url: str, work: Work) -> None:
+        config: DBOSConfig = {"name": "bench", "system_database_url": url, "log_level": "ERROR"}
         DBOS(config=config)
 
         @DBOS.step()  # type: ignore[untyped-decorator]
@@ -69,9 +62,21 @@ class Dbos:
 
 def wal(folder: Path, work: Work) -> Dbos:
     """Its file has a write-ahead log: fewer syncs, same durability."""
-    return Dbos(folder, work, "WAL")
+    return Dbos(_file(folder, "WAL"), work)
 
 
 def shipped(folder: Path, work: Work) -> Dbos:
     """As it comes."""
-    return Dbos(folder, work, "DELETE")
+    return Dbos(_file(folder, "DELETE"), work)
+
+
+def _file(folder: Path, journal: str) -> str:
+    path = folder / "peer.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal}")
+    return f"sqlite:///{path}"
+
+
+def postgres(folder: Path, work: Work, url: str) -> Dbos:
+    """On PostgreSQL."""
+    return Dbos(url.replace("postgresql://", "postgresql+psycopg://"), work)

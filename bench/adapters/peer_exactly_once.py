@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from exactly_once import Store, once
 
@@ -12,10 +13,8 @@ from bench.work import Request, Result, Work
 class ExactlyOnce:
     """The decorator over a plain and over an async function."""
 
-    def __init__(self, folder: Path, work: Work, synchronous: str) -> None:
-        self._store = Store.sqlite(str(folder / "peer.db"))
-        # It sets NORMAL and offers no option; a later pragma on the same connection is what counts.
-        self._store._conn.execute(f"PRAGMA synchronous={synchronous};")
+    def __init__(self, store: Any, work: Work) -> None:
+        self._store = store
         guard = once(
             self._store,
             key=lambda key, request: key,
@@ -38,9 +37,26 @@ class ExactlyOnce:
 
 def full(folder: Path, work: Work) -> ExactlyOnce:
     """At the durability of the others."""
-    return ExactlyOnce(folder, work, "FULL")
+    return ExactlyOnce(_file(folder, "FULL"), work)
 
 
 def normal(folder: Path, work: Work) -> ExactlyOnce:
     """As shipped."""
-    return ExactlyOnce(folder, work, "NORMAL")
+    return ExactlyOnce(_file(folder, "NORMAL"), work)
+
+
+def _file(folder: Path, synchronous: str) -> Any:
+    store = Store.sqlite(str(folder / "peer.db"))
+    # It sets NORMAL and offers no option; a later pragma on the same connection is what counts.
+    store._conn.execute(f"PRAGMA synchronous={synchronous};")
+    return store
+
+
+def postgres(folder: Path, work: Work, url: str) -> ExactlyOnce:
+    """On PostgreSQL: one connection for all callers."""
+    return ExactlyOnce(Store.postgres(url), work)
+
+
+def redis(folder: Path, work: Work, url: str) -> ExactlyOnce:
+    """On Redis."""
+    return ExactlyOnce(Store.redis(url), work)

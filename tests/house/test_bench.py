@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from servers import postgres, redis
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -78,6 +83,79 @@ def test_every_shape_of_slice_runs(name: str, tmp_path: Path) -> None:
         worker.quit()
 
     assert all(operations >= 1 for operations in done.values())
+
+
+@pytest.mark.parametrize(
+    ("group", "name"), [(group, name) for group in ("POSTGRES", "REDIS") for name in ("raw", "ours")]
+)
+def test_every_shape_of_slice_runs_against_a_server(group: str, name: str, tmp_path: Path) -> None:
+    """
+    The same against PostgreSQL and Redis: the driver alone, and ours.
+    """
+    from bench import adapters
+    from bench.interleave import Worker
+
+    known = getattr(adapters, group)[name]
+    url = _database() if group == "POSTGRES" else redis.running().url().partition("?")[0]
+    worker = Worker(name, sys.executable, "bench.slices:Slices", tmp_path, known.place, "shared", url)
+    try:
+        done = {case: worker.ask(f"slice {case} 0.01")["operations"] for case in known.cases}
+    finally:
+        worker.quit()
+
+    assert all(operations >= 1 for operations in done.values())
+
+
+@pytest.mark.parametrize("name", ["hand", "ours"])
+def test_atomic_mode_is_measured_against_the_same_by_hand(name: str, tmp_path: Path) -> None:
+    """
+    Both write a row and a key in one transaction, in every shape that is measured.
+    """
+    from bench import adapters
+    from bench.interleave import Worker
+    from bench.work import SETTLED
+
+    known, url = adapters.ATOMIC[name], _database()
+    worker = Worker(name, sys.executable, "bench.slices:Slices", tmp_path, known.place, "shared", url)
+    try:
+        done = sum(worker.ask(f"count {case} 5")["operations"] for case in known.cases if case.startswith("fresh"))
+    finally:
+        worker.quit()
+    [(charges,)] = postgres.running().execute("SELECT count(*) FROM charges", url.rpartition("/")[2])
+
+    assert done == 10
+    assert int(str(charges)) == done + SETTLED + 2  # Settled before anything is timed, and checked in either colour.
+
+
+def _database() -> str:
+    """The URL of an empty database."""
+    name = f"bench_{os.urandom(6).hex()}"
+    postgres.running().execute(f"CREATE DATABASE {name}")
+    return postgres.running().url(name)
+
+
+def test_a_delay_is_a_delay() -> None:
+    """
+    What is sent through the proxy arrives that much later, each way, and arrives whole.
+    """
+    from bench.delay import delayed
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        delayed(listener.getsockname()[1], 0.02) as port,
+        socket.create_connection(("127.0.0.1", port)) as near,
+    ):
+        far, _ = listener.accept()
+        begin = time.monotonic()
+        near.sendall(b"question")
+        asked = far.recv(100)
+        far.sendall(b"answer")
+        answered = near.recv(100)
+        took = time.monotonic() - begin
+        far.close()
+
+    assert (b"question", b"answer") == (asked, answered)
+    assert took >= 0.04
 
 
 def test_an_adapter_that_runs_an_effect_twice_is_not_timed(tmp_path: Path) -> None:

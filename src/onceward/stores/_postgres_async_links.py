@@ -43,6 +43,8 @@ from onceward.stores._postgres_links import (
     not_connected,
 )
 from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_wire import Statement, Wire
+from onceward.stores._seen import Seen
 
 T = TypeVar("T")
 
@@ -66,6 +68,7 @@ class Link(NamedTuple):
 
     connection: Line
     cursor: psycopg.AsyncCursor[Any]
+    wire: Wire
 
 
 class Waiting(NamedTuple):
@@ -93,6 +96,7 @@ class AsyncLinks:
         self._links: set[Link] = set()
         """Every open connection, idle or in use: for letting go of them when their loop is no more."""
         self._lane: Link | None = None
+        self._seen = Seen()
         self._queue: deque[Waiting] = deque()
         self._flushing = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -145,7 +149,7 @@ class AsyncLinks:
         standings: list[Standing | None]
         try:
             puts = [(waiting.write, waiting.expect) for waiting in batch]
-            standings = await self.run(flows.put_many(self.target, puts), lane=True)
+            standings = await self.run(flows.answer_many(self.target, puts, self._seen), lane=True)
         except OncewardError as error:
             for waiting in batch:
                 _fail(waiting, error)
@@ -320,7 +324,7 @@ class AsyncLinks:
             raise not_connected(error, target, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        link = Link(connection, connection.cursor(binary=True))
+        link = Link(connection, connection.cursor(binary=True), Wire(connection))
         self._links.add(link)
         try:
             if target.direct and await _ask(link, Query(IS_DIRECT)) == [("on",)]:
@@ -335,7 +339,11 @@ class AsyncLinks:
 
 
 async def _ask(link: Link, query: Query) -> list[Any]:
-    cursor = await link.cursor.execute(query.sql, query.parameters or None)
+    sql, parameters = query
+    if type(sql) is Statement:
+        found: list[Any] = await link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        return found
+    cursor = await link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return await cursor.fetchall()
 
 

@@ -19,6 +19,7 @@ from onceward._core.errors import SchemaMismatch, StoreContended, StoreUnavailab
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.stores import _postgres_rows as rows
+from onceward.stores import _postgres_wire as wire
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
     NoAnswer,
@@ -29,6 +30,7 @@ from onceward.stores._postgres_errors import (
     verdict,
 )
 from onceward.stores._postgres_url import Target
+from onceward.stores._seen import Seen
 
 T = TypeVar("T")
 
@@ -64,8 +66,9 @@ _NOTHING: Mapping[str, Any] = {}
 class Query(NamedTuple):
     """A statement to run, by itself, on any connection. The answer is its rows."""
 
-    sql: bytes
-    parameters: Mapping[str, Any] = _NOTHING
+    sql: bytes | wire.Statement
+    parameters: Mapping[str, Any] | Sequence[wire.Value] = _NOTHING
+    """By name; of a `Statement`, its values by number."""
 
 
 class Script(NamedTuple):
@@ -162,16 +165,45 @@ def put_many(target: Target, puts: Sequence[tuple[Write, bytes | None]]) -> Flow
         [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
         standings = [rows.standing_of(row, write, expect)]
     else:
-        found = yield Query(rows.BATCH, rows.batch_parameters(puts, BATCH_LOCK_TIMEOUT, relaxed))
+        found = yield Query(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
         by_id = {row[-1]: row for row in found}
         standings = [rows.standing_of(by_id[write.id], write, expect) for write, expect in puts]
     failpoints.hit(AFTER_PUT)
     return standings
 
 
+def answer_many(target: Target, puts: Sequence[tuple[Write, bytes | None]], seen: Seen) -> Flow[list[Standing | None]]:
+    """Same as `put_many`; but where each of them claims what was seen settled, it is enough to look."""
+    if all(expect is None and write.id in seen for write, expect in puts):
+        standings = yield from _look_many(puts)
+    else:
+        standings = yield from put_many(target, puts)
+    for (write, _), standing in zip(puts, standings, strict=True):
+        if standing is not None:
+            seen.note(write.id, standing)
+        else:
+            seen.forget(write.id)
+    return standings
+
+
+def _look_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing | None]]:
+    """What stands there; None for what has to be claimed after all."""
+    failpoints.hit(BEFORE_PUT)
+    if len(puts) == 1:
+        found = yield Query(wire.FIND, [puts[0][0].id])
+    else:
+        found = yield Query(wire.FIND_MANY, wire.ids_value([write.id for write, _ in puts]))
+    failpoints.hit(AFTER_PUT)
+    by_id = {row[1]: row for row in found}
+    return [
+        None if (row := by_id.get(write.id)) is None else Standing(False, rows.record_of(row[0], row[1:]))
+        for write, _ in puts
+    ]
+
+
 def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> Query:
-    parameters = rows.put_parameters(write, expect, lock_timeout, relaxed)
-    return Query(rows.CLAIM if expect is None else rows.SWAP, parameters)
+    values = wire.put_values(write, expect, lock_timeout, relaxed)
+    return Query(wire.CLAIM if expect is None else wire.SWAP, values)
 
 
 def recognised(standing: Standing, write: Write) -> Standing:
@@ -183,7 +215,7 @@ def recognised(standing: Standing, write: Write) -> Standing:
 
 def load(target: Target, id: bytes) -> Flow[Record | None]:
     """See `onceward.stores.Store.load`."""
-    found = yield from asked(target, Query(rows.FIND, {"id": id}))
+    found = yield from asked(target, Query(wire.FIND, [id]))
     return rows.record_of(found[0][0], found[0][1:]) if found else None
 
 

@@ -33,6 +33,7 @@ from onceward.stores._postgres_errors import (
 )
 from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep, open_schema
 from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_wire import Statement, Wire
 
 T = TypeVar("T")
 
@@ -87,6 +88,7 @@ class Link(NamedTuple):
 
     connection: Line
     cursor: psycopg.Cursor[Any]
+    wire: Wire
 
 
 class Links:
@@ -228,7 +230,7 @@ class Links:
             raise not_connected(error, target, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
         connection.adapters.register_dumper(int, Int8BinaryDumper)
-        link = Link(connection, connection.cursor(binary=True))
+        link = Link(connection, connection.cursor(binary=True), Wire(connection))
         try:
             if target.direct and _ask(link, Query(IS_DIRECT)) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
@@ -251,8 +253,11 @@ def not_connected(error: BaseException, target: Target, *, ever_connected: bool)
 
 
 def _ask(link: Link, query: Query) -> list[Any]:
-    cursor = link.cursor.execute(query.sql, query.parameters or None)
-    return cursor.fetchall()
+    sql, parameters = query
+    if type(sql) is Statement:
+        found: list[Any] = link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        return found
+    return link.cursor.execute(sql, parameters or None).fetchall()  # type: ignore[arg-type]
 
 
 def _is_at_rest(link: Link) -> bool:

@@ -153,6 +153,7 @@ other out, again and again.
 
 _READ = f"SELECT {_US}, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
 FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
+FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
 
 
 def extend_statement(clock: str) -> bytes:

@@ -95,7 +95,8 @@ def parse(url: str) -> Target:
             "libpq cannot read this store's URL; write postgresql://user:password@host:5432/database, with special "
             "characters in the password percent-encoded"
         ) from None
-    parameters: dict[str, Any] = {**_LIBPQ, **given}
+    # Our words are sent as UTF-8, whatever the database is kept in.
+    parameters: dict[str, Any] = {**_LIBPQ, **given, "client_encoding": "UTF8"}
     if target.direct:
         parameters["options"] = f"{given.get('options') or ''} {_STARTUP}".strip()
     return target._replace(parameters=parameters, name=_name_of(given))

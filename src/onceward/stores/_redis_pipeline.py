@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from redis.exceptions import RedisError
 
@@ -24,14 +24,19 @@ from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Standing, Write
 from onceward.stores._commit import Entry, GroupCommit
 from onceward.stores._redis_link import Link
-from onceward.stores._redis_rows import Command, put_command, standing_of
+from onceward.stores._redis_rows import Command, look_commands, looked, put_command, standing_of
 from onceward.stores._redis_url import Address, meaning_of
+from onceward.stores._seen import Seen
 
 BATCH_MAX = 128
 """Calls in one round trip: the wait is shared so widely by then that more only makes the first caller wait."""
 
 BEFORE_PUT = failpoints.declare("redis.put.before", "a put is decided | it is sent to the server")
 AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put | its caller hears of it")
+
+
+MISSED: Final = object()
+"""What a look is answered with that found nothing: the put follows."""
 
 
 class Links(Protocol):
@@ -60,21 +65,66 @@ class OneServer:
         return self._link.exchange([command.args for command in commands])
 
 
-class Call(Entry):
+class Asked(Entry):
     """One caller's commands, and how their answers are to be read."""
 
-    __slots__ = ("commands", "read")
+    __slots__ = ("commands",)
+    commands: Sequence[Command]
+
+    def read(self, answers: list[Any]) -> Any:
+        """What the caller is told; `MISSED` if there are other commands to be sent now."""
+        raise NotImplementedError
+
+
+class Call(Asked):
+    """Commands whose answers a function reads."""
+
+    __slots__ = ("_reader",)
 
     def __init__(
         self,
         commands: Sequence[Command],
-        read: Callable[[list[Any]], Any],
-        write: Write | None = None,
+        reader: Callable[[list[Any]], Any],
         future: asyncio.Future[Any] | None = None,
     ) -> None:
-        super().__init__(write, future=future)
+        super().__init__(None, future=future)
         self.commands = commands
-        self.read = read
+        self._reader = reader
+
+    def read(self, answers: list[Any]) -> Any:
+        """See `Asked.read`."""
+        return self._reader(answers)
+
+
+class Put(Asked):
+    """A put. What was seen settled is looked at first, and put only if nothing stands there."""
+
+    __slots__ = ("_looks", "_prefix", "_seen")
+    write: Write
+
+    def __init__(
+        self, prefix: str, seen: Seen, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
+    ) -> None:
+        super().__init__(write, expect, future=future)
+        self._prefix = prefix
+        self._seen = seen
+        self._looks = expect is None and write.id in seen
+        if self._looks:
+            self.commands = look_commands(prefix, write.id)
+        else:
+            self.commands = (put_command(prefix, write, expect),)
+
+    def read(self, answers: list[Any]) -> Any:
+        """See `Asked.read`."""
+        write = self.write
+        standing = looked(write.id, answers) if self._looks else standing_of(write, answers[0])
+        if standing is None:
+            self._seen.forget(write.id)
+            self._looks = False
+            self.commands = (put_command(self._prefix, write, self.expect),)
+            return MISSED
+        self._seen.note(write.id, standing)
+        return standing
 
 
 class Pipeline(GroupCommit):
@@ -85,6 +135,7 @@ class Pipeline(GroupCommit):
         size = min(len(self._queue), BATCH_MAX)
         # Together, with nothing in between: an interrupt must find every entry in one of the two.
         self._batch, self._queue = list(islice(self._queue, size)), deque(islice(self._queue, size, None))
+        self._crowded = size > 1
         return self._batch
 
 
@@ -96,6 +147,7 @@ class Server:
         self.links = links
         self.prefix = address.options.prefix
         self.pipeline = Pipeline(self._perform)
+        self.seen = Seen()
         self._closed = False
         _open_servers.add(self)
         try:
@@ -115,10 +167,9 @@ class Server:
         finally:
             self.pipeline.let_go(held)
 
-    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Call:
+    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Put:
         """A put, ready to be queued."""
-        command = put_command(self.prefix, write, expect)
-        return Call((command,), lambda answers: standing_of(write, answers[0]), write, future)
+        return Put(self.prefix, self.seen, write, expect, future)
 
     def _perform(self, batch: list[Entry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
@@ -126,12 +177,21 @@ class Server:
             for entry in batch:
                 entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
             return
-        calls = [entry for entry in batch if isinstance(entry, Call)]
+        calls = [one for one in batch if isinstance(one, Asked)]
+        while calls:
+            self._send(calls)
+            calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
+
+    def _send(self, calls: list[Asked]) -> None:
+        """One exchange for all of them."""
         has_put = any(call.write is not None for call in calls)
         if has_put:
             failpoints.hit(BEFORE_PUT)
         try:
-            answers = self.links.exchange([command for call in calls for command in call.commands])
+            if len(calls) == 1:
+                answers = self.links.exchange(calls[0].commands)
+            else:
+                answers = self.links.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
                 call.fail(_copy(error))
@@ -144,14 +204,16 @@ class Server:
             self._answer_one(call, answers[start:end])
             start = end
 
-    def _answer_one(self, call: Call, answers: list[Any]) -> None:
+    def _answer_one(self, call: Asked, answers: list[Any]) -> None:
         """Read one caller's answers. What is wrong with them is that caller's alone."""
         try:
-            for answer in answers:
-                if isinstance(answer, RedisError):
-                    raise meaning_of(answer, self.address)
-            call.answer = call.read(answers)
-            call.done = True
+            for one in answers:
+                if isinstance(one, RedisError):
+                    raise meaning_of(one, self.address)
+            answer = call.read(answers)
+            if answer is not MISSED:
+                call.answer = answer
+                call.done = True
         except OncewardError as error:
             call.fail(error)
         except Exception as error:

@@ -39,6 +39,7 @@ from onceward.stores._postgres_async_links import AsyncLinks
 from onceward.stores._postgres_errors import copy_of
 from onceward.stores._postgres_links import Links
 from onceward.stores._postgres_url import Target, parse
+from onceward.stores._seen import Seen
 
 __all__ = ["AsyncPostgresStore", "PostgresStore"]
 
@@ -62,6 +63,7 @@ class PostgresStore:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
         self._links = Links(self.target, self.environment)
         self._batches = GroupCommit(self._perform)
+        self._seen = Seen()
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -111,7 +113,7 @@ class PostgresStore:
         puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
         standings: list[Standing | None]
         try:
-            standings = self._links.run(flows.put_many(self.target, puts), lane=True)
+            standings = self._links.run(flows.answer_many(self.target, puts, self._seen), lane=True)
         except OncewardError as error:
             # No connection, or tables that are not ours: so for each of them.
             for entry in batch:

@@ -1,0 +1,104 @@
+"""What every group that compares adapters does: start them, interleave their slices, print tables and verdicts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import peers
+from bench.adapters import Known
+from bench.interleave import Table, Worker, WorkerFailed, interleave, progress
+from bench.report import Aim, measured, print_aims, print_table
+from bench.settings import Settings
+
+PLACE = "bench.slices:Slices"
+
+
+class Field(NamedTuple):
+    """Who is compared, in what, against whom."""
+
+    known: Mapping[str, Known]
+    references: Mapping[str, str]
+    """By case, the adapter that is 1."""
+    titles: Mapping[str, str]
+    aims: Sequence[Aim]
+    notes: Sequence[str] = ()
+    address: Callable[[str], str] | None = None
+    """Where an adapter finds its own part of the server; None where it needs but a folder."""
+
+
+class Compared(NamedTuple):
+    """What came of it."""
+
+    tables: list[Table]
+    working: dict[str, Known]
+    broken: dict[str, str]
+
+
+def compare(field: Field, settings: Settings, folder: Path) -> Compared:
+    """Measure every adapter in every case, and print a table per case."""
+    known = {name: one for name, one in field.known.items() if settings.peers or not one.peer}
+    broken = _missing_peers(known, settings)
+    workers = _start({name: one for name, one in known.items() if name not in broken}, field, folder, broken)
+    cases = {
+        case: (reference, [name for name, one in known.items() if case in one.cases])
+        for case, reference in field.references.items()
+    }
+    try:
+        tables = interleave(
+            workers, cases, rounds=settings.rounds, seconds=settings.seconds, seed=settings.seed, broken=broken
+        )
+    finally:
+        for worker in workers:
+            worker.quit()
+    for table in tables:
+        print_table(field.titles[table.case], table, {name: one.label for name, one in known.items()})
+    return Compared(tables, {name: one for name, one in known.items() if name not in broken}, broken)
+
+
+def conclude(field: Field, compared: Compared) -> None:
+    """What is missing, what has to be said, and whether the aims are met."""
+    print()
+    for name, why in compared.broken.items():
+        print(f"BROKEN OR MISSING, so not compared: {name}: {why}")
+    for note in field.notes:
+        print(f"note: {note}")
+    print_aims([(aim, measured(compared.tables, aim.case, aim.name)) for aim in field.aims])
+
+
+def _missing_peers(known: Mapping[str, Known], settings: Settings) -> dict[str, str]:
+    if not settings.peers:
+        print("\npeers: left out (--no-peers)")
+        return {}
+    if not any(one.peer for one in known.values()):
+        return {}
+    missing = peers.prepare()
+    return {
+        name: missing[package]
+        for name, one in known.items()
+        if one.peer and (package := peers.package_of(name)) in missing
+    }
+
+
+def _start(known: dict[str, Known], field: Field, folder: Path, broken: dict[str, str]) -> list[Worker]:
+    workers = []
+    for name, one in known.items():
+        progress(f"starting {one.label}")
+        where = [field.address(name)] if field.address is not None else []
+        try:
+            workers.append(Worker(name, python_of(one), PLACE, folder / name, *arguments_of(one), *where))
+        except WorkerFailed as error:
+            broken[name] = str(error)
+    return workers
+
+
+def python_of(one: Known) -> str:
+    """The Python that an adapter runs under."""
+    return str(peers.PYTHON) if one.peer else sys.executable
+
+
+def arguments_of(one: Known) -> list[str]:
+    """What its worker is told first."""
+    return [one.place, "separate" if one.separate else "shared"]

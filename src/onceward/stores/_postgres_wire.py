@@ -1,0 +1,163 @@
+"""
+The statements that every call runs, sent with as little as there can be between us and libpq.
+
+A statement is numbered and prepared once on each connection, its values are the bytes that PostgreSQL reads, and the
+rows are read by psycopg's own loaders. What psycopg does beyond that for any statement in the world (finding out types,
+choosing formats, looking for a prepared statement, building lists of arrays) costs more than the statement itself.
+
+`Wire.talk` is a generator as psycopg's own are: `connection.wait` drives it, in either colour.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from struct import Struct
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus, Format
+
+from onceward._core.record import Write
+from onceward.stores import _postgres_rows as rows
+
+Value = bytes | None
+
+_PLACE = re.compile(r"%\((\w+)\)[sb]")
+_int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
+_array = Struct(">iiIii").pack
+_TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
+
+
+class Statement(NamedTuple):
+    """A statement with numbered parameters, all of them binary."""
+
+    name: bytes
+    """What it is prepared as."""
+    sql: bytes
+    formats: Sequence[Format]
+
+
+def numbered(name: str, sql: bytes, order: Sequence[str]) -> Statement:
+    """A statement of ours with its parameters by number, in the order in which their values are given."""
+    used = [one for one in order if f"%({one})" in sql.decode()]
+    text = _PLACE.sub(lambda place: f"${used.index(place[1]) + 1}", sql.decode())
+    return Statement(f"onceward_{name}".encode(), text.encode(), [Format.BINARY] * len(used))
+
+
+_FIELDS = tuple(field for field in Write._fields if field != "relaxed")
+_ORDER = (*_FIELDS, "lock_timeout", "relaxed", "expect")
+
+CLAIM = numbered("claim", rows.CLAIM, _ORDER)
+SWAP = numbered("swap", rows.SWAP, _ORDER)
+BATCH = numbered("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
+FIND = numbered("find", rows.FIND, ("id",))
+FIND_MANY = numbered("find_many", rows.FIND_MANY, ("ids",))
+
+
+def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
+    """What `CLAIM` binds; and `SWAP`, if there is a version to expect."""
+    id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
+    fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise = write[12:23]
+    values = [
+        *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
+        *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
+        *(_int8(fence), _int8(attempt), _int8(first_at)),
+        None if settled_at is None else _int8(settled_at),
+        None if lease is None else _int8(lease),
+        None if replay is None else _int8(replay),
+        None if forget is None else _int8(forget),
+        None if codec is None else codec.encode(),
+        *(result, error, _TRUE if rise else _FALSE),
+        *(lock_timeout.encode(), _TRUE if relaxed else _FALSE),
+    ]
+    if expect is not None:
+        values.append(expect)
+    return values
+
+
+class _Kind(NamedTuple):
+    """A type: its number, and how a value of it is spelt."""
+
+    oid: int
+    spell: Callable[[Any], bytes] | None
+    """None: it is bytes already."""
+
+
+_KINDS = {
+    "bytea": _Kind(17, None),
+    "text": _Kind(25, str.encode),
+    "bigint": _Kind(20, _int8),
+    "smallint": _Kind(21, _int2),
+    "boolean": _Kind(16, (_FALSE, _TRUE).__getitem__),
+}
+_COLUMNS = tuple(_KINDS[rows.TYPES[field]] for field in rows.BATCH_FIELDS)
+
+
+def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
+    """An array as PostgreSQL reads it: dimensions, whether there are nulls, type, length, lower bound; then each."""
+    oid, spell = kind
+    head = _array(1, 1, oid, len(values), 1)
+    nulls = values.count(None)
+    if nulls == len(values):
+        return head + _NULL * nulls
+    if nulls:
+        spelt = [one if one is None or spell is None else spell(one) for one in values]
+        return b"".join((head, *(_NULL if one is None else _length(len(one)) + one for one in spelt)))
+    data = values if spell is None else list(map(spell, values))
+    lengths = set(map(len, data))
+    if len(lengths) == 1:  # Ids, versions, numbers, and most words: no loop of ours.
+        prefix = _length(lengths.pop())
+        return b"".join((head, prefix, prefix.join(data)))
+    return b"".join((head, *(_length(len(one)) + one for one in data)))
+
+
+def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:
+    """What `BATCH` binds: a column each."""
+    columns = zip(*((*write[:-1], expect) for write, expect in puts), strict=True)
+    values: list[Value] = [array_of(kind, column) for kind, column in zip(_COLUMNS, columns, strict=True)]
+    values += (lock_timeout.encode(), _TRUE if relaxed else _FALSE)
+    return values
+
+
+def ids_value(ids: Sequence[bytes]) -> list[Value]:
+    """What `FIND_MANY` binds."""
+    return [array_of(_KINDS["bytea"], ids)]
+
+
+class Wire:
+    """A connection, for statements of this kind."""
+
+    __slots__ = ("_connection", "_loader", "_prepared")
+
+    def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._loader = Transformer(connection)
+        self._prepared: set[bytes] = set()
+
+    def talk(self, statement: Statement, values: Sequence[Value]) -> Generator[Any, Any, list[Any]]:
+        """Send a statement; its rows. Where sessions are not our own, nothing is prepared in them."""
+        connection = self._connection
+        pgconn, (name, sql, formats) = connection.pgconn, statement
+        if connection.prepare_threshold is None:
+            pgconn.send_query_params(sql, values, None, formats, Format.BINARY)
+        else:
+            if name not in self._prepared:
+                pgconn.send_prepare(name, sql)
+                [result] = yield from execute(pgconn)
+                _check(result)
+                self._prepared.add(name)
+            pgconn.send_query_prepared(name, values, formats, Format.BINARY)
+        results = yield from execute(pgconn)
+        result = results[-1]
+        _check(result)
+        self._loader.set_pgresult(result)
+        return self._loader.load_rows(0, result.ntuples, tuple)
+
+
+def _check(result: Any) -> None:
+    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        raise error_from_result(result, encoding="utf-8")
