@@ -14,7 +14,7 @@ import pytest
 from postgres_support import COLOURS, Handle, handle, session
 from psycopg.types.numeric import Int8BinaryDumper
 
-from onceward import StoreUnavailable
+from onceward import RecordRefused, StoreUnavailable
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import open_async_store
@@ -123,7 +123,7 @@ class TestABatch:
             bad, *good = [row("test:batch", "hot", operation="\x00" if n == 0 else "charge") for n in range(5)]
             answers = store.together([(write, None) for write in (bad, *good)])
 
-        assert StoreUnavailable is type(answers[0])
+        assert RecordRefused is type(answers[0])
         assert 1 == sum(answer.landed for answer in answers[1:])
 
     def test_it_has_a_greatest_size(self, url: str, batches: list[list[bytes]]) -> None:
