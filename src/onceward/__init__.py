@@ -5,6 +5,7 @@ At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations
 """
 
 from onceward._core.canonical import canonical, parse_json
+from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
@@ -18,6 +19,7 @@ from onceward._core.errors import (
     InDoubt,
     InFlight,
     KeyInvalid,
+    KeyMissing,
     KeyReused,
     NothingHappened,
     NotReplayable,
@@ -48,10 +50,12 @@ from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outc
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
+from onceward.gate.strict import needs_key
 from onceward.insert import Update, insert_once, insert_sql
 from onceward.retry import (
     Attempt,
@@ -74,6 +78,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "NOT_FOUND",
+    "Action",
     "AlreadySettled",
     "AsyncGate",
     "Attempt",
@@ -82,6 +87,8 @@ __all__ = [
     "BudgetExhausted",
     "CallOptions",
     "CircuitOpen",
+    "Certainty",
+    "Classifier",
     "ConfigurationError",
     "DeadLetters",
     "DeadlineExceeded",
@@ -98,8 +105,10 @@ __all__ = [
     "InDoubt",
     "InFlight",
     "KeyInvalid",
+    "KeyMissing",
     "KeyReport",
     "KeyReused",
+    "Kind",
     "Listener",
     "NotFound",
     "NotReplayable",
@@ -135,6 +144,7 @@ __all__ = [
     "Unrecorded",
     "Update",
     "breaker",
+    "Verdict",
     "canonical",
     "deadline",
     "deadline_header",
@@ -152,6 +162,10 @@ __all__ = [
     "recipe",
     "stop_of",
     "time_left",
+    "needs_key",
+    "parse_json",
+    "recipe",
+    "should_retry",
 ]
 
 

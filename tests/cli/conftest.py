@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import server_stores as stores
 
 from onceward import Gate
 from onceward._core.record import FRESH, Claimant, Record, claim
@@ -66,20 +67,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(folder: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> str:
-    """The URL of a store that is ready and named by ONCEWARD_STORE."""
-    monkeypatch.setenv("ONCEWARD_STORE", URL)
-    assert 0 == run("store", "init").code
-    return URL
+def kind() -> str:
+    """The kind of store. A module that is about all of them overrides this."""
+    return "sqlite"
 
 
 @pytest.fixture
-def gate_at(store: str) -> Iterator[Callable[..., Gate]]:
+def url(kind: str) -> str:
+    """The URL of an empty store of that kind."""
+    return stores.empty(kind) if kind in stores.ON_SERVERS else URL
+
+
+@pytest.fixture
+def store(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> str:
+    """The URL of a store that is ready and named by ONCEWARD_STORE."""
+    monkeypatch.setenv("ONCEWARD_STORE", url)
+    assert 0 == run("store", "init").code
+    return url
+
+
+@pytest.fixture
+def gate_at(store: str, kind: str) -> Iterator[Callable[..., Gate]]:
     """Gates on that store, some seconds ago."""
     gates: list[Gate] = []
 
     def gate_at(seconds_ago: float = 0, scope: str = SCOPE) -> Gate:
-        gates.append(Gate(open_store(store, environment=Past(seconds_ago)), scope=scope))
+        if kind in stores.ON_SERVERS:
+            opened = stores.aged(kind, store, seconds_ago)
+        else:
+            opened = open_store(store, environment=Past(seconds_ago))
+        gates.append(Gate(opened, scope=scope))
         return gates[-1]
 
     yield gate_at

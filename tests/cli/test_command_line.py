@@ -27,6 +27,7 @@ EXIT_CODES = {
     "configuration": 2,
     "scope_missing": 2,
     "key_invalid": 2,
+    "key_missing": 2,
     "request_invalid": 2,
     "result_invalid": 2,
     "store_unavailable": 4,

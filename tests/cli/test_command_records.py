@@ -8,9 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import server_stores as stores
 
 from onceward import Gate, InDoubt
 from onceward._core.record import Record
+
+
+@pytest.fixture(params=stores.wanted())
+def kind(request: pytest.FixtureRequest) -> str:
+    """Every command works on every store."""
+    return str(request.param)
 
 
 def commands_in(message: str) -> list[list[str]]:
@@ -307,7 +314,7 @@ class TestShow:
         gate.run("job:1", lambda: 1)
         [found] = gate.store.scan(b"", 1, _everything())
         twin = found._replace(id=found.id[:6] + bytes(26))
-        monkeypatch.setattr("onceward.stores.sqlite.SqliteStore.scan", lambda *_: sorted([found, twin]))
+        monkeypatch.setattr(type(gate.store), "scan", lambda *_: sorted([found, twin]))
 
         ran = run("records", "show", found.id.hex()[:12])
 

@@ -25,7 +25,7 @@ from onceward.stores._sqlite_connections import Connections
 from onceward.stores.sqlite import SqliteStore
 
 NOBODY = 65534
-STATEMENTS = sum(len(statements) for _, statements in schema._migrations(0))
+STATEMENTS = sum(len(statements) for _, statements in schema.migrations(0))
 
 
 class TestTheUrl:
@@ -361,7 +361,7 @@ class earlier:  # noqa: N801 - reads as what it does.
 @pytest.fixture
 def next_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A version that does not exist yet: one more index."""
-    real = schema._migrations
+    real = schema.migrations
 
     def with_one_more(after: int) -> Any:
         yield from real(after)
@@ -369,7 +369,7 @@ def next_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield 2, ["CREATE INDEX onceward_first ON onceward_records (first_at)"]
 
     monkeypatch.setattr(schema, "LATEST", 2)
-    monkeypatch.setattr(schema, "_migrations", with_one_more)
+    monkeypatch.setattr(schema, "migrations", with_one_more)
     yield
 
 

@@ -24,6 +24,7 @@ from onceward import (
     canonical,
     derive,
     mint,
+    needs_key,
 )
 from onceward.stores import AsyncStore, Store, open_async_store, open_store
 
@@ -101,3 +102,21 @@ def stores() -> None:
     awaiting: AsyncStore = open_async_store("memory://")
     Gate(store, scope="test:acme")
     AsyncGate(awaiting, scope="test:acme")
+
+
+def a_tool_that_needs_a_key() -> None:
+    """Arguments and result keep their types, in both colours."""
+
+    @needs_key
+    def wire(order_id: str, *, cents: int) -> Decimal:
+        return Decimal(cents)
+
+    @needs_key
+    async def wire_later(order_id: str) -> Decimal:
+        return Decimal(order_id)
+
+    assert_type(wire("o-17", cents=1250), Decimal)
+    wire(17, cents=1250)  # type: ignore[arg-type]
+
+    async def worker() -> None:
+        assert_type(await wire_later("o-17"), Decimal)

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.register import Store
-from onceward.stores import open_store
+from onceward.stores import check_url, open_store
+from onceward.stores._upkeep import Upkeep
+from onceward.stores._upkeep import upkeep_of as find_upkeep
 
 VARIABLE = "ONCEWARD_STORE"
 
@@ -30,24 +32,30 @@ def url_of(asked: argparse.Namespace) -> str:
             f"which store? Pass --store URL or set the environment variable {VARIABLE}, for example to "
             "sqlite:///agent.db"
         )
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise ConfigurationError(f"the store's URL cannot be read: {error}") from None
+    check_url(url)
     return url
 
 
 def existing_url_of(asked: argparse.Namespace) -> str:
     """Same as `url_of`, for a store that must be there: only `store init` makes one."""
     url = url_of(asked)
-    if is_sqlite(url):
+    upkeep = upkeep_of(url)
+    if urlsplit(url).scheme.lower() == "sqlite":
         _check_is_there(url)
+    elif upkeep is not None and not upkeep.is_there(url):
+        raise ConfigurationError(
+            "this database has none of Onceward's tables; is it the right one? `onceward store init` with the same URL "
+            "makes them"
+        )
     return url
 
 
-def is_sqlite(url: str) -> bool:
-    """Whether a URL names a SQLite file."""
-    return urlsplit(url).scheme.lower() == "sqlite"
+def upkeep_of(url: str) -> Upkeep | None:
+    """How the store that a URL names is looked after; None for a memory store, which needs nothing."""
+    upkeep = find_upkeep(url)
+    if upkeep is None:
+        open_store(url).close()  # It says what is wrong with the URL.
+    return upkeep
 
 
 @contextmanager

@@ -6,19 +6,17 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from onceward._core.keys import digest_of
 from onceward._core.operation import instant
 from onceward._core.record import Record, is_in_doubt, shown_state
-from onceward._core.register import Selection, Store
 from onceward.cli import exits
-from onceward.cli.opening import add_store_argument, existing_url_of, is_sqlite, opened, url_of
+from onceward.cli.opening import add_store_argument, existing_url_of, upkeep_of, url_of
 from onceward.cli.parsing import Groups, add_command, add_group
-from onceward.cli.printing import say, say_document
+from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import facts, table
-from onceward.gate.asking import SCAN_PAGE
-from onceward.stores import open_store
 
 _URL = "--store sqlite:///agent.db"
 
@@ -31,13 +29,13 @@ def add_to(parsers: Groups) -> None:
         "init",
         "make a store ready; again does no harm",
         _init,
-        examples=(f"onceward store init {_URL}",),
+        examples=(f"onceward store init {_URL}", "onceward store init --sql"),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
     )
     check = add_command(
         group,
         "check",
-        "look a store over: damage, schema, settings, and what it holds",
+        "look a store over: damage, schema, settings, rights, and what it holds",
         _check,
         examples=("onceward store check",),
         codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
@@ -48,35 +46,50 @@ def add_to(parsers: Groups) -> None:
         "migrate",
         "move a store's schema forward to this version",
         _migrate,
-        examples=("onceward store migrate",),
+        examples=("onceward store migrate", "onceward store migrate --sql"),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
     )
+    init.add_argument(
+        "--sql", action="store_true", help="print the statements, for an administrator to run; change nothing"
+    )
+    migrate.add_argument("--sql", action="store_true", help="print the statements that are still to be run; run none")
     for command in (init, check, migrate):
         add_store_argument(command)
 
 
 def _init(asked: argparse.Namespace) -> int:
     url = url_of(asked)
-    where = "nowhere: a memory store is made ready by opening it"
-    if is_sqlite(url):
-        from onceward.stores import sqlite
-
-        where = str(sqlite.init(url))
-    else:
-        open_store(url).close()
+    upkeep = upkeep_of(url)
+    if asked.sql:
+        if upkeep is None:
+            raise exits.UsageError("a memory store has no tables, so there is no SQL to print: leave --sql out")
+        return _tell_sql(asked, upkeep.schema_sql(0))
+    where = "nowhere: a memory store is made ready by opening it" if upkeep is None else str(upkeep.init(url))
     return _tell(asked, {"ready": True, "at": where}, exits.FINE)
 
 
 def _migrate(asked: argparse.Namespace) -> int:
     url = existing_url_of(asked)
-    before = after = None
-    if is_sqlite(url):
-        from onceward.stores import sqlite
-
-        before, after = sqlite.migrate(url)
-    else:
-        open_store(url).close()
+    upkeep = upkeep_of(url)
+    if upkeep is None:
+        return _tell(asked, {"before": None, "after": None, "moved": False}, exits.FINE)
+    move = upkeep.planned(url)
+    if asked.sql:
+        return _tell_sql(asked, upkeep.schema_sql(move.before) if move.scripts else "")
+    if move.scripts:
+        note(f"moving the schema from version {move.before} to {move.after}: {', '.join(move.scripts)}")
+    before, after = upkeep.migrate(url)
     return _tell(asked, {"before": before, "after": after, "moved": before != after}, exits.FINE)
+
+
+def _tell_sql(asked: argparse.Namespace, sql: str) -> int:
+    if asked.json:
+        say_document({"sql": sql})
+    elif sql:
+        say(sql)
+    else:
+        note("nothing is left to do")
+    return exits.FINE
 
 
 def _tell(asked: argparse.Namespace, document: dict[str, Any], code: int) -> int:
@@ -96,14 +109,10 @@ class _Holdings(NamedTuple):
 
 def _check(asked: argparse.Namespace) -> int:
     url = existing_url_of(asked)
-    checks: list[dict[str, Any]] = []
-    if is_sqlite(url):
-        from onceward.stores import sqlite
-
-        # Records are counted below, by the states that people see: a claim that lapsed is in doubt.
-        checks = [one._asdict() for one in sqlite.check(url) if one.name != "records"]
-    with opened(asked) as store:
-        held = _count(store)
+    upkeep = upkeep_of(url)
+    # Records are counted below, by the states that people see: a claim that lapsed is in doubt.
+    checks = [one._asdict() for one in upkeep.check(url) if one.name != "records"] if upkeep is not None else []
+    held = _count(upkeep.held(url) if upkeep is not None else ())
     healthy = all(one["ok"] for one in checks)
     oldest = held.oldest_in_doubt
     document = {
@@ -139,14 +148,11 @@ def _show_check(document: dict[str, Any]) -> None:
     )
 
 
-def _count(store: Store) -> _Holdings:
+def _count(records: Iterable[Record]) -> _Holdings:
     states: Counter[str] = Counter()
     oldest: Record | None = None
-    after = b""
-    while page := store.scan(after, SCAN_PAGE, Selection()):
-        after = page[-1].id
-        states.update(map(shown_state, page))
-        for record in filter(is_in_doubt, page):
-            if oldest is None or record.first_at < oldest.first_at:
-                oldest = record
+    for record in records:
+        states[shown_state(record)] += 1
+        if is_in_doubt(record) and (oldest is None or record.first_at < oldest.first_at):
+            oldest = record
     return _Holdings(dict(sorted(states.items())), oldest)

@@ -11,6 +11,7 @@ Nothing here decides anything. The one module a URL names is imported when that 
 
 from __future__ import annotations
 
+import re
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
@@ -79,13 +80,29 @@ def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore
             return AsyncSqliteStore.from_url(url, environment=environment)
 
 
+def check_url(url: str) -> None:
+    """Refuse a URL that names no store that could be opened here: an unknown kind, or a driver that is missing."""
+    match _scheme(url):
+        case "postgresql" | "postgres":
+            _need("psycopg", extra="postgres")
+        case "redis" | "rediss":
+            _need("redis")
+
+
 def _scheme(url: str) -> str:
     """The store's kind, or an error that says what could be meant."""
     if not isinstance(url, str) or "://" not in url:
+        # What stands after the first "@" or ":" may be a password.
+        shown = re.split("[:@]", url)[0] if isinstance(url, str) else type(url).__name__
         raise ConfigurationError(
-            f"a store is named by a URL such as sqlite:///agent.db or memory://, not {str(url)[:40]!r}"
+            f"a store is named by a URL such as sqlite:///agent.db or memory://, not by {shown[:40]!r}"
         )
-    scheme = urlsplit(url).scheme.lower()
+    try:
+        scheme = urlsplit(url).scheme.lower()
+    except ValueError:  # Its words may hold the user and the password.
+        raise ConfigurationError(
+            "the store's URL cannot be read; special characters in a user or a password are percent-encoded (%40 for @)"
+        ) from None
     if scheme not in KNOWN:
         from difflib import get_close_matches
 

@@ -41,14 +41,14 @@ FAILURES = (*DRIVER_ERRORS, NotConnected)
 BEFORE_PUT = failpoints.declare("postgres.put.before", "nothing is sent | a put, or a batch of them")
 AFTER_PUT = failpoints.declare("postgres.put.after", "a put is committed and answered | its caller hears of it")
 
-_MIGRATION_LOCK = 0x6F6E6365
+MIGRATION_LOCK = 0x6F6E6365
 """An advisory lock of ours, so that of several processes that start at once one creates the tables."""
 _TAKE_MIGRATION_LOCK = (
     b"SET LOCAL lock_timeout = '30s'",  # Longer than a migration should take, and not for ever.
-    b"SELECT pg_advisory_xact_lock(%d)" % _MIGRATION_LOCK,
+    b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK,
 )
-_HAS_META = b"SELECT to_regclass('onceward_meta') IS NOT NULL"
-_VERSION = b"SELECT value FROM onceward_meta WHERE name = 'schema_version'"
+HAS_META = b"SELECT to_regclass('onceward_meta') IS NOT NULL"
+VERSION = b"SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -225,16 +225,18 @@ def open_schema(target: Target) -> Flow[tuple[int, int]]:
 
 
 def _version(target: Target) -> Flow[int]:
-    [(there,)] = yield from asked(target, Query(_HAS_META))
-    if not there:
-        return 0
-    found = yield from asked(target, Query(_VERSION))
+    [(there,)] = yield from asked(target, Query(HAS_META))
+    return understood(target.name, (yield from asked(target, Query(VERSION)))) if there else 0
+
+
+def understood(name: str, found: Sequence[Any]) -> int:
+    """The version in the rows that `VERSION` found; refused if it is not one that this code knows."""
     if not found:
-        raise SchemaMismatch(f"{target.name}: onceward_meta has no schema_version: it was not written by Onceward")
+        raise SchemaMismatch(f"{name}: onceward_meta has no schema_version: it was not written by Onceward")
     version: int = found[0][0]
     if version > LATEST:
         raise SchemaMismatch(
-            f"{target.name} has schema version {version}, this Onceward knows {LATEST}: upgrade it (pip install -U)"
+            f"{name} has schema version {version}, this Onceward knows {LATEST}: upgrade it (pip install -U)"
         )
     return version
 

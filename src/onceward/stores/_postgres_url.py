@@ -81,12 +81,12 @@ def parse(url: str) -> Target:
     plain = f"postgresql://{parts.netloc}{parts.path}" + (f"?{'&'.join(theirs)}" if theirs else "")
     try:
         given = conninfo_to_dict(plain)
-    except ProgrammingError as error:
+    except ProgrammingError:
         # Its message may quote the URL, and with it the password.
         raise ConfigurationError(
             "libpq cannot read this store's URL; write postgresql://user:password@host:5432/database, with special "
             "characters in the password percent-encoded"
-        ) from (error if "@" not in str(error) else None)
+        ) from None
     parameters: dict[str, Any] = {**_LIBPQ, **given}
     if target.direct:
         parameters["options"] = f"{given.get('options') or ''} {_STARTUP}".strip()
@@ -105,7 +105,7 @@ def _with_option(target: Target, name: str, value: str) -> Target:
             return target._replace(direct=value == "0")
         case _:
             raise ConfigurationError(
-                f"a PostgreSQL store has no option {name}={value}; there are onceward_pool=2..{POOL_SIZE_MAX}, "
+                f"a PostgreSQL store has no option {name[:40]} like that; there are onceward_pool=2..{POOL_SIZE_MAX}, "
                 f"onceward_lock_timeout=SECONDS (at most {LOCK_SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and "
                 "onceward_bouncer=0|1"
             )

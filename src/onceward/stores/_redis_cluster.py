@@ -58,6 +58,11 @@ class Cluster:
         for node in set(self._homes.values()):
             self._link(node).open()
 
+    def nodes(self) -> list[Link]:
+        """A connection to every node that has a shard."""
+        self._learn()
+        return [self._link(node) for node in sorted(set(self._homes.values()))]
+
     def drop(self) -> None:
         """Let go of every connection."""
         for link in self._links.values():

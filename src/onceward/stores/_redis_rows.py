@@ -46,14 +46,15 @@ class Script(NamedTuple):
     sha: str
 
 
-def _script(name: str) -> Script:
+def script(name: str) -> Script:
+    """The script in a file, with what every script begins with."""
     folder = files("onceward.stores") / "lua"
     text = "\n".join((folder / f"{one}.lua").read_text(encoding="utf-8") for one in ("prelude", name))
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 PUT, LOAD, DUE, FORGET, SHRINK, EXTEND = SCRIPTS = tuple(
-    _script(name) for name in ("put", "load", "due", "forget", "shrink", "extend")
+    script(name) for name in ("put", "load", "due", "forget", "shrink", "extend")
 )
 
 

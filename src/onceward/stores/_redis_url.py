@@ -135,7 +135,7 @@ def _options(query: str) -> tuple[Options, list[tuple[str, str]]]:
                 rest.append((name, value))
             case _:
                 raise ConfigurationError(
-                    f"a Redis store has no option {name[:40]}={value[:40]!r}; it has durability=durable|volatile, "
+                    f"a Redis store has no option {name[:40]} like that; it has durability=durable|volatile, "
                     "prefix=onceward, timeout=5, cluster=0|1, and of redis-py's own db, client_name and ssl_..."
                 )
     return options, rest

@@ -38,12 +38,12 @@ def version_of(cursor: sqlite3.Cursor) -> int:
 
 def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     """Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it."""
-    if (before := _understood(version_of(cursor))) == LATEST:
+    if (before := understood(version_of(cursor))) == LATEST:
         return before, before
     cursor.execute("BEGIN IMMEDIATE")
-    before = _understood(version_of(cursor))
+    before = understood(version_of(cursor))
     failpoints.hit(BEGUN)
-    for number, statements in _migrations(before):
+    for number, statements in migrations(before):
         for statement in statements:
             cursor.execute(statement)
             failpoints.hit(STATEMENT)
@@ -53,7 +53,8 @@ def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     return before, LATEST
 
 
-def _understood(version: int) -> int:
+def understood(version: int) -> int:
+    """The version, if this code knows it."""
     if version > LATEST:
         raise SchemaMismatch(
             f"the file has schema version {version} and this Onceward knows {LATEST}: upgrade onceward (pip install -U)"
@@ -61,7 +62,7 @@ def _understood(version: int) -> int:
     return version
 
 
-def _migrations(after: int) -> Iterator[tuple[int, list[str]]]:
+def migrations(after: int) -> Iterator[tuple[int, list[str]]]:
     """The migrations later than a version, in order."""
     scripts = sorted(
         (script for script in files("onceward.stores").joinpath("sql").iterdir() if script.name.startswith("sqlite_")),

@@ -29,7 +29,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 from onceward._core.errors import OncewardError
 from onceward._core.record import Glance, Record, Standing, Write
@@ -50,6 +50,7 @@ from onceward.stores._sqlite_file import (
     prepare,
 )
 from onceward.stores._sqlite_rows import put_on
+from onceward.stores._upkeep import Check
 
 __all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on", "schema_version"]
 
@@ -183,14 +184,6 @@ class AsyncSqliteStore(_Opened):
 
 
 # For the command line.
-
-
-class Check(NamedTuple):
-    """One finding about a store's file."""
-
-    name: str
-    ok: bool
-    detail: str
 
 
 def init(url: str, *, environment: Environment = REAL) -> Path:

@@ -38,23 +38,27 @@ def _max_retries(error: Any, judge: Judge) -> Verdict | None:
 
 
 # Raised where a connection is made, a tunnel included: no byte of the request has left.
-_HTTPX: Table = {
+_HTTPCORE: Table = {
     "ConnectError": connecting,
     "ConnectTimeout": NEVER_LEFT,
     "PoolTimeout": NEVER_LEFT,
     "ProxyError": NEVER_LEFT,
     "UnsupportedProtocol": MISUSED,
-    "InvalidURL": MISUSED,
     "ReadTimeout": LOST,
     "WriteTimeout": LOST,
     "ReadError": LOST,
     "WriteError": LOST,
-    "CloseError": LOST,
     "NetworkError": LOST,
     "TimeoutException": LOST,
     "RemoteProtocolError": LOST,
     # Some of these are found before sending, some after half a body.
     "LocalProtocolError": Verdict(Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER),
+}
+
+_HTTPX: Table = {
+    **_HTTPCORE,
+    "InvalidURL": MISUSED,
+    "CloseError": LOST,
     "DecodingError": GARBLED,
     "TooManyRedirects": GARBLED,
 }
@@ -108,25 +112,8 @@ _AIOHTTP: Table = {
 }
 
 
-def _sdk_connection(error: Any, judge: Judge) -> Verdict | None:
-    """An SDK tries again by itself, and its error is that of the last try; its request says which try that was."""
-    verdict = judge(error.__cause__) if error.__cause__ is not None else LOST
-    return doubted_if_retried(error, verdict)
-
-
-def doubted_if_retried(error: Any, verdict: Verdict) -> Verdict:
-    """What openai's and anthropic's clients were told on a second or third try does not speak for the first."""
-    if verdict.happened is not False:
-        return verdict
-    headers = read(error, "request", "headers") or read(error, "response", "request", "headers")
-    try:
-        tries = headers["x-stainless-retry-count"]
-    except Exception:
-        return verdict
-    return verdict if str(tries) == "0" else verdict._replace(certainty=Certainty.UNKNOWN)
-
-
-_SDK: Table = {"APITimeoutError": _sdk_connection, "APIConnectionError": _sdk_connection}
+# Their own tries are counted in `tries.py`.
+_SDK: Table = {"APIConnectionError": wrapped(otherwise=LOST)}
 
 
 def _under(prefix: str, table: Table) -> Table:
@@ -136,8 +123,8 @@ def _under(prefix: str, table: Table) -> Table:
 TABLE: Table = {
     **_under("httpx", _HTTPX),
     **_under("httpx2", _HTTPX),
-    **_under("httpcore", _HTTPX),
-    **_under("httpcore2", _HTTPX),
+    **_under("httpcore", _HTTPCORE),
+    **_under("httpcore2", _HTTPCORE),
     **_under("urllib3.exceptions", _URLLIB3),
     **_under("requests.exceptions", _REQUESTS),
     **_under("aiohttp.client_exceptions", _AIOHTTP),

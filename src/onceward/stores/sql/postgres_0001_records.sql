@@ -2,7 +2,7 @@
 -- Instants are microseconds since 1970 on the server's clock: integers, so that durations are exact and rows are the same
 -- in every store. Versions and tokens are bytea and not uuid: the record holds bytes, and nothing has to be converted.
 CREATE TABLE onceward_records (
-    id bytea NOT NULL PRIMARY KEY,
+    id bytea NOT NULL CONSTRAINT onceward_records_pkey PRIMARY KEY,
     kind text NOT NULL,
     scope text NOT NULL,
     key text NOT NULL,

@@ -1,7 +1,7 @@
 -- One row per (kind, scope, key). Columns stand in the order of `Record`, so that a row becomes one without a name looked up.
 -- Instants are microseconds since 1970 on the store's clock.
 CREATE TABLE onceward_records (
-    id BLOB NOT NULL PRIMARY KEY,
+    id BLOB NOT NULL CONSTRAINT onceward_records_pkey PRIMARY KEY,
     kind TEXT NOT NULL,
     scope TEXT NOT NULL,
     key TEXT NOT NULL,

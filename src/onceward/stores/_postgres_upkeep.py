@@ -1,0 +1,228 @@
+"""
+Upkeep of a PostgreSQL store: see `Upkeep`.
+
+Looking is done on a plain connection that creates nothing. Making and moving is left to the store itself, which does it
+under a lock of its own when it is first used: however many do that at once, one makes the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+import psycopg
+
+from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.record import Record
+from onceward.environment import REAL
+from onceward.stores import _postgres_flow as flows
+from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of, meaning_of_no_connection
+from onceward.stores._postgres_rows import COLUMNS, record_of
+from onceward.stores._postgres_url import Target, parse
+from onceward.stores._upkeep import Check, Move, clock_detail
+from onceward.stores.postgres import PostgresStore
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+SERVER_LEAST = 150_000
+"""The oldest server that the tests run on: PostgreSQL 15."""
+PAGE = 5_000
+"""Records in one page of a count. Without their results, each is a few hundred bytes."""
+
+RIGHTS = {"onceward_records": ("SELECT", "INSERT", "UPDATE", "DELETE"), "onceward_meta": ("SELECT", "UPDATE")}
+INDEXES = frozenset(
+    ("onceward_records_pkey", "onceward_forget", "onceward_shrink", "onceward_unsettled", "onceward_family")
+)
+
+_INDEXES = """SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+    WHERE indrelid = to_regclass('onceward_records') AND indisvalid"""
+_COLUMNS = """SELECT attname FROM pg_attribute
+    WHERE attrelid = to_regclass('onceward_records') AND attnum > 0 AND NOT attisdropped"""
+_SIZE = "SELECT pg_size_pretty(pg_total_relation_size(to_regclass('onceward_records')))"
+_TABLE = """SELECT relpersistence = 'p', row_security_active(oid) FROM pg_class
+    WHERE oid = to_regclass('onceward_records')"""
+_REPLICAS = "SELECT count(*) FROM pg_stat_replication"
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+_SHOWN = ", ".join("NULL" if column in ("result", "error") else column for column in COLUMNS)
+_PAGE = f"""SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, {_SHOWN}
+    FROM onceward_records WHERE id > %s ORDER BY id LIMIT {PAGE}"""  # noqa: S608 - constants
+
+_GRANTS = "\n".join(
+    f"--   GRANT {', '.join(rights)} ON {table} TO the_role_that_gates_connect_as;" for table, rights in RIGHTS.items()
+)
+
+
+def init(url: str) -> str:
+    """Make the tables if they are not there; where."""
+    target = parse(url)
+    _open(url)
+    return target.name
+
+
+def is_there(url: str) -> bool:
+    """Whether the tables are there."""
+    with _looking(url) as look:
+        return look.version() > 0
+
+
+def planned(url: str) -> Move:
+    """What `migrate` would do."""
+    with _looking(url) as look:
+        before = look.version()
+    names = tuple(f"postgres_{number:04}" for number, _ in flows.migrations() if number > before)
+    return Move(before, flows.LATEST, names)
+
+
+def migrate(url: str) -> tuple[int, int]:
+    """Bring the schema up to date; its versions before and after."""
+    before = planned(url).before
+    _open(url)
+    return before, planned(url).before
+
+
+def schema_sql(after: int) -> str:
+    """The statements of all migrations later than a version, in one transaction."""
+    scripts = [text.decode().strip() for number, text in flows.migrations() if number > after]
+    lock = f"SELECT pg_advisory_xact_lock({flows.MIGRATION_LOCK});"
+    grants = f"-- A role that owns none of this needs:\n{_GRANTS}"
+    return "\n\n".join(("BEGIN;", f"-- One at a time.\n{lock}", *scripts, "COMMIT;", grants))
+
+
+def check(url: str) -> list[Check]:
+    """Look the server, the tables and the role over. Nothing is changed."""
+    with _looking(url) as look:
+        version = look.version()
+        return [
+            *_server(look),
+            *_durability(look),
+            _clock(look),
+            Check("schema", version == flows.LATEST, f"version {version}" if version else "no Onceward tables"),
+            *(_tables(look) if version else ()),
+        ]
+
+
+def held(url: str) -> Iterator[Record]:
+    """Every record, without its result."""
+    with _looking(url) as look:
+        after = b""
+        while page := look.rows(_PAGE, after):
+            yield from (record_of(row[0], row[1:]) for row in page)
+            after = page[-1][1]
+
+
+class _Look(NamedTuple):
+    """A connection to look with."""
+
+    target: Target
+    connection: Connection
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self.connection.execute(sql.encode(), parameters or None, binary=True).fetchall()
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error, self.target.name) from None
+
+    def value(self, sql: str, *parameters: Any) -> Any:
+        [(value,)] = self.rows(sql, *parameters)
+        return value
+
+    def setting(self, name: str) -> str:
+        return str(self.value("SELECT current_setting(%s)", name))
+
+    def version(self) -> int:
+        if not self.value(flows.HAS_META.decode()):
+            return 0
+        return flows.understood(self.target.name, self.rows(flows.VERSION.decode()))
+
+
+def _open(url: str) -> None:
+    store = PostgresStore.from_url(url)
+    try:
+        store.load(bytes(32))  # The tables are made before the first statement.
+    except StoreUnavailable as error:
+        if "permission denied" in str(error.__cause__):
+            raise StoreUnavailable(
+                f"{error}. Or let whoever owns the database run what `onceward store init --sql` prints"
+            ) from None
+        raise
+    finally:
+        store.close()
+
+
+@contextmanager
+def _looking(url: str) -> Iterator[_Look]:
+    target = parse(url)
+    connection = _connected(target)
+    try:
+        yield _Look(target, connection)
+    finally:
+        connection.close()
+
+
+def _connected(target: Target) -> Connection:
+    """A connection to the writer; if there is none, to whoever is there: the findings will say that it is read-only."""
+    # Nothing is prepared: a pooler may stand between.
+    options = {**target.parameters, "autocommit": True, "prepare_threshold": None}
+    try:
+        return psycopg.connect(**options)
+    except DRIVER_ERRORS as error:
+        failure = meaning_of_no_connection(error, target.name, ever_connected=False)
+    if not isinstance(failure, ConfigurationError):
+        with suppress(*DRIVER_ERRORS):
+            return psycopg.connect(**{**options, "target_session_attrs": "any"})
+    raise failure
+
+
+def _server(look: _Look) -> Iterator[Check]:
+    number = int(look.setting("server_version_num"))
+    yield Check("server", number >= SERVER_LEAST, f"PostgreSQL {look.setting('server_version')}, tested from 15 on")
+    encoding = look.setting("server_encoding")
+    yield Check("encoding", encoding == "UTF8", encoding)
+    standby = look.value("SELECT pg_is_in_recovery()")
+    read_only = look.setting("transaction_read_only") == "on"
+    detail = "a standby" if standby else "read-only" if read_only else "takes writes"
+    yield Check("writer", not (standby or read_only), detail)
+
+
+def _durability(look: _Look) -> Iterator[Check]:
+    for name, cost in (
+        ("fsync", "a crash of the machine can lose or damage what was acknowledged"),
+        ("full_page_writes", "a crash of the machine can damage pages"),
+    ):
+        value = look.setting(name)
+        yield Check(name, value == "on", value if value == "on" else f"{value}: {cost}")
+    default = look.setting("synchronous_commit")
+    ours = "on for Onceward's writes" if default in ("off", "local") else "also for Onceward's writes"
+    relaxed = ", but not for settles that ask for less" if look.target.may_relax else ""
+    yield Check("synchronous_commit", True, f"{default} by default, {ours}{relaxed}")
+    standbys, replicas = look.setting("synchronous_standby_names"), look.value(_REPLICAS)
+    safe = f"synchronous standbys: {standbys}"
+    unsafe = f"{replicas} replicas, none synchronous: a failover can lose what was acknowledged"
+    yield Check("failover", True, safe if standbys else unsafe if replicas else "no replicas")
+
+
+def _clock(look: _Look) -> Check:
+    before = REAL.wall_us()
+    theirs = look.value(_CLOCK)
+    ahead = (theirs - (before + REAL.wall_us()) / 2) / 1_000_000
+    return Check("clock", True, clock_detail(ahead))
+
+
+def _tables(look: _Look) -> Iterator[Check]:
+    missing = [column for column in COLUMNS if column not in {row[0] for row in look.rows(_COLUMNS)}]
+    yield Check("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as they should be")
+    absent = sorted(INDEXES - {row[0] for row in look.rows(_INDEXES)})
+    yield Check("indexes", not absent, f"missing or invalid: {', '.join(absent)}" if absent else "as they should be")
+    [(logged, hidden)] = look.rows(_TABLE)
+    yield Check("logged", logged, "yes" if logged else "UNLOGGED: a crash of the server empties the table")
+    yield Check("row security", not hidden, "hides rows from this role" if hidden else "none for this role")
+    lacking = [
+        f"{right} on {table}"
+        for table, rights in RIGHTS.items()
+        for right in rights
+        if not look.value("SELECT has_table_privilege(to_regclass(%s), %s)", table, right)
+    ]
+    yield Check("rights", not lacking, f"missing: {', '.join(lacking)}" if lacking else "as they should be")
+    yield Check("size", True, look.value(_SIZE))

@@ -1,0 +1,79 @@
+"""
+What operators ask of a store, whatever it is made of: make it ready, look it over, move its schema forward.
+
+Each store has a module with these functions; `upkeep_of` finds the one that a URL names. A memory store has none: it
+lives as long as its process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from onceward._core.record import Record
+
+
+class Check(NamedTuple):
+    """One finding about a store."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Move(NamedTuple):
+    """How a schema is to be moved forward."""
+
+    before: int
+    after: int
+    scripts: tuple[str, ...]
+    """What is to be run, by name and in order; empty: nothing is left to do."""
+
+
+class Upkeep(Protocol):
+    """The functions of a store's upkeep. Errors are those of the store; no password is in any of them."""
+
+    def init(self, url: str) -> object:
+        """Make the store ready, if it is not; where it is."""
+
+    def is_there(self, url: str) -> bool:
+        """Whether there is such a store. Nothing is changed."""
+
+    def planned(self, url: str) -> Move:
+        """What `migrate` would do. Refuses a schema of a later version."""
+
+    def migrate(self, url: str) -> tuple[int, int]:
+        """Bring the schema up to date; its versions before and after."""
+
+    def schema_sql(self, after: int) -> str:
+        """The statements of all migrations later than a version, for those whose administrator runs them."""
+
+    def check(self, url: str) -> list[Check]:
+        """Look the store over: schema, settings, rights. Nothing is changed."""
+
+    def held(self, url: str) -> Iterator[Record]:
+        """Every record, without its result."""
+
+
+def clock_detail(seconds: float) -> str:
+    """How far a server's clock is from ours. It decides nothing: leases and retention go by the server's alone."""
+    return f"{abs(seconds):.3f} s {'ahead of' if seconds >= 0 else 'behind'} this machine's; only the server's counts"
+
+
+def upkeep_of(url: str) -> Upkeep | None:
+    """The upkeep of the store that a URL names; None if it needs none."""
+    match urlsplit(url).scheme.lower():
+        case "sqlite":
+            from onceward.stores import _sqlite_upkeep
+
+            return _sqlite_upkeep
+        case "postgresql" | "postgres":
+            from onceward.stores import _postgres_upkeep
+
+            return _postgres_upkeep
+        case "redis" | "rediss":
+            from onceward.stores import _redis_upkeep
+
+            return _redis_upkeep
+    return None
