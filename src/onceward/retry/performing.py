@@ -106,6 +106,10 @@ class Work:
         environment = self.policy.environment
         return environment.monotonic(), environment.wall_us(), environment.random(7)
 
+    def _woken(self) -> tuple[float, int, bytes]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), b""
+
     def _tally(self, effect: Tally) -> None:
         budget = self.policy.budget
         if budget is not None and effect.failed:
@@ -116,11 +120,11 @@ class Work:
     def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
         if not SWITCH.no_sleeping:
             self.policy.environment.sleep(effect.seconds)
-        return self._clocks(effect)
+        return self._woken()
 
     async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
         await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return self._clocks(effect)
+        return self._woken()
 
     def _withdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
