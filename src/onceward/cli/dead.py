@@ -24,7 +24,7 @@ from onceward.cli.letters import letter_document, letter_table, tell_letter
 from onceward.cli.opening import add_store_argument, opened
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to, id_digits
 from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import shortened, visible
+from onceward.cli.tables import shortened
 from onceward.gate.asking import SCAN_PAGE
 from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
 from onceward.gate.operating import ID_DIGITS, discard_letter, find_records, id_of_letter
@@ -35,8 +35,8 @@ LIST_MAX = 10_000
 MESSAGE_CHARACTERS_MAX = 300
 """Of a handler's error, on the command line."""
 
-_EXAMPLE = "8796e93eb242"
-"""The digest of the letter about charge:order-17 in live:acme, so that the examples are true."""
+_EXAMPLE = "362b9c594b0a"
+"""The digest of the letter about charge:order-18 in live:acme, so that the examples are true."""
 
 
 def add_to(parsers: Groups) -> None:
@@ -97,7 +97,7 @@ def _add_looking(group: Groups) -> None:
         "show",
         "show one dead letter with its attempts",
         _show,
-        examples=(f"onceward dead show {_EXAMPLE}", "onceward dead show --scope live:acme --key charge:order-17"),
+        examples=(f"onceward dead show {_EXAMPLE}", "onceward dead show --scope live:acme --key charge:order-18"),
         codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
     )
     _add_letter_arguments(show)
@@ -169,20 +169,41 @@ def _discard(asked: argparse.Namespace) -> int:
 def _requeue(asked: argparse.Namespace) -> int:
     """Do one again."""
     box = _app(asked.app)
-    letter = _known_to(box, asked)
-    try:
-        done = box.requeue(letter, did_not_happen=asked.did_not_happen)
-        if isinstance(box, AsyncDeadLetterBox):
-            asyncio.run(_awaited(done))
-    except OncewardError:
-        raise
-    except Exception as error:
-        said = shortened(visible(message_of(error)), MESSAGE_CHARACTERS_MAX)
-        raise exits.RequeueFailed(
-            f"{letter.name} failed again: {type_name(type(error))}: {said}; the letter was updated"
-        ) from None
+    by_key = _is_by_key(asked)
+    if by_key and asked.scope != box.gate.scope:
+        raise exits.UsageError(f"--app {asked.app} has the letters of {box.gate.scope}, not of {asked.scope}")
+    letter = asyncio.run(_arequeued(box, asked)) if isinstance(box, AsyncDeadLetterBox) else _requeued(box, asked)
     _tell_done({"digest": letter.digest, "requeued": True}, as_json=asked.json)
     return exits.FINE
+
+
+def _requeued(box: DeadLetterBox, asked: argparse.Namespace) -> Letter:
+    with box.gate:  # The app was loaded for this command alone.
+        found = box.get(asked.key) if asked.id is None else box.find(asked.id)
+        letter = _known(found, asked)
+        try:
+            box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise _failed_again(letter, error) from None
+    return letter
+
+
+async def _arequeued(box: AsyncDeadLetterBox, asked: argparse.Namespace) -> Letter:
+    async with box.gate:
+        found = await (box.get(asked.key) if asked.id is None else box.find(asked.id))
+        letter = _known(found, asked)
+        try:
+            await box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise _failed_again(letter, error) from None
+    return letter
+
+
+def _failed_again(letter: Letter, error: Exception) -> OncewardError:
+    if isinstance(error, OncewardError):
+        return error
+    said = shortened(message_of(error), MESSAGE_CHARACTERS_MAX)
+    return exits.RequeueFailed(f"{letter.name} failed again: {type_name(type(error))}: {said}; the letter was updated")
 
 
 def _tell_done(document: dict[str, Any], *, as_json: bool) -> None:
@@ -205,13 +226,7 @@ def _the_letter(store: Store, asked: argparse.Namespace) -> Record:
     return only
 
 
-def _known_to(box: DeadLetterBox | AsyncDeadLetterBox, asked: argparse.Namespace) -> Letter:
-    """The letter that is meant, in the app's own store and scope."""
-    if _is_by_key(asked) and asked.scope != box.gate.scope:
-        raise exits.UsageError(f"--app {asked.app} has the letters of {box.gate.scope}, not of {asked.scope}")
-    found = box.get(asked.key) if _is_by_key(asked) else box.find(asked.id)
-    if isinstance(box, AsyncDeadLetterBox):
-        found = asyncio.run(_awaited(found))
+def _known(found: tuple[Letter, ...] | Letter | None, asked: argparse.Namespace) -> Letter:
     letters = list(found) if isinstance(found, tuple) else [] if found is None else [found]
     letter: Letter = _only(letters, asked)
     return letter
@@ -251,7 +266,7 @@ def _app(path: str) -> DeadLetterBox | AsyncDeadLetterBox:
         raise ConfigurationError(
             f"--app {path}: there is no module {error.name!r} to import; run this where your app is, or set PYTHONPATH"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigurationError(
             f"--app {path}: importing {module_name} raised {type_name(type(error))}: "
             f"{shortened(message_of(error), MESSAGE_CHARACTERS_MAX)}"
@@ -265,7 +280,3 @@ def _app(path: str) -> DeadLetterBox | AsyncDeadLetterBox:
             f"--app {path} is a {type(found).__name__}; name what gate.dead_letters() gave you, where the handlers are"
         )
     return found
-
-
-async def _awaited(work: Any) -> Any:
-    return await work
