@@ -8,8 +8,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from dead_support import Desk
 
-from conftest import Desk
 from onceward import (
     AsyncGate,
     Certainty,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dead_support import Desk
 
-from conftest import Desk
 from onceward import (
     NOT_FOUND,
     AsyncGate,
