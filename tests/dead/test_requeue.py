@@ -219,6 +219,21 @@ class TestRefusals:
 
         assert "done" == quick.do(dead.requeue(letter, did_not_happen=True))
 
+    def test_a_keyed_operation_in_doubt_waits_for_a_decision_too(self, quick: Desk) -> None:
+        """
+        A gate would send it again under its key; from a dead letter, days later perhaps, somebody looks first.
+        """
+        dead = quick.gate.dead_letters()
+        dead.handle("charge", quick.coloured(lambda: pytest.fail("it ran")), guarantee="keyed")
+
+        def keyed() -> None:
+            raise UNKNOWN
+
+        with pytest.raises(TimeoutError):
+            quick.do(quick.gate.run("charge:1", quick.coloured(keyed), guarantee="keyed"))
+        letter = quick.give_up(dead, UNKNOWN)
+        self.refused(quick, dead, letter, InDoubt, "onceward records reconcile")
+
     def test_a_letter_that_is_not_there(self, quick: Desk) -> None:
         """
         Discarded, or never put; or another scope's.
