@@ -45,8 +45,10 @@ from onceward._core.errors import (
 )
 from onceward._core.events import Event, Happening, Listener
 from onceward._core.flow import Raised, Returned
+from onceward._core.history import Tried
 from onceward._core.key_lint import Finding, KeyReport, explain_key, lint_key, lint_recipe
 from onceward._core.keys import mint_from as _mint_from
+from onceward._core.letters import Letter
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
@@ -54,8 +56,10 @@ from onceward._core.terms import CallOptions, Options
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
+from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
+from onceward.gate.sealing import Seal, Sealed
 from onceward.gate.strict import needs_key
 from onceward.insert import Update, insert_once, insert_sql
 from onceward.retry import (
@@ -81,6 +85,7 @@ __all__ = [
     "NOT_FOUND",
     "Action",
     "AlreadySettled",
+    "AsyncDeadLetterBox",
     "AsyncGate",
     "Attempt",
     "Breaker",
@@ -91,6 +96,7 @@ __all__ = [
     "CircuitOpen",
     "Classifier",
     "ConfigurationError",
+    "DeadLetterBox",
     "DeadLetters",
     "DeadlineExceeded",
     "Event",
@@ -110,6 +116,7 @@ __all__ = [
     "KeyReport",
     "KeyReused",
     "Kind",
+    "Letter",
     "Listener",
     "NotFound",
     "NotReplayable",
@@ -136,6 +143,8 @@ __all__ = [
     "Returned",
     "SchemaMismatch",
     "ScopeMissing",
+    "Seal",
+    "Sealed",
     "SequenceForgotten",
     "Stop",
     "StopReason",
@@ -143,6 +152,7 @@ __all__ = [
     "StoreCorrupt",
     "StoreFull",
     "StoreUnavailable",
+    "Tried",
     "Unrecorded",
     "Update",
     "Verdict",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import sys
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 import server_stores as stores
 
-from onceward import Gate
+from onceward import Gate, Letter, Retry
 from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
 from onceward.environment import Environment
@@ -142,3 +143,56 @@ def claimed(gate_at: Callable[..., Gate]) -> Callable[..., Record]:
         return standing.record
 
     return claimed
+
+
+@pytest.fixture
+def given_up(gate: Gate) -> Callable[..., Letter]:
+    """Let a call named charge fail for good; its dead letter."""
+
+    def given_up(
+        key: str | None = "charge:order-18", *, error: Exception | None = None, payload: Any = "plain", **order: Any
+    ) -> Letter:
+        dead = gate.dead_letters(payload=payload)
+
+        def charge(**order: Any) -> None:
+            raise error or ConnectionRefusedError("connection refused")
+
+        policy = Retry(1, dead=dead, name="charge")
+        before = {one.id for one in dead.list()}
+        with pytest.raises(Exception):  # noqa: B017 - which one it is does not matter here
+            (policy if key is None else policy.bind(key=key)).call(charge, **order)
+        (letter,) = [one for one in dead.list() if one.id not in before]
+        return letter
+
+    return given_up
+
+
+APP = """
+import onceward
+
+gate = onceward.{gate}({store!r}, scope={scope!r})
+dead = gate.dead_letters()
+something = object()
+
+
+@dead.handler("charge")
+{word}def charge(**order):
+    {body}
+"""
+
+
+@pytest.fixture
+def shop(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write an app called shop, with a handler of charges, into the folder. A command closes its gate: one each."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    # Replaced and put back: every test's shop is another one.
+    monkeypatch.setitem(sys.modules, "shop", sys)
+    monkeypatch.delitem(sys.modules, "shop")
+
+    def shop(body: str = "return 'done'", *, scope: str = SCOPE, gate: str = "Gate") -> None:
+        word = "async " if gate == "AsyncGate" else ""
+        (folder / "shop.py").write_text(APP.format(store=store, scope=scope, body=body, gate=gate, word=word))
+        importlib.invalidate_caches()
+        sys.modules.pop("shop", None)
+
+    return shop

@@ -22,6 +22,7 @@ from onceward.stores import sqlite
 
 EXIT_CODES = {
     "record_not_found": 1,
+    "requeue_failed": 1,
     "usage": 2,
     "digest_ambiguous": 2,
     "configuration": 2,
@@ -78,11 +79,16 @@ class TestHelp:
     """What --help says is true."""
 
     @pytest.mark.parametrize("line", EXAMPLES)
-    def test_the_examples_run_as_they_stand(self, line: str, doubted: Any, folder: Path, run: Any) -> None:
+    def test_the_examples_run_as_they_stand(
+        self, line: str, doubted: Any, given_up: Any, shop: Any, folder: Path, run: Any
+    ) -> None:
         """
-        With a store named and the record there that they speak of; `# exit N` says how one ends that fails.
+        With a store named and the record and the letter there that they speak of; `# exit N` says how one ends that
+        fails.
         """
         doubted("charge:order-17")
+        given_up("charge:order-18")
+        shop()
         (folder / "call.json").write_text('{"order": 17}')
         typed, _, code = line.partition("  # exit ")
 
@@ -111,7 +117,7 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"]])
+    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"]])
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.

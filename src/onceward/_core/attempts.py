@@ -40,6 +40,7 @@ from onceward._core.flow import (
     Try,
     Withdraw,
 )
+from onceward._core.history import TRIES_KEPT, Tried, tried
 from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.operation import Found, NotFound
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
@@ -74,7 +75,7 @@ class StopReason(StrEnum):
 
 
 GIVEN_UP = frozenset(StopReason) - {StopReason.NEVER, StopReason.SERVER_SAID_NO}
-"""The reasons that leave work undone: these go to the dead letters."""
+"""The reasons that leave work undone: these go to the dead letters, and so does whatever may have happened."""
 
 
 class Attempt:
@@ -120,6 +121,8 @@ class Stop(NamedTuple):
     """How many times the innermost call would have been made, had every layer retried for itself."""
     problem: Any = None
     """The last attempt's error, or the answer that counted as one. None on the stop that an error itself carries."""
+    tries: tuple[Tried, ...] = ()
+    """How each attempt ended: the first and the latest. Kept for policies that have dead letters only."""
 
 
 class GivenUp(NamedTuple):
@@ -190,7 +193,7 @@ class Tree(Protocol):
 class _Call:
     """One call under way: what its attempts have left behind."""
 
-    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tree", "waited")
+    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tree", "tries", "waited")
 
     def __init__(self, terms: RetryTerms, facts: Facts, tree: Tree) -> None:
         self.terms, self.facts, self.tree = terms, facts, tree
@@ -200,6 +203,13 @@ class _Call:
         self.problem: Any = None
         self.paid: float | None = None
         self.waited = 0.0
+        self.tries: list[Tried] = []
+
+    def note(self, began: float, now: float, wall_us: int) -> None:
+        """Write down how the last attempt ended."""
+        if len(self.tries) >= TRIES_KEPT:
+            del self.tries[1]
+        self.tries.append(tried(self.number, wall_us, now - began, self.last, self.problem))
 
     def stop(self, reason: StopReason, now: float, wall_us: int, after: float | None = None) -> Stop:
         """The stop, as it stands now. `after`: seconds until somebody wants to be asked again."""
@@ -216,19 +226,22 @@ class _Call:
             retry_after_seconds=asked,
             amplification=self.tree.amplification,
             problem=self.problem,
+            tries=tuple(self.tries),
         )
 
 
 def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[Any]:
     """From the failed end of the first attempt to the call's end: the value, or what is to be raised."""
     call = _Call(terms, facts, tree)
-    ticket = facts.ticket
+    ticket, attempt_began = facts.ticket, facts.began
     while True:
         now, wall_us, chance = yield CLOCKS
         call.problem = ended.error if isinstance(ended, Raised) else ended.value
         call.last = verdict = judged(terms.judge, call.problem, wall_us)
         if verdict.certainty is Certainty.UNKNOWN and call.doubt is None:
             call.doubt = verdict
+        if terms.buries:
+            call.note(attempt_began, now, wall_us)
         failure = is_failure(verdict)
         if ticket is not None:
             yield Report(ticket, "failed" if failure else "ended")
@@ -259,6 +272,7 @@ def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[A
                 yield Report(ticket, "ended")
             return (yield from _give_up(call, _out_of_time(facts), ended, now, wall_us))
         call.number += 1
+        attempt_began = now
         ended = yield Try(Attempt(call.number, facts.key, min(terms.timeout, left), facts.limit, facts.name), ticket)
         if isinstance(ended, Returned):
             if ticket is not None:
@@ -415,7 +429,7 @@ def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
     """Tell who wants to know, keep what is undone, and raise: the last error unchanged, or one that says more."""
     if call.facts.owner:
         yield Tell("stop", stop)
-        if call.terms.buries and stop.reason in GIVEN_UP:
+        if call.terms.buries and (stop.reason in GIVEN_UP or stop.verdict.happened is None):
             yield Bury(stop)
     cause = ended.error if isinstance(ended, Raised) else None
     if stop.reason in _SAYS_MORE and not (cause is not None and isinstance(cause, _SAYS_MORE[stop.reason])):

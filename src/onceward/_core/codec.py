@@ -100,8 +100,8 @@ def encode_failure(exc: BaseException) -> bytes:
     """Return a failure as data: its type's qualified name, its message and its code, each cut to a limit."""
     return json_text(
         {
-            "type": _shortened(_type_name(type(exc))),
-            "message": _shortened(_message(exc)),
+            "type": shortened(type_name(type(exc))),
+            "message": shortened(message_of(exc)),
             "code": _code(exc),
         }
     ).encode()
@@ -267,7 +267,7 @@ def _encode_with_care(value: object) -> Encoded:
         raise
     except Exception as exc:
         # The effect has happened by now. Whatever a value does when looked at, the one answer is "cannot be kept".
-        reason = f"reading the value raised {_type_name(type(exc))}; return plain data instead"
+        reason = f"reading the value raised {type_name(type(exc))}; return plain data instead"
         raise NotEncodable(f"{simplifier.place()}: {reason}") from exc
 
 
@@ -329,7 +329,7 @@ class _Simplifier:
         if isinstance(value, Mapping):
             return self._object(value.items())
         return self._refuse(
-            f"a {_type_name(kind)} cannot be stored; return plain data, a dataclass, a pydantic model or bytes"
+            f"a {type_name(kind)} cannot be stored; return plain data, a dataclass, a pydantic model or bytes"
         )
 
     def _struct(self, value: Any) -> object:
@@ -347,7 +347,7 @@ class _Simplifier:
         plain: dict[str, object] = {}
         for key, item in pairs:
             if not isinstance(key, str):
-                self._refuse(f"an object's keys must be str, and one is a {_type_name(type(key))}; use str(key)")
+                self._refuse(f"an object's keys must be str, and one is a {type_name(type(key))}; use str(key)")
             name = str.__str__(key)
             self._trail.append(f".{name}")
             self._atom(name)
@@ -367,7 +367,7 @@ class _Simplifier:
         raise NotEncodable(f"{self.place()}: {reason}")
 
     def place(self) -> str:
-        return _shortened("result" + "".join(self._trail))
+        return shortened("result" + "".join(self._trail))
 
 
 _INT_BOUND = 10**INT_DIGITS_MAX
@@ -400,12 +400,14 @@ def _is_unicode(text: str) -> bool:
 # --- Failures ---
 
 
-def _type_name(kind: type) -> str:
+def type_name(kind: type) -> str:
+    """A type by its qualified name."""
     module = kind.__module__
     return kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
 
 
-def _message(exc: BaseException) -> str:
+def message_of(exc: BaseException) -> str:
+    """What an exception says, whatever it does when asked."""
     try:
         return str(exc)
     except Exception:
@@ -415,15 +417,16 @@ def _message(exc: BaseException) -> str:
 def _code(exc: BaseException) -> str | None:
     try:
         code = getattr(exc, "code", None)
-        return _shortened(str(code)) if isinstance(code, str | int) else None
+        return shortened(str(code)) if isinstance(code, str | int) else None
     except Exception:
         return None
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str, limit: int = MESSAGE_BYTES_MAX) -> str:
+    """A text of so many bytes of UTF-8 at most; what has no UTF-8 form is escaped."""
     # Slicing first keeps a message of a gigabyte from being copied whole.
-    data = text[: MESSAGE_BYTES_MAX + 1].encode("utf-8", "backslashreplace")
-    if len(data) <= MESSAGE_BYTES_MAX:
+    data = text[: limit + 1].encode("utf-8", "backslashreplace")
+    if len(data) <= limit:
         return data.decode()
     ellipsis = "…"
-    return data[: MESSAGE_BYTES_MAX - len(ellipsis.encode())].decode(errors="ignore") + ellipsis
+    return data[: limit - len(ellipsis.encode())].decode(errors="ignore") + ellipsis

@@ -28,7 +28,7 @@ PIPE_CLOSED = 141
 
 MEANINGS = {
     FINE: "fine",
-    NO: "the answer is no: not found, not healthy, or a key that is not allowed or has findings",
+    NO: "the answer is no: not found, not healthy, failed again, or a key that is not allowed or has findings",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
     STORE: "the store cannot be used: away, full, damaged, or of another version",
@@ -55,10 +55,16 @@ class NoSuchRecord(OncewardError):
     code = "record_not_found"
 
 
+class RequeueFailed(OncewardError):
+    """The handler raised again."""
+
+    code = "requeue_failed"
+
+
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
     match error:
-        case NoSuchRecord():
+        case NoSuchRecord() | RequeueFailed():
             return NO
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.

@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
+from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
@@ -40,6 +41,7 @@ from onceward._core.flow import (
     Sleep,
 )
 from onceward._core.joined import operate_joined
+from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
@@ -48,11 +50,13 @@ from onceward.drive import arun
 from onceward.environment import Environment
 from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
+from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
+from onceward.gate.sealing import Seal
 from onceward.gate.sequence import AsyncSequence
 from onceward.gate.strict import begin
 from onceward.gate.waiting import AsyncBell
@@ -70,6 +74,9 @@ class AsyncOnceFunction(Protocol[T]):
 
     def call(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Outcome[T]]:
         """Same, and tell how that came about."""
+
+    def key_of(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call with these arguments; nothing is run."""
 
     @property
     def contract(self) -> OperationContract:
@@ -176,7 +183,9 @@ class AsyncGate:
             async def wrapper(*args: Any, **kwargs: Any) -> T:
                 return (await call(*args, **kwargs)).answer
 
-            vars(wrapper).update(call=call, contract=taken.contract(terms), __signature__=taken.signature)
+            vars(wrapper).update(
+                call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
+            )
             return cast("AsyncOnceFunction[T]", wrapper)
 
         return decorate
@@ -236,6 +245,16 @@ class AsyncGate:
     ) -> AsyncWindow:
         """Same as `Gate.window`."""
         return AsyncWindow(self, self._asking, name, seconds, money=money, options=options)
+
+    def dead_letters(
+        self,
+        *,
+        payload: Literal["plain"] | Seal | None = None,
+        keep: Seconds = KEEP / SECOND,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> AsyncDeadLetterBox:
+        """Same as `Gate.dead_letters`; its methods are to be awaited."""
+        return AsyncDeadLetterBox(self, self._asking, payload, keep, payload_bytes_max)
 
     # --- looking, deciding, tidying ---
 

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import wraps
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
+from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, operate, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
@@ -43,6 +44,7 @@ from onceward._core.flow import (
     Sleep,
 )
 from onceward._core.joined import operate_joined
+from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import Purged, Store
@@ -60,11 +62,13 @@ from onceward.gate.asking import (
     unreachable,
 )
 from onceward.gate.atomic import AtomicBlock
+from onceward.gate.dead import DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.joining import Joined, finish, join, peek
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
 from onceward.gate.renewal import Renewer
+from onceward.gate.sealing import Seal
 from onceward.gate.sequence import Sequence
 from onceward.gate.strict import begin
 from onceward.gate.waiting import Bell
@@ -82,6 +86,9 @@ class OnceFunction(Protocol[T]):
 
     def call(self, *args: Any, **kwargs: Any) -> Outcome[T]:
         """Same, and tell how that came about."""
+
+    def key_of(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call with these arguments; nothing is run."""
 
     @property
     def contract(self) -> OperationContract:
@@ -204,7 +211,9 @@ class Gate:
             def wrapper(*args: Any, **kwargs: Any) -> T:
                 return call(*args, **kwargs).answer
 
-            vars(wrapper).update(call=call, contract=taken.contract(terms), __signature__=taken.signature)
+            vars(wrapper).update(
+                call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
+            )
             return cast("OnceFunction[T]", wrapper)
 
         return decorate
@@ -268,6 +277,20 @@ class Gate:
     ) -> Window:
         """Best-effort deduplication of equal requests for a while. Not for money."""
         return Window(self, self._asking, name, seconds, money=money, options=options)
+
+    def dead_letters(
+        self,
+        *,
+        payload: Literal["plain"] | Seal | None = None,
+        keep: Seconds = KEEP / SECOND,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> DeadLetterBox:
+        """
+        Where calls go that a retry policy gave up (`Retry(dead=gate.dead_letters())`), in this gate's store and scope.
+
+        The arguments are left out unless `payload` says to keep them: "plain", or `Sealed(key)` for your eyes only.
+        """
+        return DeadLetterBox(self, self._asking, payload, keep, payload_bytes_max)
 
     # --- looking, deciding, tidying ---
 

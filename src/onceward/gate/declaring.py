@@ -197,6 +197,10 @@ class Declared(NamedTuple):
         """The operation's key."""
         return self.recipe.key(arguments)
 
+    def key_of(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call with these arguments."""
+        return self.key(self.arguments(args, kwargs))
+
     def request_of(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """What the fingerprint is taken of."""
         return {name: arguments[name] for name in self.request}
@@ -243,10 +247,11 @@ def declared(
         request=tuple(n for n in names if n not in left_out),
         connection=connection,
         takes_operation=takes_operation,
-        marked=marked if marked is not None else (takes_operation and _marks_anywhere(fn)),
+        marked=marked if marked is not None else (takes_operation and marks_anywhere(fn)),
     )
 
 
-def _marks_anywhere(fn: Callable[..., Any]) -> bool:
+def marks_anywhere(fn: Callable[..., Any]) -> bool:
+    """Whether a function that takes `operation` marks its effect."""
     code = getattr(inspect.unwrap(fn), "__code__", None)
     return isinstance(code, CodeType) and _marks(code, OPERATION)

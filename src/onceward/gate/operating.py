@@ -7,12 +7,14 @@ functions go by the record's own id, whatever kind of record it is (a key, a pla
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.flow import Chance, Effect, Load, Put
 from onceward._core.keys import record_id
+from onceward._core.letters import discard, letter_id
 from onceward._core.operation import Found, NotFound
 from onceward._core.record import Claimant, Record
 from onceward._core.register import Selection, Store
@@ -31,16 +33,23 @@ CANDIDATES_MAX = 10
 """Records shown when a digest matches several: enough to see how many more digits are needed."""
 
 
-def find_records(store: Store, digits: str) -> list[Record]:
+ANY = Selection()
+
+
+def find_records(store: Store, digits: str, selection: Selection = ANY) -> list[Record]:
     """The records whose ids begin with these hex digits, at most `CANDIDATES_MAX` of them, in order of id."""
     if len(digits) == ID_DIGITS:
         found = store.load(bytes.fromhex(digits))
         return [] if found is None else [found]
+    page = store.scan(after_just_before(digits), CANDIDATES_MAX, selection)
+    return [record for record in page if record.id.hex().startswith(digits)]
+
+
+def after_just_before(digits: str) -> bytes:
+    """Where a scan begins that is to show the ids with these first digits."""
     first = int(digits.ljust(ID_DIGITS, "0"), 16)
     # A scan begins after an id, so this is the id just before the first one that would match.
-    after = (first - 1).to_bytes(ID_DIGITS // 2, "big") if first else b""
-    page = store.scan(after, CANDIDATES_MAX, Selection())
-    return [record for record in page if record.id.hex().startswith(digits)]
+    return (first - 1).to_bytes(ID_DIGITS // 2, "big") if first else b""
 
 
 def id_of_key(scope: str, key: str) -> bytes:
@@ -67,6 +76,21 @@ def reconcile_record(
     if found is None:
         raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
 
+    return run(reconcile(_ask_about(found, terms), answer, fence), _performer(store, environment))
+
+
+def id_of_letter(scope: str, key: str) -> bytes:
+    """The id of the dead letter about a key in this scope."""
+    asking = Asking(scope, environment=None, listeners=(), options={})
+    return letter_id(asking.scope, asking.stored_key(key))
+
+
+def discard_letter(store: Store, id: bytes, *, environment: Environment = REAL) -> bool:
+    """Let go of a dead letter; whether there was one."""
+    return run(discard(id), _performer(store, environment))
+
+
+def _performer(store: Store, environment: Environment) -> Callable[[Effect], Any]:
     def perform(effect: Effect) -> Any:
         match effect:
             case Put():
@@ -75,9 +99,9 @@ def reconcile_record(
                 return store.load(effect.id)
             case Chance():
                 return environment.random(48)
-        raise ConfigurationError(f"reconciling does not need {type(effect).__name__}")
+        raise ConfigurationError(f"an operator's flow does not need {type(effect).__name__}")
 
-    return run(reconcile(_ask_about(found, terms), answer, fence), perform)
+    return perform
 
 
 def _ask_about(found: Record, terms: Terms) -> Ask:

@@ -95,11 +95,14 @@ def key_of(recipe: Recipe, fn: Callable[..., Any], shape: Shape, args: tuple[Any
     """The key of one call, from its arguments."""
     values = {**dict(zip(shape.names, args, strict=False)), **kwargs}
     if any(field not in values for field in recipe.fields):
-        parameters = inspect.signature(fn).parameters
-        missing = [field for field in recipe.fields if field not in parameters]
+        # Defaults, or a decorator around it that takes anything: what it is around says what the arguments are called.
+        signature = inspect.signature(fn)
+        missing = [field for field in recipe.fields if field not in signature.parameters]
         if missing:
             raise ConfigurationError(f"the key names {', '.join(missing)}, which {name_of(fn)} does not take")
-        values = {**{n: p.default for n, p in parameters.items() if p.default is not p.empty}, **values}
+        bound = signature.bind_partial(*args, **kwargs)
+        bound.apply_defaults()
+        values = {**bound.arguments, **kwargs}
     return recipe.key(values)
 
 

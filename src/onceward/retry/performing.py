@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from inspect import isawaitable
+from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
@@ -202,6 +202,15 @@ class Work:
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
+    def _buried_here(self, effect: Bury) -> None:
+        kept = self._buried(effect)
+        if isawaitable(kept):
+            if iscoroutine(kept):
+                kept.close()
+            warn(
+                "dead.put", ConfigurationError("these dead letters are awaited, and the call was not: nothing is kept")
+            )
+
     def _buried(self, effect: Bury) -> Any:
         dead = self.policy.dead
         if dead is None:
@@ -219,7 +228,7 @@ _BLOCKING: dict[type, Callable[..., Any]] = {
     Admit: Work._admit,
     Report: Work._report,
     Tell: Work._told,
-    Bury: Work._buried,
+    Bury: Work._buried_here,
     Probe: Work._probed,
 }
 _AWAITING: dict[type, Callable[..., Any]] = {

@@ -1,0 +1,282 @@
+"""
+`onceward dead`: look at what was given up, do it again, or let go of it. Any scope; a requeue, the app's own.
+
+Messages are shown as they were kept, made harmless; payloads only if they are asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from onceward._core.codec import message_of, type_name
+from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.letters import DEAD, Letter, is_letter, letter_of
+from onceward._core.record import Record
+from onceward._core.register import Selection, Store
+from onceward.cli import exits
+from onceward.cli.letters import letter_document, letter_table, tell_letter
+from onceward.cli.opening import add_store_argument, opened
+from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to, id_digits
+from onceward.cli.printing import note, say, say_document
+from onceward.cli.tables import shortened
+from onceward.gate.asking import SCAN_PAGE
+from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.operating import ID_DIGITS, discard_letter, find_records, id_of_letter
+
+LIST_MAX = 10_000
+"""Letters in one answer: a page that a program reads at once. Go on with --after."""
+
+MESSAGE_CHARACTERS_MAX = 300
+"""Of a handler's error, on the command line."""
+
+_EXAMPLE = "362b9c594b0a"
+"""The digest of the letter about charge:order-18 in live:acme, so that the examples are true."""
+
+
+def add_to(parsers: Groups) -> None:
+    """Declare the commands."""
+    group = add_group(parsers, "dead", "look at operations that were given up, do them again, or let go of them")
+    _add_looking(group)
+    codes = (exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE)
+    requeue = add_command(
+        group,
+        "requeue",
+        "do an operation again that was given up, under the same key, with your handler",
+        _requeue,
+        examples=(f"onceward dead requeue {_EXAMPLE} --app shop:dead",),
+        codes=codes,
+        more=(
+            "MODULE:NAME is your gate.dead_letters(), with its handlers registered; the store is that gate's.\n"
+            "An operation in doubt is refused: reconcile its record first (the error says how)."
+        ),
+    )
+    _add_letter_arguments(requeue)
+    requeue.add_argument(
+        "--app", metavar="MODULE:NAME", required=True, help="where your handlers are, such as shop:dead"
+    )
+    requeue.add_argument(
+        "--did-not-happen",
+        action="store_true",
+        help="of a call without a key: it has been checked that it did not happen",
+    )
+    discard = add_command(
+        group,
+        "discard",
+        "let go of a dead letter: it will not be done again from here",
+        _discard,
+        examples=(f"onceward dead discard {_EXAMPLE} --yes",),
+        codes=codes,
+        more="The operation's own record is left as it is.",
+    )
+    _add_letter_arguments(discard)
+    add_store_argument(discard)
+    discard.add_argument("--yes", action="store_true", help="yes: it is done, or need not be done")
+
+
+def _add_looking(group: Groups) -> None:
+    listing = add_command(
+        group,
+        "list",
+        "show what was given up, in order of id",
+        _list,
+        examples=("onceward dead list", "onceward dead list --scope live:acme --limit 20"),
+        codes=(exits.FINE, exits.USAGE, exits.STORE),
+    )
+    listing.add_argument("--scope", metavar="SCOPE", help="only letters of this scope")
+    listing.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=50, help="at most so many (50)")
+    listing.add_argument("--after", metavar="ID", type=id_digits, help="begin after this id or digest")
+    add_store_argument(listing)
+    show = add_command(
+        group,
+        "show",
+        "show one dead letter with its attempts",
+        _show,
+        examples=(f"onceward dead show {_EXAMPLE}", "onceward dead show --scope live:acme --key charge:order-18"),
+        codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
+    )
+    _add_letter_arguments(show)
+    add_store_argument(show)
+    show.add_argument("--payload", action="store_true", help="show the arguments, too, if they were kept as plain text")
+
+
+def _add_letter_arguments(command: Parser) -> None:
+    command.add_argument("id", metavar="ID", nargs="?", type=id_digits, help="the letter's id, or its digest")
+    command.add_argument("--scope", metavar="SCOPE", help="with --key: the scope of the gate")
+    command.add_argument("--key", metavar="KEY", help="with --scope: the key, as the caller gives it")
+
+
+def _list(asked: argparse.Namespace) -> int:
+    """Show one page."""
+    unreadable: list[str] = []
+    with opened(asked) as store:
+        found = list(islice(_letters(store, asked, unreadable), asked.limit + 1))
+    page = found[: asked.limit]
+    upcoming = page[-1].id if len(found) > len(page) else None
+    if unreadable:
+        note(f"{len(unreadable)} cannot be read (damaged, or of another version): {', '.join(unreadable[:10])}")
+    if asked.json:
+        say_document({"letters": [letter_document(one) for one in page], "next": upcoming})
+        return exits.FINE
+    if page:
+        say(letter_table(page))
+    else:
+        note("no dead letters")
+    if upcoming is not None:
+        note(f"there are more: go on with --after {upcoming}")
+    return exits.FINE
+
+
+def _letters(store: Store, asked: argparse.Namespace, unreadable: list[str]) -> Iterator[Letter]:
+    selection = Selection(scope=asked.scope, kind=DEAD)
+    after = bytes.fromhex(asked.after.ljust(ID_DIGITS, "f")) if asked.after else b""
+    while page := store.scan(after, min(SCAN_PAGE, asked.limit + 1), selection):
+        for one in filter(is_letter, page):
+            try:
+                yield letter_of(one)
+            except OncewardError:
+                unreadable.append(one.id.hex()[:12])
+        after = page[-1].id
+
+
+def _show(asked: argparse.Namespace) -> int:
+    """Show one letter."""
+    with opened(asked) as store:
+        letter = letter_of(_the_letter(store, asked))
+    tell_letter(letter, with_payload=asked.payload, as_json=asked.json)
+    return exits.FINE
+
+
+def _discard(asked: argparse.Namespace) -> int:
+    """Let go of one letter."""
+    if not asked.yes:
+        raise exits.UsageError(
+            "discarding a dead letter lets go of what is known about an operation that was given up, and of its "
+            "payload. If it is done, or need not be done, add --yes"
+        )
+    with opened(asked) as store:
+        found = _the_letter(store, asked)
+        discard_letter(store, found.id)
+    _tell_done({"digest": found.id.hex()[:12], "discarded": True}, as_json=asked.json)
+    return exits.FINE
+
+
+def _requeue(asked: argparse.Namespace) -> int:
+    """Do one again."""
+    box = _app(asked.app)
+    by_key = _is_by_key(asked)
+    if by_key and asked.scope != box.gate.scope:
+        raise exits.UsageError(f"--app {asked.app} has the letters of {box.gate.scope}, not of {asked.scope}")
+    letter = asyncio.run(_arequeued(box, asked)) if isinstance(box, AsyncDeadLetterBox) else _requeued(box, asked)
+    _tell_done({"digest": letter.digest, "requeued": True}, as_json=asked.json)
+    return exits.FINE
+
+
+def _requeued(box: DeadLetterBox, asked: argparse.Namespace) -> Letter:
+    with box.gate:  # The app was loaded for this command alone.
+        found = box.get(asked.key) if asked.id is None else box.find(asked.id)
+        letter = _known(found, asked)
+        try:
+            box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise _failed_again(letter, error) from None
+    return letter
+
+
+async def _arequeued(box: AsyncDeadLetterBox, asked: argparse.Namespace) -> Letter:
+    async with box.gate:
+        found = await (box.get(asked.key) if asked.id is None else box.find(asked.id))
+        letter = _known(found, asked)
+        try:
+            await box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise _failed_again(letter, error) from None
+    return letter
+
+
+def _failed_again(letter: Letter, error: Exception) -> OncewardError:
+    if isinstance(error, OncewardError):
+        return error
+    said = shortened(message_of(error), MESSAGE_CHARACTERS_MAX)
+    return exits.RequeueFailed(f"{letter.name} failed again: {type_name(type(error))}: {said}; the letter was updated")
+
+
+def _tell_done(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        say_document(document)
+    else:
+        say(f"{document['digest']} {'requeued, and discarded' if 'requeued' in document else 'discarded'}")
+
+
+# --- which letter, and whose handlers ---
+
+
+def _the_letter(store: Store, asked: argparse.Namespace) -> Record:
+    if _is_by_key(asked):
+        found = store.load(id_of_letter(asked.scope, asked.key))
+        candidates = [found] if found is not None else []
+    else:
+        candidates = find_records(store, asked.id, Selection(kind=DEAD))
+    only: Record = _only([one for one in candidates if is_letter(one)], asked)
+    return only
+
+
+def _known(found: tuple[Letter, ...] | Letter | None, asked: argparse.Namespace) -> Letter:
+    letters = list(found) if isinstance(found, tuple) else [] if found is None else [found]
+    letter: Letter = _only(letters, asked)
+    return letter
+
+
+def _is_by_key(asked: argparse.Namespace) -> bool:
+    if asked.id is None:
+        if asked.scope is None or asked.key is None:
+            raise exits.UsageError("which dead letter? Give its id or digest, or both --scope and --key")
+        return True
+    if asked.scope is not None or asked.key is not None:
+        raise exits.UsageError("give a letter's id or digest, or --scope and --key, and not both")
+    return False
+
+
+def _only(candidates: list[Any], asked: argparse.Namespace) -> Any:
+    if not candidates:
+        which = "of that key in that scope" if asked.id is None else f"whose id begins with {asked.id}"
+        raise exits.NoSuchRecord(
+            f"there is no dead letter {which}: it was discarded or forgotten, or is in another store"
+        )
+    if len(candidates) > 1:
+        raise exits.DigestAmbiguous(f"several dead letters begin with {asked.id}; give more digits")
+    return candidates[0]
+
+
+def _app(path: str) -> DeadLetterBox | AsyncDeadLetterBox:
+    """The object that an import path names."""
+    module_name, colon, attribute = path.partition(":")
+    if not (module_name and colon and attribute):
+        raise exits.UsageError(f"--app is MODULE:NAME, such as shop:dead, and not {path[:100]!r}")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # As `python -m` does: an app is looked for where one stands.
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"--app {path}: there is no module {error.name!r} to import; run this where your app is, or set PYTHONPATH"
+        ) from None
+    except (Exception, SystemExit) as error:
+        raise ConfigurationError(
+            f"--app {path}: importing {module_name} raised {type_name(type(error))}: "
+            f"{shortened(message_of(error), MESSAGE_CHARACTERS_MAX)}"
+        ) from error
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise ConfigurationError(f"--app {path}: {module_name} has no {attribute!r}; name your gate.dead_letters()")
+        found = getattr(found, name)
+    if not isinstance(found, DeadLetterBox | AsyncDeadLetterBox):
+        raise ConfigurationError(
+            f"--app {path} is a {type(found).__name__}; name what gate.dead_letters() gave you, where the handlers are"
+        )
+    return found

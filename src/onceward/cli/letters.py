@@ -1,0 +1,120 @@
+"""
+Dead letters as people and programs see them. Keys appear as digests; payloads only when asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from onceward._core.letters import Letter
+from onceward.cli.documents import camel
+from onceward.cli.printing import say, say_document
+from onceward.cli.tables import facts, pretty_json, table
+
+_HEADINGS = ("DIGEST", "SCOPE", "OPERATION", "REASON", "EFFECT", "COUNT", "ATTEMPTS", "LAST AT", "ERROR")
+_TRIES = ("ATTEMPT", "AT", "SECONDS", "EFFECT", "KIND", "ERROR", "MESSAGE")
+
+MESSAGE_CELL = 80
+"""Characters of a message in the table of attempts; --json has all that was kept."""
+
+
+def letter_table(letters: list[Letter]) -> str:
+    """Letters, one a line."""
+    return table(
+        _HEADINGS,
+        [
+            (
+                *(one.digest, one.scope, one.name, one.reason, one.verdict.certainty.value, one.count, one.attempts),
+                one.last_at.isoformat(sep=" ", timespec="seconds"),
+                one.error,
+            )
+            for one in letters
+        ],
+    )
+
+
+def tell_letter(letter: Letter, *, with_payload: bool, as_json: bool) -> None:
+    """Print everything about one letter, but for the key; and the payload if it is asked for."""
+    if as_json:
+        say_document(letter_document(letter, with_payload=with_payload))
+        return
+    say(
+        facts(
+            [
+                ("digest", letter.digest),
+                ("id", letter.id),
+                ("scope", letter.scope),
+                ("record", letter.record),
+                ("operation", letter.name),
+                ("keyed", letter.keyed),
+                ("fingerprint", letter.fingerprint),
+                ("reason", letter.reason),
+                ("effect", f"{letter.verdict.certainty.value} ({letter.verdict.kind.value})"),
+                ("retry", letter.verdict.action.value),
+                ("retry at", letter.retry_at and letter.retry_at.isoformat(timespec="seconds")),
+                ("given up", f"{letter.count} times" if letter.count != 1 else "once"),
+                ("requeued", f"{letter.requeues} times, in vain" if letter.requeues else None),
+                ("attempts", letter.attempts),
+                ("first at", letter.first_at.isoformat(timespec="seconds")),
+                ("last at", letter.last_at.isoformat(timespec="seconds")),
+                ("kept", None if letter.seconds_left is None else f"for {letter.seconds_left:,.0f} s more"),
+                ("payload", letter.payload + (f" ({letter.payload_note})" if letter.payload_note else "")),
+            ]
+        )
+    )
+    if letter.tries:
+        rows = [
+            (one.number, one.at.isoformat(timespec="seconds"), f"{one.seconds:.3f}", *one[3:]) for one in letter.tries
+        ]
+        say("\n" + table(_TRIES, rows, limit=MESSAGE_CELL))
+    if with_payload:
+        payload = _payload(letter)
+        say("\n" + (pretty_json(payload) if payload is not None else f"the payload is {letter.payload}: none to show"))
+    if letter.may_have_happened:
+        say(
+            "\nIt may have happened. If its record is in doubt, decide that first:\n"
+            f"  onceward records show {letter.record}"
+        )
+
+
+def letter_document(letter: Letter, *, with_payload: bool = False) -> dict[str, Any]:
+    """A letter for programs."""
+    document: dict[str, Any] = {
+        name: getattr(letter, name)
+        for name in ("id", "digest", "record", "scope", "keyed", "name", "fingerprint", "reason", "count", "requeues")
+    }
+    document |= {
+        "verdict": {
+            "certainty": letter.verdict.certainty.value,
+            "kind": letter.verdict.kind.value,
+            "action": letter.verdict.action.value,
+            "code": letter.verdict.code,
+        },
+        "attempts": letter.attempts,
+        "tries": [
+            {camel(name): value for name, value in (one._asdict() | {"at": one.at.isoformat()}).items()}
+            for one in letter.tries
+        ],
+        "error": letter.error,
+        "message": letter.message,
+        "retryAt": None if letter.retry_at is None else letter.retry_at.isoformat(),
+        "firstAt": letter.first_at.isoformat(),
+        "lastAt": letter.last_at.isoformat(),
+        "secondsLeft": letter.seconds_left,
+        "payload": letter.payload,
+        "payloadNote": letter.payload_note,
+    }
+    if with_payload:
+        document["arguments"] = _payload(letter)
+    return document
+
+
+def _payload(letter: Letter) -> Any:
+    if letter.payload != "plain" or letter.payload_data is None:
+        return None
+    try:
+        kept = json.loads(letter.payload_data)
+        return {"args": kept["args"], "kwargs": kept["kwargs"]}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
