@@ -236,12 +236,14 @@ class Asking:
         ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family)
         return Called(ask, body.bind(fn), probe)
 
-    def again(self, named: Named, key: str, name: str, terms: Terms, marked: bool, invoke: Invoke) -> Called:
+    def again(
+        self, id: bytes, fingerprint: bytes, key: str, name: str, terms: Terms, marked: bool, invoke: Invoke
+    ) -> Called:
         """One call of an operation that was given up, under its own key and as the request that it was."""
         if terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
         check_probe(terms, None)
-        return Called(self._ask(named, (key,), terms, KEY, name, None, marked, False, None), invoke)
+        return Called(self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None), invoke)
 
     def joined(
         self,

@@ -49,7 +49,7 @@ from onceward._core.record import Record, is_in_doubt, shown_state
 from onceward._core.register import Selection
 from onceward._core.terms import Options, Seconds
 from onceward.failpoints import declare
-from onceward.gate.asking import KEY, SCAN_PAGE, Asking, Called, Named, check_answered, check_blocking
+from onceward.gate.asking import KEY, SCAN_PAGE, Asking, Called, check_answered, check_blocking
 from onceward.gate.handling import (
     Arguments,
     Handler,
@@ -215,8 +215,8 @@ class _Letters:
             return taken.fn(*arguments.args, **arguments.kwargs, **given)
 
         terms = self._asking.agreed(taken.options)
-        named = Named(self._record_id(letter), fingerprint)
-        return self._asking.again(named, letter.key, letter.name, terms, taken.marked, invoke)
+        id = self._record_id(letter)
+        return self._asking.again(id, fingerprint, letter.key, letter.name, terms, taken.marked, invoke)
 
     def _check_key(self, letter: Letter, taken: Handler, arguments: Arguments) -> None:
         """A declared function makes its key from its arguments: it must be the letter's."""
