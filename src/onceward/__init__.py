@@ -5,6 +5,7 @@ At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations
 """
 
 from onceward._core.canonical import canonical, parse_json
+from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
@@ -48,6 +49,7 @@ from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outc
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
+from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
@@ -73,7 +75,7 @@ from onceward.retry import (
 __version__ = "0.1.0"
 
 __all__ = [
-    "NOT_FOUND",
+    "Action",
     "AlreadySettled",
     "AsyncGate",
     "Attempt",
@@ -81,7 +83,9 @@ __all__ = [
     "Budget",
     "BudgetExhausted",
     "CallOptions",
+    "Certainty",
     "CircuitOpen",
+    "Classifier",
     "ConfigurationError",
     "DeadLetters",
     "DeadlineExceeded",
@@ -100,7 +104,9 @@ __all__ = [
     "KeyInvalid",
     "KeyReport",
     "KeyReused",
+    "Kind",
     "Listener",
+    "NOT_FOUND",
     "NotFound",
     "NotReplayable",
     "NothingHappened",
@@ -134,6 +140,7 @@ __all__ = [
     "StoreUnavailable",
     "Unrecorded",
     "Update",
+    "Verdict",
     "breaker",
     "canonical",
     "deadline",
@@ -150,6 +157,7 @@ __all__ = [
     "parse_deadline",
     "parse_json",
     "recipe",
+    "should_retry",
     "stop_of",
     "time_left",
 ]

@@ -76,22 +76,22 @@ class Classifier:
     def _judge(self, problem: Any, now: datetime | None, depth: int) -> Verdict:
         if depth > DEPTH_MAX:
             return UNKNOWN
-        taught, rules = self._rules_for(type(problem))
+        kind = type(problem)  # Not `isinstance`: that asks the problem for its class, and may be answered anything.
+        taught, rules = self._rules_for(kind)
         for lesson in taught:
             if (verdict := _told(lesson, problem)) is not None:
                 return verdict
-        if isinstance(problem, OncewardError):
+        if issubclass(kind, OncewardError):
             return own(problem)
-        if isinstance(problem, BaseException):
-            for rule in rules:
-                found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
-                if found is not None:
-                    return found if found.code is not None else found._replace(code=type(problem).__name__)
+        for rule in rules:
+            found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
+            if found is not None:
+                return found if found.code is not None else found._replace(code=kind.__name__)
         answer = answer_of(problem)
         if answer is not None:
             verdict = by_status(answer, retry_500=self._retry_500, now=now)
             return clients.doubted_if_retried(problem, verdict)
-        return UNKNOWN._replace(code=type(problem).__name__)
+        return UNKNOWN._replace(code=kind.__name__)
 
     def _follow(self, rule: Any, problem: BaseException, now: datetime | None, depth: int) -> Verdict | None:
         try:
@@ -109,8 +109,8 @@ class Classifier:
         return found
 
     def __repr__(self) -> str:
-        taught = ", ".join(one.__name__ for one in self._taught)
-        return f"<Classifier{' taught ' + taught if taught else ''}{'' if self._retry_500 else ' retry_500=False'}>"
+        said = [one.__name__ for one in self._taught] + ([] if self._retry_500 else ["retry_500=False"])
+        return f"Classifier({', '.join(said)})"
 
 
 def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:

@@ -331,7 +331,7 @@ def _after_failure(ask: Ask, operation: Operation, held: Record, version: bytes,
     """What a failure means for the record: released (or back in doubt), remembered, or in doubt."""
     terms, failure = ask.terms, encode_failure(ended.error)
     harmless: tuple[type[BaseException], ...] = (NothingHappened, *terms.before)
-    if operation.spared(ended.error, harmless, marked=ask.marked):
+    if operation.spared(ended.error, harmless, marked=ask.marked, classifier=terms.classifier):
         return record.release(held, version=version, forget=terms.remember_release, error=failure)
     if isinstance(ended.error, Exception) and _remembers(ask, ended) and not held.doubt:
         # A failure speaks for its own attempt: while an earlier one is in doubt, there is nothing final to remember.

@@ -10,6 +10,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
+from onceward._core.classifier import Classifier
 from onceward._core.downstream import downstream_key
 from onceward._core.errors import ConfigurationError, InFlight
 from onceward._core.keys import digest_of
@@ -140,21 +141,33 @@ class Operation:
         """Mark the effect: what raises before this block releases the key, what raises after it never does."""
         return _EffectMark(self)
 
-    def spared(self, error: BaseException, harmless: tuple[type[BaseException], ...], *, marked: bool) -> bool:
+    def spared(
+        self, error: BaseException, harmless: tuple[type[BaseException], ...], *, marked: bool, classifier: Classifier
+    ) -> bool:
         """
         Whether it is proved that nothing happened, although the function raised `error`.
 
-        `harmless` are the types that say so; `marked` is whether the function marks its effect at all.
+        `harmless` are the types that say so; `marked` is whether the function marks its effect at all. What comes out
+        of a marked effect is also judged by its verdict: not sent, or rejected. Anywhere else a verdict is about some
+        call or other, and proves nothing.
         """
         if not self.started:
             return True
         if self._done:
             return False
         if not self._began:
-            spoke_for_another = getattr(error, _JUDGED, 0) > self._since
-            return marked or (isinstance(error, harmless) and not spoke_for_another)
+            return marked or (isinstance(error, harmless) and not self._spoke_for_another(error))
         # Several blocks may have broken: one that may have had its effect is enough for doubt.
-        return self._broke[-1:] == (error,) and all(isinstance(broke, harmless) for broke in self._broke)
+        return self._broke[-1:] == (error,) and all(
+            isinstance(broke, harmless)
+            or (classifier.judge(broke).happened is False and not self._spoke_for_another(broke))
+            for broke in self._broke
+        )
+
+    def _spoke_for_another(self, error: BaseException) -> bool:
+        """Whether it came through an operation inside this one: then it was about that."""
+        judged: int = getattr(error, _JUDGED, 0)
+        return judged > self._since
 
     def __repr__(self) -> str:
         return f"<Operation {self.digest} attempt {self.attempt} fence {self.fence}>"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from onceward._core.classifier import DEFAULT, Classifier
 from onceward._core.durations import SECOND, microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Raised, Returned
@@ -38,6 +39,7 @@ class Options(TypedDict, total=False):
     remember: Remember
     result_bytes_max: int
     before: type[BaseException] | tuple[type[BaseException], ...]
+    classifier: Classifier
     relaxed_settle: bool
 
 
@@ -92,6 +94,8 @@ class Terms:
     """A larger result is not stored: the record then says executed, not replayable. It never runs again for it."""
     before: tuple[type[BaseException], ...] = ()
     """Exception types that prove that the effect did not take place."""
+    classifier: Classifier = DEFAULT
+    """Judges what comes out of a marked effect: not sent or rejected releases the key, anything else does not."""
     relaxed_settle: bool = False
     """Let a settle skip the disk sync: lost to a power cut, it is in doubt (blind) or sent again (keyed)."""
 
@@ -162,6 +166,8 @@ def _check(name: str, value: Any) -> Any:
         raise ConfigurationError("result_bytes_max is a number of bytes, zero or more")
     if name == "before":
         return _check_before(value)
+    if name == "classifier" and not isinstance(value, Classifier):
+        raise ConfigurationError("classifier is a Classifier, for example Classifier().extended({CardDeclined: ...})")
     if name == "relaxed_settle" and not isinstance(value, bool):
         raise ConfigurationError("relaxed_settle is True or False")
     return value

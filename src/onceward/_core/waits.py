@@ -148,8 +148,11 @@ def _one(fields: dict[str, list[str]], name: str) -> str:
 
 def _longest(fields: dict[str, list[str]], name: str, scale: float = 1.0) -> float | None:
     """Several fields, or one that a proxy has joined: the longest wait keeps every promise."""
-    values = [one for value in fields.get(name, ()) for one in value.split(",")]
-    waits = [wait for value in values if (wait := seconds(value.strip(" \t"), scale)) is not None]
+    waits: list[float] = []
+    for value in fields.get(name, ()):
+        parts = [seconds(part.strip(" \t"), scale) for part in value.split(",")]
+        if None not in parts:
+            waits += [part for part in parts if part is not None]
     return max(waits, default=None)
 
 

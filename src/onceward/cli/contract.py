@@ -17,6 +17,7 @@ from typing import Any
 
 import onceward
 from onceward._core import codec, durations, errors, keys, record, terms
+from onceward._core.classifier import Classifier
 from onceward._core.durations import SECOND, in_words
 from onceward._core.errors import OncewardError
 from onceward._core.record import Guarantee
@@ -92,11 +93,17 @@ def _choice(name: str) -> dict[str, Any]:
     is_duration = name in DURATIONS
     return {
         "name": name,
-        "value": _seconds(value) if is_duration else list(value) if isinstance(value, tuple) else value,
+        "value": _seconds(value) if is_duration else _plain(value),
         "unit": "seconds" if is_duration else "bytes" if "bytes" in name.split("_") else None,
         "inWords": in_words(value) if is_duration else None,
         "reason": _beside(terms, "Terms").get(name, ""),
     }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return repr(value) if isinstance(value, Classifier) else value
 
 
 def _limits() -> dict[str, Any]:

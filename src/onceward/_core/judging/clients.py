@@ -38,23 +38,27 @@ def _max_retries(error: Any, judge: Judge) -> Verdict | None:
 
 
 # Raised where a connection is made, a tunnel included: no byte of the request has left.
-_HTTPX: Table = {
+_HTTPCORE: Table = {
     "ConnectError": connecting,
     "ConnectTimeout": NEVER_LEFT,
     "PoolTimeout": NEVER_LEFT,
     "ProxyError": NEVER_LEFT,
     "UnsupportedProtocol": MISUSED,
-    "InvalidURL": MISUSED,
     "ReadTimeout": LOST,
     "WriteTimeout": LOST,
     "ReadError": LOST,
     "WriteError": LOST,
-    "CloseError": LOST,
     "NetworkError": LOST,
     "TimeoutException": LOST,
     "RemoteProtocolError": LOST,
     # Some of these are found before sending, some after half a body.
     "LocalProtocolError": Verdict(Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER),
+}
+
+_HTTPX: Table = {
+    **_HTTPCORE,
+    "InvalidURL": MISUSED,
+    "CloseError": LOST,
     "DecodingError": GARBLED,
     "TooManyRedirects": GARBLED,
 }
@@ -136,8 +140,8 @@ def _under(prefix: str, table: Table) -> Table:
 TABLE: Table = {
     **_under("httpx", _HTTPX),
     **_under("httpx2", _HTTPX),
-    **_under("httpcore", _HTTPX),
-    **_under("httpcore2", _HTTPX),
+    **_under("httpcore", _HTTPCORE),
+    **_under("httpcore2", _HTTPCORE),
     **_under("urllib3.exceptions", _URLLIB3),
     **_under("requests.exceptions", _REQUESTS),
     **_under("aiohttp.client_exceptions", _AIOHTTP),

@@ -58,12 +58,16 @@ def _psycopg(error: Any, _judge: Judge) -> Verdict | None:
     return by_sqlstate(read(error, "sqlstate"))
 
 
+_NOT_CONNECTED = ("connection failed: ", "connection is bad: ", "failed to resolve host ")
+"""psycopg's own words, before those of libpq (which may be in any language). It says them while connecting only."""
+
+
 def _psycopg_operational(error: Any, _judge: Judge) -> Verdict:
     """Without an SQLSTATE it is the connection: never made, or lost, perhaps while committing."""
     told = by_sqlstate(read(error, "sqlstate"))
     if told is not None:
         return told
-    return NEVER_LEFT if text_of(error).startswith(("connection failed: ", "connection is bad: ")) else LOST
+    return NEVER_LEFT if text_of(error).startswith(_NOT_CONNECTED) else LOST
 
 
 # redis-py tries again by itself after connection trouble (three times, by default), and its error is that of the last

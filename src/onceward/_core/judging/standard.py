@@ -20,16 +20,26 @@ from onceward._core.judging.rule import (
 )
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
+_MAKING_A_CONNECTION = frozenset({("socket", "create_connection"), ("ssl", "do_handshake")})
 
-def _tls(error: Any, _judge: Judge) -> Verdict:
-    """
-    Broken in the handshake, nothing was sent; broken later, it was under way.
 
-    The error's own words do not tell: garbage on an open connection is a wrong version number, too. Where it was
-    raised does.
+def _by_place(error: Any, _judge: Judge) -> Verdict:
     """
-    shaking = any(module == "ssl" and function == "do_handshake" for module, function, _ in frames(error))
-    return NEVER_LEFT if shaking else LOST
+    Broken while the connection was made, nothing was sent; broken later, or nobody knows when, it was under way.
+
+    The error's own words do not tell: garbage on an open connection is a wrong version number, too, and a timeout is a
+    timeout. Where it was raised does.
+    """
+    return NEVER_LEFT if _was_connecting(error) else LOST
+
+
+def _was_connecting(error: BaseException) -> bool:
+    return any((module, function) in _MAKING_A_CONNECTION for module, function, _ in frames(error))
+
+
+def _system(error: Any, _judge: Judge) -> Verdict | None:
+    """No route, no network: known where it comes from connecting. A missing file is an `OSError`, too."""
+    return NEVER_LEFT if _was_connecting(error) else None
 
 
 _SQLITE_BUSY, _SQLITE_LOCKED = 5, 6
@@ -61,18 +71,19 @@ def _exit_group(error: Any, judge: Judge) -> Verdict:
 
 
 TABLE: Table = {
-    # A refused connection never was one. The other two can come at any time: alone, they prove nothing.
+    # A refused connection never was one. The others can come at any time: alone, they prove nothing.
     "builtins.ConnectionRefusedError": NEVER_LEFT,
-    "builtins.ConnectionResetError": LOST,
-    "builtins.ConnectionAbortedError": LOST,
-    "builtins.BrokenPipeError": LOST,
-    "builtins.ConnectionError": LOST,
-    "builtins.TimeoutError": LOST,
+    "builtins.ConnectionResetError": _by_place,
+    "builtins.ConnectionAbortedError": _by_place,
+    "builtins.BrokenPipeError": _by_place,
+    "builtins.ConnectionError": _by_place,
+    "builtins.TimeoutError": _by_place,
+    "builtins.OSError": _system,
     "builtins.BaseExceptionGroup": _exit_group,
     "socket.gaierror": NEVER_LEFT,
     "socket.herror": NEVER_LEFT,
     "ssl.SSLCertVerificationError": UNTRUSTED,
-    "ssl.SSLError": _tls,
+    "ssl.SSLError": _by_place,
     "http.client.RemoteDisconnected": LOST,
     "http.client.IncompleteRead": LOST,
     "http.client.BadStatusLine": LOST,

@@ -13,7 +13,7 @@ from enum import Enum
 from hashlib import sha384
 from typing import Any, NamedTuple
 
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import NothingHappened, StoreUnavailable
 from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Probe, Raised, Returned
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
@@ -60,8 +60,9 @@ class Body(NamedTuple):
     def proves_nothing_happened(self) -> bool:
         """Whether its failure proves that it had no effect."""
         if self.fails == "before":
-            return self.marked or self.error is not Unknown
-        return self.fails == "inside" and self.error is not Unknown
+            return self.marked or self.error is NothingHappened
+        says_so = self.error is NothingHappened or (self.marked and self.error is ConnectionRefusedError)
+        return self.fails == "inside" and says_so
 
 
 SUCCEEDS = Body()

@@ -17,6 +17,7 @@ from onceward._core import engine, record, sequence
 from onceward._core.engine import Ask
 from onceward._core.errors import Unrecorded
 from onceward._core.flow import Flow, Put
+from onceward._core.operation import Operation
 from onceward._core.record import Record, Standing, State, Write
 from onceward.testing.explorer.actors import SKEW
 from onceward.testing.explorer.plays import id_of
@@ -39,7 +40,7 @@ class Fault(NamedTuple):
     """The function of the engine that is done wrong."""
     by: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
     """Makes the wrong function from the right one."""
-    module: ModuleType = record
+    module: ModuleType | type = record
     """Where that function lives."""
 
 
@@ -165,6 +166,14 @@ def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flo
     return take_back
 
 
+def _believing(right: Callable[..., bool]) -> Callable[..., bool]:
+    def spared(operation: Operation, error: BaseException, harmless: Any, *, marked: bool, classifier: Any) -> bool:
+        proved = right(operation, error, harmless, marked=marked, classifier=classifier)
+        return proved or classifier.judge(error).happened is False
+
+    return spared
+
+
 _FAULTS = (
     Fault(
         "unfenced-settle",
@@ -235,6 +244,15 @@ _FAULTS = (
         ("sticky-keyed",),
         replaces="release",
         by=_without_doubt,
+    ),
+    Fault(
+        "unmarked-verdict",
+        "an error's verdict is believed although nothing says which call it is about",
+        "one-effect",
+        ("fails-mail-refused",),
+        replaces="spared",
+        by=_believing,
+        module=Operation,
     ),
     Fault(
         "unjoined-record",

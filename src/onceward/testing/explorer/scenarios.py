@@ -127,6 +127,9 @@ _FAILURES = {
     "before": (Body("before", marked=True), "raises before its marked effect"),
     "inside": (Body("inside", marked=True), "raises inside its marked effect"),
     "rejected": (Body("inside", NothingHappened, marked=True, happens=False), "says inside its mark: nothing happened"),
+    "not-sent": (Body("inside", ConnectionRefusedError, marked=True, happens=False), "is refused inside its mark"),
+    "timeout": (Body("inside", TimeoutError, marked=True), "hears nothing inside its mark, and had its effect"),
+    "mail-refused": (Body("inside", ConnectionRefusedError), "marks nothing, acts, and is refused something else"),
     "after": (Body("after", marked=True), "raises after its marked effect"),
     "after-nothing": (Body("after", NothingHappened, marked=True), "says after its marked effect: nothing happened"),
 }
