@@ -19,6 +19,7 @@ from onceward._core.errors import (
     InDoubt,
     InFlight,
     KeyInvalid,
+    KeyMissing,
     KeyReused,
     NothingHappened,
     NotReplayable,
@@ -54,6 +55,7 @@ from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
+from onceward.gate.strict import needs_key
 from onceward.insert import Update, insert_once, insert_sql
 from onceward.retry import (
     Attempt,
@@ -102,6 +104,7 @@ __all__ = [
     "InDoubt",
     "InFlight",
     "KeyInvalid",
+    "KeyMissing",
     "KeyReport",
     "KeyReused",
     "Kind",
@@ -155,6 +158,7 @@ __all__ = [
     "lint_recipe",
     "mint",
     "parse_deadline",
+    "needs_key",
     "parse_json",
     "recipe",
     "should_retry",

@@ -91,7 +91,7 @@ class TestCheckKey:
         ("key", "advice"),
         [
             ("", "is empty; derive it"),
-            (None, "is a NoneType and must be a str"),
+            (None, "is missing"),
             (17, "is a int and must be a str"),
             (b"k", "is a bytes and must be a str"),
             ("charge o-17", "has blanks"),

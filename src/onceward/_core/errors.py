@@ -5,6 +5,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- ConfigurationError    declared wrongly                         never: fix the declaration
     |   +-- ScopeMissing      nobody said who is calling               never: pass scope=
     +-- KeyInvalid            the key cannot be a key                  never: fix the key
+    |   +-- KeyMissing        there is no key                          never: give it one
     +-- RequestInvalid        the request has no canonical form        never: fix the request
     +-- ResultInvalid         a stored result cannot be read back      never: look at the record
     +-- KeyReused             same key, other request                  new key
@@ -97,6 +98,12 @@ class KeyInvalid(OncewardError):
     """A key is 1 to 255 visible ASCII characters, chosen by the caller and the same on every attempt."""
 
     code = "key_invalid"
+
+
+class KeyMissing(KeyInvalid):
+    """There is no key, so a retry could not be told from another operation. Nothing was run."""
+
+    code = "key_missing"
 
 
 class RequestInvalid(OncewardError):

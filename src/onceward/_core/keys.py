@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import sha256
 
-from onceward._core.errors import ConfigurationError, KeyInvalid, ScopeMissing
+from onceward._core.errors import ConfigurationError, KeyInvalid, KeyMissing, ScopeMissing
 
 # Stripe's limit, the longest among the providers that people already build keys for.
 KEY_CHARACTERS_MAX = 255
@@ -34,7 +34,8 @@ def check_key(key: str, limit: int = KEY_CHARACTERS_MAX) -> str:
         return key
     if isinstance(key, str) and type(key) is not str:
         return check_key(str.__str__(key), limit)
-    raise KeyInvalid(f"the key {_fault_of(key, limit)}")
+    kind = KeyMissing if key is None or key == "" else KeyInvalid
+    raise kind(f"the key {_fault_of(key, limit)}")
 
 
 def check_scope(scope: str | None) -> str:
@@ -116,6 +117,8 @@ def _prefix(kind: str, scope: str) -> bytes:
 
 def _fault_of(name: object, limit: int) -> str:
     """What is wrong with a key or a scope, and what to do. Says how long it is, never what it is."""
+    if name is None:
+        return "is missing; derive it from what the operation is about, for example charge:order-17"
     if not isinstance(name, str):
         return f"is a {type(name).__name__} and must be a str; write it as text, the same on every attempt"
     if not name:

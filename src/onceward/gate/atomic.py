@@ -15,6 +15,7 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
 from onceward._core.operation import Outcome, Settling
 from onceward._core.record import Claimant, as_seen
+from onceward.gate.strict import Running, begin
 
 
 class _Block:
@@ -24,11 +25,13 @@ class _Block:
         self._claimant = claimant
         self._flow = flow
         self._operation: Settling | None = None
+        self._running: Running | None = None
 
     def _begun(self, call: Call) -> Settling:
         operation: Settling = call.operation
         operation.started = True
         self._operation = operation
+        self._running = begin(operation)
         return operation
 
     def _replaying(self, outcome: Outcome[Any]) -> Settling:
@@ -38,6 +41,8 @@ class _Block:
         return shown
 
     def _left(self, operation: Settling, error: BaseException | None) -> Returned | Raised:
+        if self._running is not None:
+            self._running.end()
         if error is not None:
             return Raised(error)
         if operation.settled:

@@ -52,6 +52,7 @@ from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
 from onceward.gate.sequence import AsyncSequence
+from onceward.gate.strict import begin
 from onceward.gate.waiting import AsyncBell
 from onceward.gate.window import AsyncWindow
 from onceward.stores import open_async_store
@@ -328,6 +329,7 @@ class _Performer:
         if self._joined is None:
             gate._housekeeping.count()
             gate._renewer.watch(self._called.ask, operation, operation.record)
+        running = begin(operation)
         try:
             value = self._called.invoke(operation)
             if inspect.isawaitable(value):
@@ -337,6 +339,7 @@ class _Performer:
         except BaseException as error:
             return Raised(error)
         finally:
+            running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
         return Returned(value)

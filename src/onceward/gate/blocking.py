@@ -55,6 +55,7 @@ from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
 from onceward.gate.renewal import Renewer
 from onceward.gate.sequence import Sequence
+from onceward.gate.strict import begin
 from onceward.gate.waiting import Bell
 from onceward.gate.window import Window
 from onceward.stores import open_store
@@ -343,11 +344,13 @@ class _Performer:
         if self._joined is None:
             gate._housekeeping.count()
             gate._renewer.watch(self._called.ask, operation, operation.record)
+        running = begin(operation)
         try:
             value = self._called.invoke(operation)
         except BaseException as error:
             return Raised(error)
         finally:
+            running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
         return _refuse_awaitable(value) if inspect.isawaitable(value) else Returned(value)
