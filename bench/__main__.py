@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import group_growth, group_keys, group_sqlite
+from bench import group_growth, group_keys, group_retry, group_sqlite
 from bench.interleave import ROOT
 from bench.settings import parse
 
 BUILD = ROOT / "build"
-RUNS = {"sqlite": group_sqlite.run, "keys": group_keys.run, "growth": group_growth.run}
+RUNS = {"sqlite": group_sqlite.run, "keys": group_keys.run, "growth": group_growth.run, "retry": group_retry.run}
 
 
 def main() -> int:

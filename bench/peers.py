@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench.interleave import ROOT, progress
 
 PLACE = ROOT / ".venv-bench"
 PYTHON = PLACE / "bin" / "python"
 PINNED = {"exactly-once": "0.2.1", "agent-once": "0.1.0", "dbos": "3.3.0"}
+RETRY = {
+    "tenacity": "9.2.1",
+    "stamina": "26.1.0",
+    "backoff": "2.2.1",
+    "redress": "1.4.2",
+    "pybreaker": "1.4.1",
+    "circuitbreaker": "2.1.3",
+    "interlock-cb": "2.8.2",
+}
 
 
-def prepare() -> dict[str, str]:
+def prepare(pinned: Mapping[str, str] = PINNED) -> dict[str, str]:
     """Make the environment; what could not be installed, and why."""
     try:
         if not PYTHON.exists():
             progress(f"making {PLACE.name} for the peers (once)")
             _run([sys.executable, "-m", "venv", str(PLACE)])
     except subprocess.CalledProcessError as error:
-        return dict.fromkeys(PINNED, f"no environment could be made: {_last_line(error)}")
+        return dict.fromkeys(pinned, f"no environment could be made: {_last_line(error)}")
     missing: dict[str, str] = {}
-    for name, version in PINNED.items():
+    for name, version in pinned.items():
         if _installed(name) == version:
             continue
         progress(f"installing {name}=={version}")

@@ -45,6 +45,9 @@ def shape_of(fn: Callable[..., Any]) -> Shape:
         return _shape_of_code(fn.__code__, 0)
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
         return _shape_of_code(fn.__func__.__code__, 1)
+    called = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself is looked at
+    if type(called) is FunctionType and not isinstance(fn, type):
+        return _shape_of_code(called.__code__, 1)
     if not callable(fn):
         raise ConfigurationError(f"a policy calls functions, and {type(fn).__name__} cannot be called")
     try:

@@ -150,7 +150,8 @@ class SharedBreaker(Breaker):
         self._cell = cell(BREAKER, _scope(store, scope), self.name)
         self._courier = _courier(store, self._errand, self.environment, _positive(patience, "patience"))
         self._probes: dict[int, bytes] = {}
-        self._unsent, self._anew = 0, True
+        self._unsent, self._anew = 0, False
+        self.counts_all = True  # A success here ends the row that others have counted.
         self._asked_at = float("-inf")
 
     def admit(self, *, peek: bool = False) -> int | Refused:
@@ -175,6 +176,8 @@ class SharedBreaker(Breaker):
 
     def report(self, ticket: int | Refused | None, end: str) -> None:
         """Same as `Breaker.report`; failures and probes are handed in."""
+        if self._is_plain(ticket, end):
+            return
         what = self._counted(ticket, end)
         if what is not None:
             try:
@@ -185,6 +188,8 @@ class SharedBreaker(Breaker):
 
     async def areport(self, ticket: int | Refused | None, end: str) -> None:
         """Same as `report`, but awaits."""
+        if self._is_plain(ticket, end):
+            return
         what = self._counted(ticket, end)
         if what is not None:
             try:
@@ -192,6 +197,14 @@ class SharedBreaker(Breaker):
             except Away:
                 return
             self._adopt(told)
+
+    def _is_plain(self, ticket: int | Refused | None, end: str) -> bool:
+        """A success while nothing is wrong: noted, and that is all."""
+        circuit = self.circuit
+        if end != "succeeded" or circuit.streak or ticket != circuit.serial or circuit.state is not CircuitState.CLOSED:
+            return False
+        self._anew = True
+        return True
 
     def _is_due(self) -> bool:
         now = self.environment.monotonic()
