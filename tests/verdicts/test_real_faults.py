@@ -217,6 +217,43 @@ class TestAnSdkThatTriesAgainByItself:
             assert Certainty.REJECTED is judged(client, server.url).certainty
 
 
+def _following(client: str) -> Callable[[str], Any]:
+    """The client, told to follow redirects if it does not by itself."""
+    if client in ("httpx", "httpx2"):
+        library: Any = {"httpx": httpx, "httpx2": httpx2}[client]
+        return lambda url: library.post(url, content=BODY, follow_redirects=True).raise_for_status()
+    if client == "urllib3":
+        return lambda url: CLIENTS["urllib3"](url, Limits(), 3)
+    return lambda url: CLIENTS[client](url, Limits())
+
+
+@pytest.mark.parametrize(
+    "client", ["httpx", "httpx2", "requests", "urllib3", "aiohttp", "openai", "anthropic", "urllib"]
+)
+class TestAClientThatFollowsRedirects:
+    """Its error is that of the last request; the first one was answered, and may have been carried out."""
+
+    def test_a_refused_connection_behind_a_redirect_is_unknown(self, client: str) -> None:
+        """
+        See other, it said, and there nobody listens.
+        """
+        with FaultServer("refuse") as nobody, FaultServer(respond(303, {"Location": nobody.url})) as server:
+            error = raised(lambda: _following(client)(server.url))
+
+        assert 1 == len(server.requests)
+        assert NOBODY_KNOWS == DEFAULT.judge(error)[:3]
+
+    def test_not_found_behind_a_redirect_is_unknown(self, client: str) -> None:
+        """
+        The page that tells what became of the order is missing. That is no refusal of the order.
+        """
+        with FaultServer(respond(303, {"Location": "/orders/17"}), respond(404)) as server:
+            verdict = DEFAULT.judge(raised(lambda: _following(client)(server.url)))
+
+        assert 2 == len(server.requests)
+        assert (Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER) == verdict[:3]
+
+
 class TestUrllib3ThatTriesAgainByItself:
     """With a `Retry`, the last reason stands for the last try only."""
 

@@ -69,8 +69,9 @@ class StatusError(Exception):
         self.response = response
 
 
-def _urllib3(url: str, limits: Limits) -> None:
-    with urllib3.PoolManager(timeout=urllib3.Timeout(connect=limits.connect, read=limits.read), retries=0) as pool:
+def _urllib3(url: str, limits: Limits, retries: int = 0) -> None:
+    timeout = urllib3.Timeout(connect=limits.connect, read=limits.read)
+    with urllib3.PoolManager(timeout=timeout, retries=retries) as pool:
         response = pool.request("POST", url, body=BODY)
         if response.status >= 400:
             raise StatusError(response)

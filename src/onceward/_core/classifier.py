@@ -24,7 +24,8 @@ from onceward._core.judging import clients, databases, standard
 from onceward._core.judging.own import own
 from onceward._core.judging.rule import UNKNOWN, Rule
 from onceward._core.judging.statuses import answer_of, by_status
-from onceward._core.verdict import Action, Verdict
+from onceward._core.judging.tries import came_after_another
+from onceward._core.verdict import Action, Certainty, Verdict
 
 Taught: TypeAlias = Verdict | Callable[[Any], Verdict | None]
 """A verdict, or a function of the error that returns one; None means: I do not know, go on."""
@@ -83,15 +84,19 @@ class Classifier:
                 return verdict
         if issubclass(kind, OncewardError):
             return own(problem)
+        found = self._look_up(rules, problem, now, depth)
+        if found.happened is False and came_after_another(problem):
+            found = found._replace(certainty=Certainty.UNKNOWN)
+        return found if found.code is not None else found._replace(code=kind.__name__)
+
+    def _look_up(self, rules: tuple[Rule, ...], problem: Any, now: datetime | None, depth: int) -> Verdict:
+        """By type; else by status; else nothing is known."""
         for rule in rules:
             found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
             if found is not None:
-                return found if found.code is not None else found._replace(code=kind.__name__)
+                return found
         answer = answer_of(problem)
-        if answer is not None:
-            verdict = by_status(answer, retry_500=self._retry_500, now=now)
-            return clients.doubted_if_retried(problem, verdict)
-        return UNKNOWN._replace(code=kind.__name__)
+        return UNKNOWN if answer is None else by_status(answer, retry_500=self._retry_500, now=now)
 
     def _follow(self, rule: Any, problem: BaseException, now: datetime | None, depth: int) -> Verdict | None:
         try:

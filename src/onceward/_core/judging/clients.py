@@ -112,25 +112,8 @@ _AIOHTTP: Table = {
 }
 
 
-def _sdk_connection(error: Any, judge: Judge) -> Verdict | None:
-    """An SDK tries again by itself, and its error is that of the last try; its request says which try that was."""
-    verdict = judge(error.__cause__) if error.__cause__ is not None else LOST
-    return doubted_if_retried(error, verdict)
-
-
-def doubted_if_retried(error: Any, verdict: Verdict) -> Verdict:
-    """What openai's and anthropic's clients were told on a second or third try does not speak for the first."""
-    if verdict.happened is not False:
-        return verdict
-    headers = read(error, "request", "headers") or read(error, "response", "request", "headers")
-    try:
-        tries = headers["x-stainless-retry-count"]
-    except Exception:
-        return verdict
-    return verdict if str(tries) == "0" else verdict._replace(certainty=Certainty.UNKNOWN)
-
-
-_SDK: Table = {"APITimeoutError": _sdk_connection, "APIConnectionError": _sdk_connection}
+# Their own tries are counted in `tries.py`.
+_SDK: Table = {"APIConnectionError": wrapped(otherwise=LOST)}
 
 
 def _under(prefix: str, table: Table) -> Table:

@@ -48,7 +48,7 @@ def text_of(error: BaseException) -> str:
 
 def frames(error: BaseException) -> Iterator[tuple[str, str, Any]]:
     """Where an error passed through: module, function, and the frame, from the outside in."""
-    trace = error.__traceback__
+    trace = read(error, "__traceback__")
     while trace is not None:
         frame = trace.tb_frame
         yield str(frame.f_globals.get("__name__", "")), frame.f_code.co_name, frame
