@@ -77,6 +77,7 @@ from onceward.retry import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "NOT_FOUND",
     "Action",
     "AlreadySettled",
     "AsyncGate",
@@ -109,7 +110,6 @@ __all__ = [
     "KeyReused",
     "Kind",
     "Listener",
-    "NOT_FOUND",
     "NotFound",
     "NotReplayable",
     "NothingHappened",
@@ -157,8 +157,8 @@ __all__ = [
     "lint_key",
     "lint_recipe",
     "mint",
-    "parse_deadline",
     "needs_key",
+    "parse_deadline",
     "parse_json",
     "recipe",
     "should_retry",
