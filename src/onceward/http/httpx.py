@@ -52,9 +52,12 @@ def async_client(environment: str, **options: Unpack[ClientOptions]) -> httpx.As
 
 def sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
     """For SDKs that take an `http_client`: `SomeSdk(**sdk_options(policy))`. Their own retries are set to 0."""
-    return {"http_client": httpx.Client(transport=Transport(retry, **options)), "max_retries": 0}
+    return {"http_client": httpx.Client(transport=Transport(retry, **options), follow_redirects=True), "max_retries": 0}
 
 
 def async_sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
     """Same as `sdk_options`, for SDKs that await."""
-    return {"http_client": httpx.AsyncClient(transport=AsyncTransport(retry, **options)), "max_retries": 0}
+    return {
+        "http_client": httpx.AsyncClient(transport=AsyncTransport(retry, **options), follow_redirects=True),
+        "max_retries": 0,
+    }
