@@ -23,6 +23,7 @@ from onceward.http.carrying import (
     Seen,
     clipped,
     first_origin,
+    joined,
     said_in,
 )
 from onceward.http.credentials import API_KEY_VARIABLE, api_key_from, check_credential
@@ -62,7 +63,7 @@ class Family:
             method=request.method,
             origin=origin,
             url=str(url),
-            headers=request.headers,
+            headers=joined(request.headers.raw),
             said=said_in(extensions),
             first_origin=first_origin(extensions, origin),
             body=self._captured(request),
@@ -95,14 +96,14 @@ class HttpxExchange(Exchange):
     def outgoing(self, attempt: Attempt) -> Any:
         """The request as it goes out on this attempt. The caller's own object is left as it is."""
         library, request = self.transport.library, self.request
-        headers = library.Headers(request.headers)
-        headers.pop(self.carrier.header, None)
-        headers.update(self.begin(attempt.timeout))
+        ours, replaced = self.begin(attempt.timeout), self.carrier.replaced
+        headers = [pair for pair in request.headers.raw if pair[0].lower().decode("latin-1") not in replaced]
+        headers += [(name.encode("ascii"), value.encode("ascii")) for name, value in ours.items()]
         timeouts = clipped(request.extensions.get("timeout"), attempt.timeout)
         return library.Request(
             request.method,
             request.url,
-            headers=headers.raw,
+            headers=headers,
             stream=request.stream if self.body is None else library.ByteStream(self.body),
             extensions={**request.extensions, "timeout": timeouts},
         )

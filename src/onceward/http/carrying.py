@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypedDict
 from weakref import WeakKeyDictionary
@@ -28,7 +28,7 @@ from onceward.http.answers import is_failure
 from onceward.http.credentials import alias_of, check_credential, check_environment, credentials_in
 from onceward.retry.breaker import Breaker
 from onceward.retry.budget import Budget
-from onceward.retry.frames import deadline_header
+from onceward.retry.frames import DEADLINE_HEADER, deadline_header
 from onceward.retry.policy import SAFE_METHODS, Retry
 
 KEY_HEADER = "Idempotency-Key"
@@ -95,7 +95,8 @@ class Seen(NamedTuple):
     method: str
     origin: tuple[str, str, int | None]
     url: str
-    headers: Mapping[str, Any]
+    headers: Mapping[str, str]
+    """By lower-case name; several of one name are joined, as HTTP has it."""
     said: Mapping[str, Any]
     """What the caller said about this request alone."""
     first_origin: tuple[str, str, int | None]
@@ -147,6 +148,9 @@ class Carrier:
         self._retry = retry
         self._key, self._require_key, self._quoted, self._profile = key, require_key, quoted, profile
         self.header = check_key(header)
+        self.lower = self.header.lower()
+        self.replaced = frozenset({self.lower, DEADLINE_HEADER.lower()} if send_deadline else {self.lower})
+        """Headers that are not the caller's to send on: they are written anew for every attempt."""
         self.environment = check_environment(environment)
         self.whole, self.send_deadline, self.raise_rate_limit = whole, send_deadline, raise_rate_limit
         self._policies: OrderedDict[str, Retry] = OrderedDict()
@@ -169,7 +173,8 @@ class Carrier:
             )
         policy = self._policy_for(seen.origin).bind(
             key=key,
-            safe=safe,
+            method=seen.method,
+            safe=True if safe else None,
             replayable=seen.body is not None,
             credential=alias_of(credentials),
             failed=is_failure,
@@ -187,9 +192,9 @@ class Carrier:
         """The key, and whether it is sent in quotation marks."""
         if seen.first_origin != seen.origin:
             return None, False  # Redirected to somebody else, who has no business with our keys.
-        given = seen.headers.get(self.header)
+        given = seen.headers.get(self.lower)
         if given is not None:
-            key, was_quoted = _unquoted(given.decode("latin-1") if isinstance(given, bytes) else str(given))
+            key, was_quoted = _unquoted(given)
             return self._named(key), self._quoted or was_quoted
         spoken: str | None = said.get("key")
         if spoken is None and self._key is not None:
@@ -197,14 +202,15 @@ class Carrier:
         if spoken is not None:
             return self._named(spoken), self._quoted
         operation = None if safe or self._profile is None else current_operation()
-        return (None if operation is None else self._from(operation, seen, said)), self._quoted
+        if operation is None or self._profile is None:
+            return None, False
+        return self._from(operation, self._profile, seen, said), self._quoted
 
     def _named(self, key: str) -> str:
         return check_key(key) if self.environment is None else environment_key(self.environment, key)
 
-    def _from(self, operation: Operation, seen: Seen, said: Mapping[str, Any]) -> str:
+    def _from(self, operation: Operation, profile: str, seen: Seen, said: Mapping[str, Any]) -> str:
         """The running operation's key for this request; for one request only, because it names one effect."""
-        assert self._profile is not None
         spoken = operation.scope.partition(":")[0]
         if self.environment is not None and spoken in ENVIRONMENTS and spoken != self.environment:
             raise ConfigurationError(
@@ -212,7 +218,7 @@ class Carrier:
                 "nothing was sent"
             )
         part = said.get("part", "")
-        key = operation.downstream_key(self._profile)
+        key = operation.downstream_key(profile)
         if part:
             # As long as the whole operation's, and as hard to guess.
             key = sha256(sized(key) + sized(part)).hexdigest()[: len(key)]
@@ -264,6 +270,15 @@ def said_in(extensions: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the caller said about this request alone."""
     said = extensions.get(EXTENSION)
     return {} if said is None else said
+
+
+def joined(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers by lower-case name; several of one name are one, divided by commas."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
 
 
 def clipped(timeouts: Mapping[str, float | None] | None, seconds: float) -> dict[str, float]:

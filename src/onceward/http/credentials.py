@@ -13,7 +13,6 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import ENVIRONMENTS
@@ -61,16 +60,9 @@ def api_key_from(variable: str) -> str:
     return found
 
 
-def credentials_in(headers: Mapping[str, Any]) -> list[str]:
+def credentials_in(headers: Mapping[str, str]) -> list[str]:
     """What a request proves itself by: bearer tokens, the user of basic authentication, API key headers."""
-    found: list[str] = []
-    for name in CREDENTIAL_HEADERS:
-        value = headers.get(name)
-        if isinstance(value, bytes):
-            value = value.decode("latin-1")
-        if isinstance(value, str) and value:
-            found.append(_bare(value))
-    return found
+    return [_bare(headers[name]) for name in CREDENTIAL_HEADERS if headers.get(name)]
 
 
 def alias_of(credentials: list[str]) -> str:

@@ -107,7 +107,7 @@ class _RequestsExchange(Exchange):
         if self.cargo.field is None:
             return
         bound = _Bound(self.cargo.field)
-        bound.given = carrier.header in seen.headers
+        bound.given = carrier.lower in seen.headers
         bound.origin = seen.first_origin
         request.headers[carrier.header] = bound
 
@@ -116,7 +116,8 @@ class _RequestsExchange(Exchange):
         if isinstance(self.last, requests.Response):
             self.last.close()
         request = self.request.copy()
-        request.headers.pop(self.carrier.header, None)
+        for name in self.carrier.replaced:
+            request.headers.pop(name, None)
         request.headers.update(self.begin(attempt.timeout))
         request.body = self.request.body if self.body is None else (self.body or None)
         try:
@@ -167,14 +168,18 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
 
 def _seen(request: requests.PreparedRequest, header: str, body: bytes | None) -> Seen:
     parts = urlsplit(str(request.url))
-    origin = (parts.scheme, parts.hostname or "", parts.port)
-    headers = dict(request.headers)
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    origin = (parts.scheme, parts.hostname or "", None if parts.port == default else parts.port)
+    headers = {name.lower(): _text(value) for name, value in request.headers.items()}
     held = request.headers.get(header)
     first = held.origin if isinstance(held, _Bound) else origin
     if isinstance(held, _Bound) and not held.given:
-        headers = {name: value for name, value in headers.items() if name.lower() != header.lower()}
-    folded = requests.structures.CaseInsensitiveDict(headers)
-    return Seen(request, str(request.method), origin, str(request.url), folded, {}, first, body)
+        del headers[header.lower()]
+    return Seen(request, str(request.method), origin, str(request.url), headers, {}, first, body)
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
 def _captured(request: requests.PreparedRequest) -> bytes | None:
