@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from client_support import Web, sent
 
-from onceward import BudgetExhausted, CircuitOpen, Retry, StopReason, deadline, stop_of
+from onceward import (
+    Action,
+    Certainty,
+    CircuitOpen,
+    Classifier,
+    Kind,
+    Retry,
+    StopReason,
+    Verdict,
+    deadline,
+    stop_of,
+)
 from onceward.http import replayed
 from onceward.retry import Breaker, Budget
 from servers.faults import FaultServer, respond
@@ -454,6 +465,27 @@ class TestAnswersThatBreakOff:
             assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
 
 
+def test_a_policy_may_count_more_as_failures(web: Web, still: Any) -> None:
+    """
+    `Retry(failed=...)` is asked besides: a 200 that says `try again` in a header, and a 503 all the same.
+    """
+    policy = Retry(
+        environment=still,
+        failed=lambda answer: "x-again" in answer.headers,
+        classifier=Classifier({web.library.Response: in_words}),
+    )
+    script = (respond(200, {"X-Again": "yes"}), respond(503), OK)
+    with FaultServer(*script) as server, web.client(retry=policy) as client:
+        assert "x-again" not in client("POST", server.url, headers=KEY, content=BODY).headers
+        assert 3 == len(server.requests)
+
+
+def in_words(answer: Any) -> Verdict | None:
+    """What this API's header means."""
+    again = "x-again" in answer.headers
+    return Verdict(Certainty.REJECTED, Kind.UPSTREAM, Action.SAME_KEY) if again else None
+
+
 class TestSharedTrouble:
     """
     Breakers and budgets work as everywhere; each host has its own unless told otherwise.
@@ -505,7 +537,6 @@ class TestSharedTrouble:
 
             assert StopReason.BUDGET is reasons[-1]
             assert 4 > len(server.requests)
-        assert issubclass(BudgetExhausted, Exception)
 
     def test_inside_another_policy_there_is_one_attempt(self, web: Web, still: Any) -> None:
         """

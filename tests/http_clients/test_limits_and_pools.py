@@ -38,6 +38,7 @@ class TestARateLimit:
             client("POST", server.url, headers=KEY, content=b"x")
 
         assert (30, 429) == (caught.value.retry_after_seconds, caught.value.response.status_code)
+        assert {"code": "rate_limited"} == caught.value.response.json()
         assert onceward.RateLimitError is type(caught.value)
         assert (StopReason.ATTEMPTS, attempts) == (stop_of(caught.value).reason, len(server.requests))
 
@@ -93,6 +94,32 @@ class TestPools:
         timeout = web.library.Timeout(5, pool=0.5)
         with FaultServer(busy, busy, OK) as server, web.client(retry=policy, wrap=plain, timeout=timeout) as client:
             assert 200 == client("POST", server.url, headers=KEY, content=b"x").status_code
+
+    @pytest.mark.parametrize("way", ["httpx-async", "httpx2-async"])
+    def test_get_it_back_when_the_caller_goes_away(self, way: str) -> None:
+        """
+        Cancelled while waiting for the next attempt, with a long refusal half read: the connection is free again.
+        """
+        import asyncio
+
+        web = Web(way)
+        plain = web.plain(verify=False, limits=web.library.Limits(max_connections=1))
+        waiting = asyncio.Event()
+        policy = Retry(on_retry=lambda _: waiting.set())
+        busy = respond(503, {"Retry-After": "50"}, b"x" * 300_000)
+
+        async def story(url: str) -> int:
+            timeout = web.library.Timeout(5, pool=0.5)
+            async with web.library.AsyncClient(transport=web.transport(retry=policy, wrap=plain), timeout=timeout) as c:
+                task = asyncio.create_task(c.post(url, headers=KEY, content=b"x"))
+                await waiting.wait()
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                return int((await c.get(url)).status_code)
+
+        with FaultServer(busy, OK) as server:
+            assert 200 == asyncio.run(story(server.url))
 
     def test_of_requests_as_well(self, policy: Retry) -> None:
         """

@@ -182,10 +182,14 @@ class AwaitingRest:
 class BlockingExchange(HttpxExchange):
     """One request, by blocking."""
 
-    def attempt(self, attempt: Attempt) -> Any:
-        """Send it once."""
+    def drop(self) -> None:
+        """Give the connection of an answer back that nobody will read."""
         if self.last is not None and not isinstance(self.last, Exception):
             self.last.close()
+
+    def attempt(self, attempt: Attempt) -> Any:
+        """Send it once."""
+        self.drop()
         try:
             response = self.transport._wrapped.handle_request(self.outgoing(attempt))
             self.last = self._heard(response)
@@ -220,10 +224,14 @@ class BlockingExchange(HttpxExchange):
 class AwaitingExchange(HttpxExchange):
     """Same, but awaits."""
 
-    async def attempt(self, attempt: Attempt) -> Any:
-        """Send it once."""
+    async def drop(self) -> None:
+        """Give the connection of an answer back that nobody will read."""
         if self.last is not None and not isinstance(self.last, Exception):
             await self.last.aclose()
+
+    async def attempt(self, attempt: Attempt) -> Any:
+        """Send it once."""
+        await self.drop()
         try:
             response = await self.transport._wrapped.handle_async_request(self.outgoing(attempt))
             self.last = await self._heard(response)
@@ -274,9 +282,21 @@ class BlockingTransport(Family):
             response = exchange.cargo.policy.call(exchange.attempt)
         except OncewardError as error:
             given_up = error
+        except (KeyboardInterrupt, SystemExit):
+            exchange.drop()
+            raise
         else:
-            return exchange.deliver(response)
-        return exchange.deliver(exchange.surface(given_up))
+            return self._delivered(exchange, response)
+        return self._delivered(exchange, exchange.surface(given_up))
+
+    @staticmethod
+    def _delivered(exchange: BlockingExchange, response: Any) -> Any:
+        error = exchange.refusal(response)
+        if error is None:
+            return response
+        response.request = exchange.request
+        response.read()
+        raise error
 
     def close(self) -> None:
         """Close the transport below."""
@@ -313,11 +333,23 @@ class AwaitingTransport(Family):
             given_up: Exception = error
         except TimeoutError as error:
             given_up = exchange.timed_out(error)
+        except asyncio.CancelledError:
+            await exchange.drop()
+            raise
         else:
-            return exchange.deliver(response)
+            return await self._delivered(exchange, response)
         if isinstance(given_up, OncewardError):
-            return exchange.deliver(exchange.surface(given_up))
+            return await self._delivered(exchange, exchange.surface(given_up))
         raise given_up
+
+    @staticmethod
+    async def _delivered(exchange: AwaitingExchange, response: Any) -> Any:
+        error = exchange.refusal(response)
+        if error is None:
+            return response
+        response.request = exchange.request
+        await response.aread()
+        raise error
 
     async def aclose(self) -> None:
         """Close the transport below."""

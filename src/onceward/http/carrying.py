@@ -171,13 +171,14 @@ class Carrier:
                 f"nothing was sent. Set the header {self.header}, give the client key=, or send it from a function "
                 "that a gate runs"
             )
-        policy = self._policy_for(seen.origin).bind(
+        policy = self._policy_for(seen.origin)
+        policy = policy.bind(
             key=key,
             method=seen.method,
             safe=True if safe else None,
             replayable=seen.body is not None,
             credential=alias_of(credentials),
-            failed=is_failure,
+            failed=is_failure if policy.failed is None else _either(policy.failed),
             name=f"{seen.method.upper()} {seen.origin[1]}",
         )
         field = None if key is None else _quote(key) if quoted else key
@@ -299,6 +300,11 @@ def _checked(said: Any) -> Mapping[str, Any]:
     if not isinstance(said.get("part", ""), str):
         raise ConfigurationError("part is text: what this request is to its operation, such as invoice")
     return said
+
+
+def _either(failed: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """What every client takes for a failure, and what this policy does besides."""
+    return lambda response: is_failure(response) or failed(response)
 
 
 def _quote(key: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from onceward._core.attempts import marked
-from onceward._core.errors import OncewardError
+from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.answers import CODE_ATTRIBUTE, code_in, rate_limit
 from onceward.http.carrying import Cargo, Carrier
 from onceward.retry.policy import stop_of
@@ -51,10 +51,12 @@ class Exchange:
             raise found
         return found
 
-    def deliver(self, response: Any) -> Any:
-        """The answer, or the error that the client was asked to make of it."""
-        if response.status_code == 429 and self.carrier.raise_rate_limit:
-            error = rate_limit(response, self.cargo.policy.environment)
-            stop = stop_of(response)
-            raise error if stop is None else marked(error, stop)
-        return response
+    def refusal(self, response: Any) -> RateLimitError | None:
+        """The error that the client was asked to make of this answer, if it was."""
+        if response.status_code != 429 or not self.carrier.raise_rate_limit:
+            return None
+        error = rate_limit(response, self.cargo.policy.environment)
+        stop = stop_of(response)
+        if stop is not None:
+            marked(error, stop)
+        return error

@@ -80,8 +80,8 @@ class Adapter(HTTPAdapter):
         except OncewardError as error:
             given_up = error
         else:
-            return exchange.deliver(response)  # type: ignore[no-any-return]
-        return exchange.deliver(exchange.surface(given_up))  # type: ignore[no-any-return]
+            return _delivered(exchange, response)
+        return _delivered(exchange, exchange.surface(given_up))
 
     def send_once(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """One attempt, by requests itself."""
@@ -151,6 +151,13 @@ class _RequestsExchange(Exchange):
         response._content_consumed = True
         if is_worth_hearing(response.status_code):
             self.note_code(response, content)
+
+
+def _delivered(exchange: _RequestsExchange, response: requests.Response) -> requests.Response:
+    error = exchange.refusal(response)
+    if error is None:
+        return response
+    raise error
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
