@@ -10,7 +10,7 @@ from onceward import ConfigurationError
 from onceward._core.backoff import Backoff, after_server, unit
 
 
-@pytest.mark.requirement("D51", "D83")
+@pytest.mark.requirement("D51")
 def test_the_ceilings_double_from_a_tenth_of_a_second_to_ten_seconds() -> None:
     """
     0.1, 0.2, 0.4 ... and never more than 10 seconds, however many retries there were.

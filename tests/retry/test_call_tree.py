@@ -141,7 +141,7 @@ class TestOneOwner:
             down(10)
         assert 33 == len(calls)
 
-    @pytest.mark.requirement("D68", "D70")
+    @pytest.mark.requirement("D68")
     def test_an_inner_breaker_ends_the_outer_retries(self, still: Sleepless) -> None:
         """
         It is open: the outer policy does not knock again.

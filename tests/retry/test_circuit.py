@@ -27,7 +27,7 @@ def fail(circuit: Circuit, times: int, now: float = 0.0) -> None:
         circuit.failed(admitted(circuit, now), now)
 
 
-@pytest.mark.requirement("D58", "D59", "D60", "D83")
+@pytest.mark.requirement("D58", "D59", "D60")
 def test_five_failures_in_a_row_open_it_for_thirty_seconds() -> None:
     """
     Closed after four, open after five; then refused until the recovery is over, and told how long that is.

@@ -14,6 +14,9 @@ from typing import assert_type
 from onceward import (
     NOT_FOUND,
     AsyncGate,
+    Attempt,
+    Breaker,
+    Budget,
     Event,
     Found,
     Gate,
@@ -21,9 +24,14 @@ from onceward import (
     Operation,
     Outcome,
     RecordView,
+    Retry,
+    Stop,
+    breaker,
     canonical,
+    deadline,
     derive,
     mint,
+    stop_of,
 )
 from onceward.stores import AsyncStore, Store, open_async_store, open_store
 
@@ -101,3 +109,33 @@ def stores() -> None:
     awaiting: AsyncStore = open_async_store("memory://")
     Gate(store, scope="test:acme")
     AsyncGate(awaiting, scope="test:acme")
+
+
+def a_policy() -> None:
+    """Calls and decorated functions keep their types."""
+    gate = Gate("sqlite:///agent.db", scope="live:acme")
+    policy = Retry(attempts=3, elapsed=timedelta(minutes=1), budget=Budget.shared(gate, "p"), breaker=breaker("p"))
+
+    def fetch(url: str, *, attempt: Attempt | None = None) -> bytes:
+        return url.encode()
+
+    assert_type(policy.call(fetch, "x"), bytes)
+    assert_type(policy.bind(key="k").call(fetch, "x"), bytes)
+    assert_type(policy(fetch)("x"), bytes)
+    assert_type(Breaker("q").call(fetch, "x"), bytes)
+    assert_type(stop_of(ValueError()), Stop | None)
+    with deadline(5):
+        for attempt in policy.attempts():
+            with attempt:
+                assert_type(attempt.key, str | None)
+
+
+async def an_awaiting_policy() -> None:
+    """The same, awaited."""
+
+    async def fetch(url: str) -> bytes:
+        return url.encode()
+
+    assert_type(await Retry().acall(fetch, "x"), bytes)
+    assert_type(await Retry()(fetch)("x"), bytes)
+    assert_type(await Breaker("q").acall(fetch, "x"), bytes)

@@ -283,8 +283,8 @@ def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) ->
         retry_after_seconds=after,
         amplification=tree.amplification,
     )
-    yield Tell("stop", stop)
     if facts.owner:
+        yield Tell("stop", stop)
         yield Bury(stop)
     raise marked(_error_of(stop), stop)
 

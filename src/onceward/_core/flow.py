@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long. A retry is answered as for `Clocks`."""
+    """Wait this long. A retry is answered with the clocks."""
 
     seconds: float
 

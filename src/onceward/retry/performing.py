@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
 from onceward._core.breaker import Refused
+from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     Admit,
     Answered,
@@ -106,6 +107,10 @@ class Work:
         environment = self.policy.environment
         return environment.monotonic(), environment.wall_us(), environment.random(7)
 
+    def _woken(self) -> tuple[float, int, bytes]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), b""
+
     def _tally(self, effect: Tally) -> None:
         budget = self.policy.budget
         if budget is not None and effect.failed:
@@ -116,11 +121,11 @@ class Work:
     def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
         if not SWITCH.no_sleeping:
             self.policy.environment.sleep(effect.seconds)
-        return self._clocks(effect)
+        return self._woken()
 
     async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
         await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return self._clocks(effect)
+        return self._woken()
 
     def _withdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
@@ -274,6 +279,8 @@ async def within(seconds: float, work: Any) -> Any:
     It is begun first, and the timer is set when it really waits: what never waits needs no timer, and could not be
     interrupted by one, either.
     """
+    if not hasattr(work, "__await__"):
+        raise ConfigurationError(f"acall awaits what the function returns, and {type(work).__name__} cannot be awaited")
     steps = work.__await__()
     try:
         first = next(steps)
