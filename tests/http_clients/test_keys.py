@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from client_support import Web, sent
@@ -119,13 +120,14 @@ class TestWhereItComesFrom:
                 gate.run("charge:o-17", effect, guarantee="keyed")
             assert [BODY, BODY, b""] == [one.body for one in sent(server)]
 
-    def test_parts_of_an_operation_have_keys_of_their_own(self, policy: Retry) -> None:
+    @pytest.mark.parametrize(("profile", "length"), [("worldline", 40), ("uuid", 36)])
+    def test_parts_of_an_operation_have_keys_of_their_own(self, policy: Retry, profile: str, length: int) -> None:
         """
         Named parts: two requests, two keys, both the same again after a restart and as long as the provider takes.
         """
         web = Web("httpx2")
         gate = Gate("memory://", scope="test:acme")
-        with FaultServer(OK) as server, web.client(retry=policy, profile="worldline") as client:
+        with FaultServer(OK) as server, web.client(retry=policy, profile=profile) as client:
 
             def effect(operation: Operation) -> None:
                 for part in ("customer", "charge"):
@@ -137,7 +139,8 @@ class TestWhereItComesFrom:
             keys = [one.key for one in sent(server)]
         assert keys[:2] == keys[2:]
         assert 2 == len(set(keys))
-        assert {40} == {len(key or "") for key in keys}
+        assert {length} == {len(key or "") for key in keys}
+        assert profile != "uuid" or all(5 == UUID(key).version for key in keys)
 
     def test_profile_none_leaves_the_operation_alone(self, web: Web, policy: Retry) -> None:
         """
@@ -334,6 +337,16 @@ class TestMistakes:
         """
         with pytest.raises(ConfigurationError):
             web.transport(**options)
+
+    def test_in_a_function_that_makes_no_policy(self, web: Web) -> None:
+        """
+        Every time, and nothing is sent.
+        """
+        with FaultServer(OK) as server, web.client(retry=lambda host: None) as client:
+            for _ in range(2):
+                with pytest.raises(ConfigurationError, match="Retry policy"):
+                    client("GET", server.url)
+            assert [] == server.requests
 
     @pytest.mark.parametrize("said", [{"kee": "x"}, {"safe": "yes"}, {"part": 1}, "key"], ids=str)
     def test_in_what_is_said_about_a_request(self, policy: Retry, said: Any) -> None:

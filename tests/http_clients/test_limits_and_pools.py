@@ -224,3 +224,16 @@ class TestTheChecksThemselves:
             answer = sender("POST", server.url, headers=KEY, content=body)
             assert (503, StopReason.NOT_REPLAYABLE) == (answer.status_code, stop_of(answer).reason)
             assert [b"the whole body"] == [one.body for one in sent(server)]
+
+
+def test_no_library_is_imported_before_it_is_asked_for() -> None:
+    """
+    `import onceward.http` needs none of the clients: each is imported by its own module.
+    """
+    import subprocess
+    import sys
+
+    code = "import sys, onceward, onceward.http; print(sorted({'httpx', 'httpx2', 'requests'} & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert "[]" == found.stdout.strip()

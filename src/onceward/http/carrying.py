@@ -18,7 +18,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypedDict
 from weakref import WeakKeyDictionary
 
-from onceward._core.downstream import PROFILES
+from onceward._core.downstream import PROFILES, downstream_key
 from onceward._core.errors import ConfigurationError, KeyInvalid, KeyMissing, KeyReused
 from onceward._core.keys import ENVIRONMENTS, check_key, environment_key, sized
 from onceward._core.operation import Operation
@@ -219,10 +219,7 @@ class Carrier:
                 "nothing was sent"
             )
         part = said.get("part", "")
-        key = operation.downstream_key(profile)
-        if part:
-            # As long as the whole operation's, and as hard to guess.
-            key = sha256(sized(key) + sized(part)).hexdigest()[: len(key)]
+        identity = sha256(sized(part) + operation.id).digest() if part else operation.id
         request = sha256(b"".join((sized(seen.method), sized(seen.url), seen.body or b""))).digest()
         with _sent_lock:
             first = _sent.setdefault(operation, {}).setdefault((seen.origin, part), request)
@@ -231,7 +228,7 @@ class Carrier:
                 "this operation has sent another request under its key, and one key names one effect; this one was "
                 'not sent. Name the parts: extensions={"onceward": {"part": "invoice"}}, or give each its own key'
             )
-        return key
+        return downstream_key(identity, profile)
 
     def _policy_for(self, origin: tuple[str, str, int | None]) -> Retry:
         if isinstance(self._retry, Retry):
@@ -240,9 +237,10 @@ class Carrier:
         with self._lock:
             policy = self._policies.get(host)
             if policy is None:
-                policy = self._policies[host] = (self._retry or _with_breaker)(host)
+                policy = (self._retry or _with_breaker)(host)
                 if not isinstance(policy, Retry):
                     raise ConfigurationError("retry=function: it must return a Retry policy for a host")
+                self._policies[host] = policy
             self._policies.move_to_end(host)
             if len(self._policies) > HOSTS_MAX:
                 self._policies.popitem(last=False)
