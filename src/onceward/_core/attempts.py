@@ -322,8 +322,8 @@ def instant(wall_us: int, after: float | None) -> datetime | None:
     return datetime.fromtimestamp(wall_us / 1e6, UTC) + timedelta(seconds=after)
 
 
-def marked(error: BaseException, stop: Stop) -> BaseException:
-    """The error with its stop on it, where it can carry one."""
+def marked(error: Any, stop: Stop) -> Any:
+    """The error (or the answer that counted as one) with its stop on it, where it can carry one."""
     try:
         setattr(error, STOP_ATTRIBUTE, stop)
         if isinstance(error, BaseException):
@@ -437,7 +437,8 @@ def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
     if cause is not None:
         # Without the problem: an error that holds what holds the error is freed late.
         raise marked(cause, stop._replace(problem=None)) if call.facts.owner else cause
-    return call.problem
+    # An answer carries its stop as an error does: whoever returns it can still say why there was no further attempt.
+    return marked(call.problem, stop._replace(problem=None)) if call.facts.owner else call.problem
 
 
 _SAYS_MORE: dict[StopReason, type[OncewardError]] = {

@@ -339,9 +339,20 @@ class RateLimitError(OncewardError):
     """
     The other side asks for a pause. Nothing happened; send it again, unchanged, after the pause.
 
-    For clients to raise: `RateLimitError(retry_after_seconds=30)`.
+    For clients to raise: `RateLimitError(retry_after_seconds=30)`. `response` is the answer itself, if there is one.
     """
 
     code = "rate_limited"
     fault = Fault.OUTSIDE
     retry = RetryAdvice.SAME_KEY
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        retry_after_seconds: float | None = None,
+        retry_at: datetime | None = None,
+        response: Any = None,
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds, retry_at=retry_at)
+        self.response = response

@@ -82,7 +82,7 @@ class Operation:
     `operation.downstream_key("stripe")` on, hand `operation.fence` to a resource that can refuse a lower one.
     """
 
-    __slots__ = ("_began", "_broke", "_done", "_since", "held_until", "lost", "record", "started")
+    __slots__ = ("__weakref__", "_began", "_broke", "_done", "_since", "held_until", "lost", "record", "started")
 
     def __init__(self, record: Record) -> None:
         self.record = record

@@ -53,6 +53,12 @@ def begin(operation: Operation) -> Running:
     return running
 
 
+def current_operation() -> Operation | None:
+    """The operation that a gate is running around whoever asks; None if there is none."""
+    running = _running.get()
+    return None if running is None else running.operation
+
+
 def needs_key(fn: Callable[P, T]) -> Callable[P, T]:
     """
     Declare that a function has side effects and never runs without a key: outside a gate it raises `KeyMissing`.

@@ -425,7 +425,7 @@ class Retry:
 
 
 def stop_of(error: Any) -> Stop | None:
-    """Why a policy made no further attempt: the `Stop` on an error that it raised; None if there is none."""
+    """Why a policy made no further attempt: the `Stop` on an error that it raised, or on an answer; None if none."""
     found = getattr(error, STOP_ATTRIBUTE, None)
     return found if isinstance(found, Stop) else None
 

@@ -1,0 +1,66 @@
+"""
+For httpx2: transports that carry the key, and clients made of them.
+
+    client = httpx2.Client(transport=Transport(retry=Retry(attempts=3)))
+    client.post(url, json=order, headers={"Idempotency-Key": "charge:o-17"})
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Unpack
+
+import httpx2
+
+from onceward.http._httpx_family import AwaitingTransport, BlockingTransport, SdkOptions, client_options
+from onceward.http.carrying import Carriage, ClientOptions, PolicyOf
+from onceward.retry.policy import Retry
+
+__all__ = ["AsyncTransport", "Transport", "async_client", "async_sdk_options", "client", "sdk_options"]
+
+
+class Transport(BlockingTransport, httpx2.BaseTransport):
+    """
+    For `httpx2.Client(transport=...)`: the same key and the same bytes on every attempt, and no attempt too many.
+
+    `retry` is a policy, or a function from a host to one; by default every host has its own, with a breaker and a
+    budget. `wrap` is the transport below (`httpx2.HTTPTransport(...)` by default). Other options: `Carriage`.
+    """
+
+    library: ClassVar[Any] = httpx2
+
+
+class AsyncTransport(AwaitingTransport, httpx2.AsyncBaseTransport):
+    """Same as `Transport`, for `httpx2.AsyncClient`."""
+
+    library: ClassVar[Any] = httpx2
+
+
+def client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.Client:
+    """
+    A client with a credential for one environment, `live` or `test`. Its 429s that are not retried any more are raised.
+
+    The credential comes from the environment variable `ONCEWARD_API_KEY` unless one is given, and is refused if it is
+    the other environment's. Options: `ClientOptions`.
+    """
+    return httpx2.Client(**client_options(Transport, environment, options))
+
+
+def async_client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.AsyncClient:
+    """Same as `client`, but awaits."""
+    return httpx2.AsyncClient(**client_options(AsyncTransport, environment, options))
+
+
+def sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
+    """For SDKs that take an `http_client`: `SomeSdk(**sdk_options(policy))`. Their own retries are set to 0."""
+    return {
+        "http_client": httpx2.Client(transport=Transport(retry, **options), follow_redirects=True),
+        "max_retries": 0,
+    }
+
+
+def async_sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
+    """Same as `sdk_options`, for SDKs that await."""
+    return {
+        "http_client": httpx2.AsyncClient(transport=AsyncTransport(retry, **options), follow_redirects=True),
+        "max_retries": 0,
+    }

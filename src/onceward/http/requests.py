@@ -1,0 +1,209 @@
+"""
+For requests: an adapter that carries the key.
+
+    session = requests.Session()
+    session.mount("https://", Adapter(retry=Retry(attempts=3)))
+    session.post(url, json=order, headers={"Idempotency-Key": "charge:o-17"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Unpack
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.exceptions import ChunkedEncodingError, ContentDecodingError, ReadTimeout
+from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
+
+from onceward._core.attempts import Attempt
+from onceward._core.errors import OncewardError
+from onceward.http.answers import HEARD_BYTES_MAX, is_worth_hearing
+from onceward.http.carrying import Carriage, Carrier, PolicyOf, Seen, clipped
+from onceward.http.exchange import Exchange
+from onceward.retry.policy import Retry
+
+__all__ = ["Adapter"]
+
+_CHUNK = 65_536
+
+
+class _Bound(str):
+    """A key in a header, and whom it was meant for: requests copies headers, objects and all, when it is redirected."""
+
+    __slots__ = ("given", "origin")
+
+    given: bool
+    """Whether the caller set it; otherwise it is made anew for every sending."""
+    origin: tuple[str, str, int | None]
+
+
+class Adapter(HTTPAdapter):
+    """
+    For `session.mount("https://", Adapter(...))`: the same key and the same bytes on every attempt.
+
+    Options as for the transports (`Carriage`), and those of requests' own adapter but for `max_retries`: what urllib3
+    would retry blindly is retried here, by the policy.
+    """
+
+    def __init__(
+        self,
+        retry: Retry | PolicyOf | None = None,
+        *,
+        pool_connections: int = 10,
+        pool_maxsize: int = 10,
+        pool_block: bool = False,
+        **options: Unpack[Carriage],
+    ) -> None:
+        self._carrier = Carrier(retry, **options)
+        super().__init__(
+            pool_connections=pool_connections, pool_maxsize=pool_maxsize, max_retries=0, pool_block=pool_block
+        )
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: Any = None,
+        verify: Any = True,
+        cert: Any = None,
+        proxies: Any = None,
+    ) -> requests.Response:
+        """Send a request, again if need be. Called by the session."""
+        exchange = _RequestsExchange(self, request)
+        exchange.stream, exchange.timeout = stream, timeout
+        exchange.connection = {"verify": verify, "cert": cert, "proxies": proxies}
+        try:
+            attempt: Callable[..., Any] = exchange.attempt
+            response = exchange.cargo.policy.call(attempt)
+        except OncewardError as error:
+            given_up = error
+        else:
+            return _delivered(exchange, response)
+        return _delivered(exchange, exchange.surface(given_up))
+
+    def send_once(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """One attempt, by requests itself."""
+        return super().send(request, **options)
+
+    def __repr__(self) -> str:
+        return "<onceward.http.requests.Adapter>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Adapter holds a policy and connections, which cannot be copied; make one in each process")
+
+
+class _RequestsExchange(Exchange):
+    stream: bool
+    timeout: Any
+    connection: dict[str, Any]
+
+    def __init__(self, adapter: Adapter, request: requests.PreparedRequest) -> None:
+        carrier = adapter._carrier
+        self.adapter, self.body = adapter, _captured(request)
+        seen = _seen(request, carrier.header, self.body)
+        super().__init__(carrier, carrier.load(seen), request)
+        if self.cargo.field is None:
+            return
+        bound = _Bound(self.cargo.field)
+        bound.given = carrier.lower in seen.headers
+        bound.origin = seen.first_origin
+        request.headers[carrier.header] = bound
+
+    def attempt(self, attempt: Attempt) -> requests.Response:
+        """Send it once."""
+        if isinstance(self.last, requests.Response):
+            self.last.close()
+        request = self.request.copy()
+        for name in self.carrier.replaced:
+            request.headers.pop(name, None)
+        request.headers.update(self.begin(attempt.timeout))
+        request.body = self.request.body if self.body is None else (self.body or None)
+        try:
+            response = self.adapter.send_once(
+                request, stream=self.stream, timeout=_timeouts(self.timeout, attempt.timeout), **self.connection
+            )
+            self._hear(response)
+            self.last = response
+        except Exception as error:
+            self.last = error
+            raise
+        return response
+
+    def _hear(self, response: requests.Response) -> None:
+        """Read what may decide. requests keeps it, so that everybody can read it again."""
+        if not self.cargo.whole:
+            length = response.headers.get("content-length", "")
+            is_short = length.isdigit() and int(length) <= HEARD_BYTES_MAX
+            if not is_worth_hearing(response.status_code) or (self.stream and not is_short):
+                return
+        chunks: list[bytes] = []
+        try:
+            for chunk in _pieces(response):
+                chunks.append(chunk)
+                if self.is_late():
+                    raise ReadTimeout("the attempt took longer than it may", request=self.request)
+        except BaseException:
+            response.close()
+            raise
+        response._content = content = b"".join(chunks)
+        response._content_consumed = True
+        if is_worth_hearing(response.status_code):
+            self.note_code(response, content)
+
+
+def _delivered(exchange: _RequestsExchange, response: requests.Response) -> requests.Response:
+    error = exchange.refusal(response)
+    if error is None:
+        return response
+    raise error
+
+
+def _pieces(response: requests.Response) -> Iterator[bytes]:
+    """The body as it comes in: requests' own iterator waits for whole chunks, as long as bytes keep trickling."""
+    try:
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            yield chunk
+    except ProtocolError as error:
+        raise ChunkedEncodingError(error, request=response.request) from error
+    except DecodeError as error:
+        raise ContentDecodingError(error, request=response.request) from error
+    except ReadTimeoutError as error:
+        raise ReadTimeout(error, request=response.request) from error
+
+
+def _seen(request: requests.PreparedRequest, header: str, body: bytes | None) -> Seen:
+    parts = urlsplit(str(request.url))
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    origin = (parts.scheme, parts.hostname or "", None if parts.port == default else parts.port)
+    headers = {name.lower(): _text(value) for name, value in request.headers.items()}
+    held = request.headers.get(header)
+    first = held.origin if isinstance(held, _Bound) else origin
+    if isinstance(held, _Bound) and not held.given:
+        del headers[header.lower()]
+    return Seen(request, str(request.method), origin, str(request.url), headers, {}, first, body)
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _captured(request: requests.PreparedRequest) -> bytes | None:
+    body: Any = request.body
+    if body is None:
+        return b""
+    if isinstance(body, str):
+        return body.encode("utf-8")
+    return bytes(body) if isinstance(body, bytes | bytearray) else None
+
+
+def _timeouts(given: Any, seconds: float) -> tuple[float, float]:
+    if isinstance(given, tuple) and len(given) == 2:
+        connect, read = given
+    elif hasattr(given, "connect_timeout"):
+        connect, read = given.connect_timeout, given.read_timeout
+    else:
+        connect = read = given
+    found = clipped({"connect": connect, "read": read}, seconds)
+    return found["connect"], found["read"]

@@ -1,0 +1,104 @@
+"""The SDKs of model providers on our transports: one key on every attempt, and one layer of retries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from client_support import sent
+
+from onceward import Retry
+from onceward.http.httpx2 import async_sdk_options, sdk_options
+from servers.faults import FaultServer, respond
+
+KEY = {"Idempotency-Key": "ask:17"}
+CHAT = respond(
+    200,
+    body=json.dumps(
+        {
+            "id": "c1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "42"}}],
+        }
+    ).encode(),
+)
+MESSAGE = respond(
+    200,
+    body=json.dumps(
+        {
+            "id": "m1",
+            "type": "message",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": "42"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+    ).encode(),
+)
+ASK: list[Any] = [{"role": "user", "content": "6 x 7?"}]
+
+
+def test_openai_sends_one_key_on_every_attempt(still: Any) -> None:
+    """
+    A 429 with a wait, a broken line, then the answer: three requests, one key, one body, no retry of the SDK's own.
+    """
+    options = sdk_options(Retry(environment=still))
+    with FaultServer(respond(429, {"retry-after-ms": "1500"}), "close_after_read", CHAT) as server:
+        with openai.OpenAI(api_key="sk-x", base_url=server.url, **options) as sdk:
+            answer = sdk.chat.completions.create(model="m", messages=ASK, extra_headers=KEY)
+        seen = sent(server)
+
+    assert "42" == answer.choices[0].message.content
+    assert [("ask:17", "0")] * 3 == [(one.key, one.headers["x-stainless-retry-count"]) for one in seen]
+    assert 1 == len({one.body for one in seen})
+    assert 1.5 <= still.slept[0]
+
+
+def test_anthropic_sends_one_key_on_every_attempt(still: Any) -> None:
+    """
+    The same with its SDK, awaited.
+    """
+
+    async def story(url: str) -> str:
+        options = async_sdk_options(Retry(environment=still))
+        async with anthropic.AsyncAnthropic(api_key="x", base_url=url, **options) as sdk:
+            message = await sdk.messages.create(model="m", max_tokens=9, messages=ASK, extra_headers=KEY)
+            return str(getattr(message.content[0], "text", ""))
+
+    with FaultServer(respond(529), "close_after_read", MESSAGE) as server:
+        assert "42" == asyncio.run(story(server.url))
+        seen = sent(server)
+    assert ["ask:17"] * 3 == [one.key for one in seen]
+    assert 1 == len({one.body for one in seen})
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_without_a_key_a_model_is_asked_once(still: Any, status: int) -> None:
+    """
+    The SDK raises what it always raises, after one request; by itself it would have made three.
+    """
+    with FaultServer(respond(status)) as server:
+        with (
+            openai.OpenAI(api_key="sk-x", base_url=server.url, **sdk_options(Retry(environment=still))) as sdk,
+            pytest.raises(openai.InternalServerError),
+        ):
+            sdk.chat.completions.create(model="m", messages=ASK)
+        assert 1 == len(server.requests)
+
+
+def test_by_itself_the_sdk_sends_three_requests_and_no_key() -> None:
+    """
+    The negative control: what this is about.
+    """
+    with FaultServer(respond(503, {"retry-after-ms": "1"})) as server:
+        with openai.OpenAI(api_key="sk-x", base_url=server.url) as sdk, pytest.raises(openai.InternalServerError):
+            sdk.chat.completions.create(model="m", messages=ASK)
+        assert [None] * 3 == [one.key for one in sent(server)]
