@@ -9,13 +9,14 @@ how many writes all of them needed, and how long it took until the last one was 
 from __future__ import annotations
 
 import heapq
+import math
 
 from onceward._core.backoff import Backoff, Jitter
 from onceward.environment import Dice
 from onceward.simulate.report import Finding, Plot, Progress, Report, Table, silent
 
 CLIENTS = (10, 20, 30, 40, 50, 70, 100, 130, 150, 190)
-RACERS = 5_000
+RACERS = 4_000
 """Clients per figure, over all races: small crowds scatter more, and cost less."""
 
 _NAMED: tuple[tuple[str, Jitter | None], ...] = (
@@ -27,6 +28,8 @@ _NAMED: tuple[tuple[str, Jitter | None], ...] = (
 )
 _BASE, _CAP = 0.005, 2.0
 _MEAN, _DEVIATION = 0.010, 0.002
+_THERE_AND_BACK = (2 * _MEAN, math.sqrt(2) * _DEVIATION)
+"""Two ways in a row, drawn at once."""
 
 
 def contend(clients: int, jitter: Jitter | None, dice: Dice) -> tuple[float, int]:
@@ -35,24 +38,24 @@ def contend(clients: int, jitter: Jitter | None, dice: Dice) -> tuple[float, int
     waits, failures = [0.0] * clients, [0] * clients
     version = writes = 0
     ended = 0.0
+    gauss, push, pop = dice.gauss, heapq.heappush, heapq.heappop
     # (time, client, version read): -1 is a read arriving at the server, anything else a write.
-    events = [(_delay(dice), client, -1) for client in range(clients)]
+    events = [(abs(gauss(_MEAN, _DEVIATION)), client, -1) for client in range(clients)]
     heapq.heapify(events)
     while events:
-        now, client, read = heapq.heappop(events)
+        now, client, read = pop(events)
         if read == -1:
-            heapq.heappush(events, (now + _delay(dice) + _delay(dice), client, version))
+            push(events, (now + abs(gauss(*_THERE_AND_BACK)), client, version))
             continue
         writes += 1
-        answered = now + _delay(dice)
         if read == version:
             version += 1
-            ended = max(ended, answered)
+            ended = max(ended, now + abs(gauss(_MEAN, _DEVIATION)))
             continue
         failures[client] += 1
         if backoff is not None:
             waits[client] = backoff.wait(failures[client], dice.random(), waits[client])
-        heapq.heappush(events, (answered + waits[client] + _delay(dice), client, -1))
+        push(events, (now + abs(gauss(*_THERE_AND_BACK)) + waits[client], client, -1))
     return ended, writes
 
 
@@ -79,10 +82,6 @@ def simulate_jitter(
         [_plot(clients, average, 1, "writes until all are through"), _plot(clients, average, 0, "milliseconds")],
         _findings(clients[-1], average),
     )
-
-
-def _delay(dice: Dice) -> float:
-    return abs(dice.gauss(_MEAN, _DEVIATION))
 
 
 def _table(clients: tuple[int, ...], average: dict[tuple[int, str], tuple[float, float]], which: int) -> Table:
