@@ -57,6 +57,10 @@ drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every
 bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)
 	$(BIN)/python -m bench $(BENCH)
 
+.PHONY: pictures
+pictures: $(STAMP) ## Draw docs/images anew from the simulations
+	$(BIN)/python tools/pictures.py
+
 .PHONY: build
 build: $(STAMP) ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check build

@@ -17,9 +17,26 @@ _DASHES = ("", "6 4", "2 3", "", "10 4", "")
 _TICKS = 6
 
 
+STYLE = """
+svg text { fill: #1d2127; font: 12px system-ui, sans-serif }
+svg text.title { font-size: 15px; font-weight: 600 }
+svg text.tick, svg text.axis { fill: #6b7178 }
+svg .grid { stroke: #d9dce1 } svg .span { fill: #b8443c1a }
+svg .line { fill: none; stroke-width: 2 }
+"""
+"""For white paper; a page may set other colours after it."""
+
+
 def svg(plot: Plot) -> str:
-    """The plot, drawn."""
+    """The plot, drawn, for a page that has `STYLE`."""
     return _Drawing(plot).drawn()
+
+
+def picture(plot: Plot) -> str:
+    """The plot as a file of its own."""
+    head, _, rest = svg(plot).partition(">")
+    head = head.replace("<svg", f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"')
+    return f'{head}>\n<style>{STYLE}</style>\n<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>{rest}\n'
 
 
 class _Drawing:

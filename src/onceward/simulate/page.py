@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from onceward.simulate.chart import svg
+from onceward.simulate.chart import STYLE, svg
 from onceward.simulate.report import Finding, Report, Table
 
 _STYLE = """
@@ -27,10 +27,8 @@ th { font-weight: 600 }
 ul { padding: 0; list-style: none } li { margin: .3rem 0 }
 .holds::before { content: "\\2713\\00a0\\00a0"; color: #2f8f5b; font-weight: 700 }
 .fails::before { content: "\\2717\\00a0\\00a0"; color: #b8443c; font-weight: 700 }
-svg { width: 100%; height: auto; margin: 1rem 0 } svg text { fill: var(--ink); font: 12px system-ui, sans-serif }
-svg text.title { font-size: 15px; font-weight: 600 } svg text.tick { fill: var(--faint) }
-svg text.axis { fill: var(--faint) } svg .grid { stroke: var(--line) } svg .span { fill: var(--span) }
-svg .line { fill: none; stroke-width: 2 }
+svg { width: 100%; height: auto; margin: 1rem 0 } svg text { fill: var(--ink) }
+svg text.tick, svg text.axis { fill: var(--faint) } svg .grid { stroke: var(--line) } svg .span { fill: var(--span) }
 footer { color: var(--faint); font-size: .8rem; margin-top: 2rem }
 """
 
@@ -42,7 +40,7 @@ def page(report: Report, version: str) -> str:
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(report.name)} - Onceward</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+            f"<title>{escape(report.name)} - Onceward</title>\n<style>{STYLE}{_STYLE}</style>\n</head>\n<body>",
             f'<h1>{escape(report.name.capitalize())}</h1>\n<p class="about">{escape(report.about)}</p>',
             _findings(report.findings),
             *(svg(plot) for plot in report.plots),
