@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import onceward
-from onceward import Guarantee, OncewardError
+from onceward import Guarantee, OncewardError, Retry
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward.cli.contract import _beside
@@ -134,3 +134,17 @@ def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.M
 
 def _is_text(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+def test_the_defaults_of_retries_are_part_of_it(run: Any) -> None:
+    """
+    What a policy, a breaker and a dead letter do unless told otherwise, each with its reason, as they really do it.
+    """
+    shown = {one["name"]: one for one in run("contract", "--json").document["retries"]}
+
+    assert (3, 60.0, 30.0, 0.1, 10.0) == tuple(
+        shown[name]["value"] for name in ("attempts", "elapsed", "timeout", "backoff_base", "backoff_cap")
+    )
+    assert shown["attempts"]["value"] == Retry().max_attempts
+    assert 30 * 24 * 3_600 == shown["dead_letter_keep"]["value"]
+    assert [] == [name for name, one in shown.items() if not one["reason"]]

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import onceward
-from onceward._core import codec, durations, errors, keys, record, terms
+from onceward._core import backoff, breaker, codec, durations, errors, keys, letters, record, terms
 from onceward._core.classifier import Classifier
 from onceward._core.durations import SECOND, in_words
 from onceward._core.errors import OncewardError
@@ -29,6 +29,7 @@ from onceward.cli.parsing import Groups, add_command
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, table
 from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
+from onceward.retry import policy
 
 
 def add_to(parsers: Groups) -> None:
@@ -55,6 +56,7 @@ def contract() -> dict[str, Any]:
             "afterExpiry": DEFAULT_TERMS.after_expiry,
         },
         "choices": [_choice(field.name) for field in fields(Terms)],
+        "retries": [_retry(*one) for one in _RETRIES],
         "limits": {camel(name): value for name, value in _limits().items()},
         "guarantees": [
             {
@@ -76,12 +78,14 @@ def _contract(asked: argparse.Namespace) -> int:
     choices = [
         (one["name"], _shown(one["value"]), one["unit"], one["inWords"], one["reason"]) for one in document["choices"]
     ]
+    retries = [(one["name"], one["value"], one["unit"], one["reason"]) for one in document["retries"]]
     limits = [(name, value) for name, value in document["limits"].items()]
     guarantees = [(one["name"], "default" if one["default"] else "", one["meaning"]) for one in document["guarantees"]]
     refusals = [(one["code"], one["fault"], one["retry"], one["meaning"]) for one in document["refusals"]]
     say(f"Onceward {document['version']}: at-least-once delivery, one effect.\n\nRetention\n")
     say(facts(document["retention"].items()))
     say("\nChoices\n\n" + table(("NAME", "VALUE", "UNIT", "", "WHY"), choices, limit=None))
+    say("\nRetries, breakers, dead letters\n\n" + table(("NAME", "VALUE", "UNIT", "WHY"), retries, limit=None))
     say("\nLimits\n\n" + facts(limits))
     say("\nGuarantees\n\n" + table(("NAME", "", "THE EFFECT, AND WHAT IS KNOWN AFTER A CRASH"), guarantees, limit=None))
     say("\nRefusals\n\n" + table(("CODE", "FAULT", "RETRY", "MEANING"), refusals, limit=None))
@@ -97,6 +101,31 @@ def _choice(name: str) -> dict[str, Any]:
         "unit": "seconds" if is_duration else "bytes" if "bytes" in name.split("_") else None,
         "inWords": in_words(value) if is_duration else None,
         "reason": _beside(terms, "Terms").get(name, ""),
+    }
+
+
+_RETRIES: tuple[tuple[str, ModuleType, str, str | None], ...] = (
+    ("attempts", policy, "ATTEMPTS", None),
+    ("attempts_unsaid_max", policy, "ATTEMPTS_UNSAID_MAX", None),
+    ("elapsed", policy, "ELAPSED", "seconds"),
+    ("timeout", policy, "TIMEOUT", "seconds"),
+    ("backoff_base", backoff, "BASE", "seconds"),
+    ("backoff_cap", backoff, "CAP", "seconds"),
+    ("breaker_threshold", breaker, "THRESHOLD", None),
+    ("breaker_recovery", breaker, "RECOVERY", "seconds"),
+    ("dead_letter_keep", letters, "KEEP", "seconds"),
+    ("dead_letter_payload_bytes_max", letters, "PAYLOAD_BYTES_MAX", "bytes"),
+)
+"""What retry policies, breakers and dead letters do unless told otherwise, and where it stands."""
+
+
+def _retry(name: str, module: ModuleType, constant: str, unit: str | None) -> dict[str, Any]:
+    value = getattr(module, constant)
+    return {
+        "name": name,
+        "value": _seconds(value) if module is letters and unit == "seconds" else value,
+        "unit": unit,
+        "reason": _under(module).get(constant, ""),
     }
 
 
@@ -165,3 +194,16 @@ def _beside(module: ModuleType, name: str) -> dict[str, str]:
     body = re.split(rf"^class {name}\b.*\n", source, maxsplit=1, flags=re.MULTILINE)[1]
     body = re.split(r"^(?=\S)", body, maxsplit=1, flags=re.MULTILINE)[0]
     return {found: " ".join(words.split()) for found, words in _MEMBER_AND_TEXT.findall(body)}
+
+
+_CONSTANT_AND_TEXT = re.compile(r'^([A-Z_]+) = [^\n]+\n"""(.*?)"""', re.MULTILINE | re.DOTALL)
+
+
+@cache
+def _under(module: ModuleType) -> dict[str, str]:
+    """The text that stands under each constant of a module; see `_beside`."""
+    try:
+        source = inspect.getsource(module)
+    except OSError:
+        return {}
+    return {found: " ".join(words.split()) for found, words in _CONSTANT_AND_TEXT.findall(source)}
