@@ -135,6 +135,10 @@ ENDED = (
     "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled it back), so "
     "record and rows can no longer commit together; leave the ending to the gate"
 )
+IN_PROGRESS = (
+    "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
+    "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
+)
 
 
 def peek(joined: Joined, store: Store, effect: Peek) -> Record | None:

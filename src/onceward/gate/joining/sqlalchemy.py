@@ -168,7 +168,7 @@ class JoinedSqlalchemy:
         self._opened.pop()
         if transaction is not None:
             try:
-                with self._translated():
+                with self._translated(committing=True):
                     transaction.commit()
             except BaseException:
                 with suppress(exc.SQLAlchemyError):
@@ -220,10 +220,10 @@ class JoinedSqlalchemy:
             self._target.flush()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *, committing: bool = False) -> Iterator[None]:
         """Turn what is said about our own statements into our errors; the caller's are not run here."""
         try:
-            with self._home.translated(exc.StatementError):
+            with self._home.translated(exc.StatementError, committing=committing):
                 yield
         except exc.PendingRollbackError as error:
             raise IllegalMove(FAILED) from error
