@@ -67,6 +67,8 @@ class _Run(NamedTuple):
     ending: _Ending
     expect: bytes | None
     """The version that the ending replaces."""
+    opened: bool
+    """Whether the transaction is ours; otherwise the caller's goes on when ours is undone."""
 
 
 _Came: TypeAlias = Outcome[Any] | Raised | Undo | Wait | Again
@@ -82,7 +84,7 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         opened = None
         try:
             opened = yield Begin("begin")
-            came_to = yield from inside(ask, chance)
+            came_to = yield from inside(ask, chance, opened)
         except GeneratorExit:
             raise
         except BaseException as error:
@@ -115,14 +117,14 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         poll = min(poll * 1.6, POLL_MAX)
 
 
-def _claim_first(ask: Ask, chance: bytes) -> Flow[_Came]:
+def _claim_first(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     yield from _touch(ask)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
         standing = yield Put("claim", write, None if start.over is None else start.over.version)
         if standing.landed and standing.record is not None:
-            return (yield from _run(ask, _claimed(ask, standing.record, chance)))
+            return (yield from _run(ask, _claimed(ask, standing.record, chance, opened)))
         decision = record.decide(standing.record, ask.claimant)
         if not isinstance(decision, Start):
             return (yield from _not_run(ask, decision))
@@ -130,13 +132,13 @@ def _claim_first(ask: Ask, chance: bytes) -> Flow[_Came]:
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
-def _claim_last(ask: Ask, chance: bytes) -> Flow[_Came]:
+def _claim_last(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     yield from _touch(ask)
     found: Record | None = yield Peek("peek", ask.claimant.id)
     decision = record.decide(found, ask.claimant)
     if not isinstance(decision, Start):
         return (yield from _not_run(ask, decision))
-    return (yield from _run(ask, _unclaimed(ask, decision, chance)))
+    return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
 
 
 def _touch(ask: Ask) -> Flow[None]:
@@ -154,13 +156,13 @@ def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | 
     return outcome
 
 
-def _claimed(ask: Ask, held: Record, chance: bytes) -> _Run:
+def _claimed(ask: Ask, held: Record, chance: bytes, opened: bool) -> _Run:
     terms = ask.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(Settling(held), ending, held.version)
+    return _Run(Settling(held), ending, held.version, opened)
 
 
-def _unclaimed(ask: Ask, start: Start, chance: bytes) -> _Run:
+def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
     ending = partial(
         record.settle_unclaimed,
         ask.claimant,
@@ -171,7 +173,7 @@ def _unclaimed(ask: Ask, start: Start, chance: bytes) -> _Run:
         forget=ask.terms.forget,
     )
     shown = record.as_seen(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
-    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version)
+    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version, opened)
 
 
 def _run(ask: Ask, run: _Run) -> Flow[_Came]:
@@ -237,8 +239,8 @@ def _overtaken(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Wait | Again]:
             "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
             "ending to the gate"
         )
-    # Seen from outside: what stood in the way inside may have been of this transaction, and undone with it.
-    found: Record | None = yield Load("peek", ask.claimant.id)
+    # Only now: what stood in the way may have been put by the function itself, and is undone with the rest.
+    found: Record | None = yield (Load if run.opened else Peek)("peek", ask.claimant.id)
     if (None if found is None else found.version) == run.expect:
         raise IllegalMove(
             "your function ran this very key itself, inside of this operation, so neither could be kept: everything is "
@@ -268,14 +270,10 @@ def _own_up(ask: Ask, chance: bytes, error: BaseException) -> Flow[None]:
 
 
 def _leave_in_doubt(ask: Ask, chance: bytes) -> Flow[None]:
-    found: Record | None = yield Load("doubt.load", ask.claimant.id)
+    found: Record | None = yield Load("parted.load", ask.claimant.id)
     decision = record.decide(found, ask.claimant)
-    claims = decision if ask.terms.claim == "last" and isinstance(decision, Start) else None
-    if claims is None and not record.still_holds(found, chance[:16]):
-        return
-    if claims is not None:
-        write = record.claim(ask.claimant, claims, token=chance[:16], version=chance[16:32])
-        standing = yield Put("doubt", write, None if found is None else found.version)
-        found = standing.record if standing.landed else None
-    if found is not None:
-        yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
+    if ask.terms.claim == "last" and isinstance(decision, Start):
+        write = record.doubt_unclaimed(ask.claimant, decision, token=chance[:16], version=chance[32:])
+        yield Put("parted", write, None if found is None else found.version)
+    elif found is not None and record.still_holds(found, chance[:16]):
+        yield Put("parted", record.leave_in_doubt(found, version=chance[32:]), found.version)

@@ -77,10 +77,17 @@ class AsyncJoined(Protocol):
         """Same as `Joined.rollback`, but awaits."""
 
 
+class Looking(Joined, Protocol):
+    """A connection in whose transaction one can look."""
+
+    def load(self, id: bytes) -> Record | None:
+        """Same as `Store.load`, inside the transaction."""
+
+
 class Awaited:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
 
-    def __init__(self, joined: Joined) -> None:
+    def __init__(self, joined: Looking) -> None:
         self._joined = joined
 
     async def begin(self) -> bool:
@@ -90,6 +97,10 @@ class Awaited:
     async def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
         return self._joined.put(write, expect)
+
+    async def load(self, id: bytes) -> Record | None:
+        """See `Looking.load`."""
+        return self._joined.load(id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""

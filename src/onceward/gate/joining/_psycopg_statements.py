@@ -191,7 +191,7 @@ class Statements:
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
         [[row]] = yield from self._send(self._ours(_PEEK, {"id": id}))
-        if self._opened[0].savepoint is None:
+        if self._opened and self._opened[0].savepoint is None:
             self._xid = row[0]
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
@@ -204,7 +204,7 @@ class Statements:
 
     def finish(self, write: Write, expect: bytes | None) -> Flow[Standing]:
         """Put and commit in one round trip; if it does not land, roll back."""
-        if self._status == TransactionStatus.IDLE:
+        if self._has_ended():
             raise IllegalMove(ENDED)
         ending = self._put(_END_FRESH if expect is None else _END, write, expect)
         try:
@@ -228,7 +228,7 @@ class Statements:
 
     def commit(self) -> Flow[None]:
         """See `onceward.gate.joining.Joined.commit`."""
-        if self._status == TransactionStatus.IDLE and not self._unsent:
+        if self._has_ended() and not self._unsent:
             raise IllegalMove(ENDED)
         try:
             yield from self._sent(self._ending())
@@ -265,6 +265,10 @@ class Statements:
 
     def _is_closed(self) -> bool:
         return self._connection.closed
+
+    def _has_ended(self) -> bool:
+        """Whether the function has ended the transaction, or has closed the connection in good order."""
+        return self._status == TransactionStatus.IDLE or (self._connection.closed and not self._connection.broken)
 
     def _roll_back(self) -> Flow[bool]:
         """The transaction that we opened; or whatever the function has opened in its place."""

@@ -192,6 +192,11 @@ class JoinedSqlalchemy:
             self._opened.clear()
             self._target.rollback()
             return False
+        except BaseException:
+            if transaction is not None:
+                with suppress(exc.SQLAlchemyError):  # Not every driver's lost connection is recognised as one.
+                    self._target.rollback()
+            raise
         return True
 
     def _stands(self, savepoint: Any) -> bool:

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
-from onceward._core.record import Standing, Write
+from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED, IN_PROGRESS, Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
-from onceward.stores._sqlite_rows import extend
+from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 
 
@@ -76,6 +76,11 @@ class JoinedSqlite3:
             raise IllegalMove(ENDED)  # With isolation_level=None it would be written, and would commit alone.
         with self._translated():
             return put_on(self._connection, write, expect, self._environment.wall_us())
+
+    def load(self, id: bytes) -> Record | None:
+        """Look at a record inside the transaction."""
+        with self._translated():
+            return find_on(self._connection, id, self._environment.wall_us())
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
