@@ -143,8 +143,9 @@ def _adapter(connection: Any) -> Any:
 # What an adapter need not have.
 
 ENDED = (
-    "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled it back), so "
-    "record and rows can no longer commit together; leave the ending to the gate"
+    "your function ended the transaction that it was given (a commit, a rollback, a closed connection, an error that "
+    "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
+    "together; leave the ending to the gate"
 )
 IN_PROGRESS = (
     "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
