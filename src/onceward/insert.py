@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -187,9 +188,13 @@ def _known(connection: Any) -> _Known:
 def _run_psycopg(connection: Any, sql: str, values: list[Any]) -> int:
     import psycopg
 
+    # In the caller's own pipeline a block of ours waits for the answers; otherwise nobody would know how many rows.
+    pipelined = connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
     # A cursor of our own kind: the caller's may take other placeholders.
     with psycopg.Cursor(connection) as cursor:
-        return cursor.execute(sql, values).rowcount
+        with connection.pipeline() if pipelined else nullcontext():
+            cursor.execute(sql, values)
+        return cursor.rowcount
 
 
 def _says_no_constraint(error: Exception) -> bool:

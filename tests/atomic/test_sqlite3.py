@@ -549,11 +549,11 @@ def test_claimed_last_the_key_is_written_with_its_answer(
     assert gate.records.get("charge:2") is None
 
 
-def test_claimed_last_inside_the_callers_transaction_a_duplicate_undoes_only_itself(
+def test_claimed_last_inside_the_callers_transaction_a_key_inside_of_itself_undoes_only_itself(
     gate: Gate, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
-    The key was settled by the work itself, further in: the outer one's rows go, the caller's other rows stay.
+    The key was settled by the work itself, further in: both go, and nobody is given an answer; the caller's rows stay.
     """
 
     def outer(operation: Operation) -> str:
@@ -562,11 +562,13 @@ def test_claimed_last_inside_the_callers_transaction_a_duplicate_undoes_only_its
         return "outer"
 
     connection.execute("INSERT INTO invoices VALUES ('kept')")
-    with pytest.raises(KeyReused):
-        gate.atomic(connection, "charge:1", outer, request=2, claim="last")
+    for request in (1, 2):
+        with pytest.raises(IllegalMove, match="this very key itself"):
+            gate.atomic(connection, "charge:1", outer, request=request, claim="last")
     connection.commit()
 
     assert (1, 0) == (rows(path, "invoices"), rows(path))
+    assert gate.records.get("charge:1") is None
 
 
 @pytest.mark.parametrize("ending", ["rollback", "commit"])

@@ -250,6 +250,16 @@ def test_the_callers_kinds_of_rows_and_cursors_do_not_matter(connection: psycopg
     assert [1, 0] == [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(2)]
 
 
+def test_in_the_callers_pipeline_it_still_says_how_many(connection: psycopg.Connection[Any]) -> None:
+    """
+    There answers arrive late: it waits for its own.
+    """
+    with connection.pipeline():
+        written = [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(2)]
+
+    assert [1, 0] == written
+
+
 def test_an_awaiting_connection_is_refused(url: str) -> None:
     """
     A connection that has to be awaited is told so, and nothing is left unawaited.

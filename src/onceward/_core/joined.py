@@ -16,12 +16,12 @@ it has worked; claimed last, its work is undone.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
 from onceward._core.engine import CLAIM_SPINS_MAX, POLL_FIRST, POLL_MAX, Ask, call, outcome_of
-from onceward._core.errors import IllegalMove, InFlight, ResultInvalid, StoreContended
+from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
 from onceward._core.flow import (
     CHANCE,
     MONOTONIC,
@@ -46,6 +46,12 @@ class Again(NamedTuple):
     """The key was won by a record that has made room again: everything was undone, and can be tried once more."""
 
 
+class Undo(NamedTuple):
+    """The function raised this: everything is to be undone, and the error let through."""
+
+    error: BaseException
+
+
 class _Ending(Protocol):
     """The write that settles: the same for a claim that stands and for none."""
 
@@ -61,6 +67,12 @@ class _Run(NamedTuple):
     ending: _Ending
     expect: bytes | None
     """The version that the ending replaces."""
+    opened: bool
+    """Whether the transaction is ours; otherwise the caller's goes on when ours is undone."""
+
+
+_Came: TypeAlias = Outcome[Any] | Raised | Undo | Wait | Again
+"""What one attempt came to."""
 
 
 def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
@@ -69,21 +81,27 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
     deadline, poll, spins = None, POLL_FIRST, 0
     while True:
         chance = yield CHANCE
-        opened = yield Begin("begin")
+        opened = None
         try:
-            came_to = yield from inside(ask, chance)
+            opened = yield Begin("begin")
+            came_to = yield from inside(ask, chance, opened)
         except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
             undone = yield Rollback("rollback")
-            if not undone:
-                yield from _own_up(ask, chance)
+            if not undone and opened is not None:
+                yield from _own_up(ask, chance, error)
             raise
         match came_to:
             case Outcome():
                 return came_to
-            case Raised(error):
-                raise error  # Remembered: its record is committed, its rows are not.
+            case Raised(failure):
+                raise failure  # Remembered: its record is committed, its rows are not.
+            case Undo(failure):
+                undone = yield Rollback("rollback")
+                if not undone:
+                    yield from _own_up(ask, chance, failure)
+                raise failure
             case Again():
                 spins += 1
                 if spins >= CLAIM_SPINS_MAX:
@@ -99,14 +117,14 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         poll = min(poll * 1.6, POLL_MAX)
 
 
-def _claim_first(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait | Again]:
+def _claim_first(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     yield from _touch(ask)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
         write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
         standing = yield Put("claim", write, None if start.over is None else start.over.version)
         if standing.landed and standing.record is not None:
-            return (yield from _run(ask, _claimed(ask, standing.record, chance)))
+            return (yield from _run(ask, _claimed(ask, standing.record, chance, opened)))
         decision = record.decide(standing.record, ask.claimant)
         if not isinstance(decision, Start):
             return (yield from _not_run(ask, decision))
@@ -114,13 +132,13 @@ def _claim_first(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait |
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
-def _claim_last(ask: Ask, chance: bytes) -> Flow[Outcome[Any] | Raised | Wait | Again]:
+def _claim_last(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     yield from _touch(ask)
     found: Record | None = yield Peek("peek", ask.claimant.id)
     decision = record.decide(found, ask.claimant)
     if not isinstance(decision, Start):
         return (yield from _not_run(ask, decision))
-    return (yield from _run(ask, _unclaimed(ask, decision, chance)))
+    return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
 
 
 def _touch(ask: Ask) -> Flow[None]:
@@ -138,13 +156,13 @@ def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | 
     return outcome
 
 
-def _claimed(ask: Ask, held: Record, chance: bytes) -> _Run:
+def _claimed(ask: Ask, held: Record, chance: bytes, opened: bool) -> _Run:
     terms = ask.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(Settling(held), ending, held.version)
+    return _Run(Settling(held), ending, held.version, opened)
 
 
-def _unclaimed(ask: Ask, start: Start, chance: bytes) -> _Run:
+def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
     ending = partial(
         record.settle_unclaimed,
         ask.claimant,
@@ -155,10 +173,10 @@ def _unclaimed(ask: Ask, start: Start, chance: bytes) -> _Run:
         forget=ask.terms.forget,
     )
     shown = record.as_seen(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
-    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version)
+    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version, opened)
 
 
-def _run(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Raised | Wait | Again]:
+def _run(ask: Ask, run: _Run) -> Flow[_Came]:
     """Run the function; a failure that is to be remembered keeps its record and undoes its rows."""
     remembers_failures = ask.terms.remember == "all"
     if remembers_failures:
@@ -171,10 +189,19 @@ def _run(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Raised | Wait | Again]:
     if remembers_failures:
         yield Rollback("rollback")
         if isinstance(ended.error, Exception):
-            standing = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
-            return ended if standing.landed else _overtaken(ask, run, standing)
+            return (yield from _remember(ask, run, ended))
     judge(ended.error)
-    raise ended.error
+    return Undo(ended.error)
+
+
+def _remember(ask: Ask, run: _Run, ended: Raised) -> Flow[_Came]:
+    """Keep the record of a failure. If the transaction can keep nothing any more, the failure itself is the news."""
+    try:
+        standing = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
+    except OncewardError as lost:
+        ended.error.add_note(f"This failure could not be remembered: {lost}")
+        return Undo(ended.error)
+    return ended if standing.landed else (yield from _overtaken(ask, run))
 
 
 def _release() -> Flow[None]:
@@ -200,44 +227,53 @@ def _settle(ask: Ask, run: _Run, value: Any) -> Flow[Outcome[Any] | Wait | Again
         )
     standing: Standing = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
     if not standing.landed or standing.record is None:
-        return _overtaken(ask, run, standing)
+        return (yield from _overtaken(ask, run))
     settled = standing.record
     return Outcome(decode(kept, ask.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
-def _overtaken(ask: Ask, run: _Run, standing: Standing) -> Outcome[Any] | Wait | Again:
+def _overtaken(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Wait | Again]:
     """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
     if not isinstance(run.operation, Unclaimed):
         raise IllegalMove(
             "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
             "ending to the gate"
         )
-    match record.decide(standing.record, ask.claimant):
-        case Replay(found):
-            return outcome_of(found, ask.restore)
-        case Refuse(why, found):
-            raise advice.refusal(why, found)
+    # Only now: what stood in the way may have been put by the function itself, and is undone with the rest.
+    found: Record | None = yield (Load if run.opened else Peek)("peek", ask.claimant.id)
+    if (None if found is None else found.version) == run.expect:
+        raise IllegalMove(
+            "your function ran this very key itself, inside of this operation, so neither could be kept: everything is "
+            "undone. Give the inner operation a key of its own"
+        )
+    match record.decide(found, ask.claimant):
+        case Replay(won):
+            return outcome_of(won, ask.restore)
+        case Refuse(why, won):
+            raise advice.refusal(why, won)
         case Wait() as decision:
             return decision
     return Again()
 
 
-def _own_up(ask: Ask, chance: bytes) -> Flow[None]:
+def _own_up(ask: Ask, chance: bytes, error: BaseException) -> Flow[None]:
     """
     The function ended the transaction itself, and then failed: what it committed cannot be undone.
 
-    Nobody may take it for something that was rolled back: it is left in doubt, whether or not it had been claimed.
+    Nobody may take it for something that was rolled back: it is left in doubt, whether or not it had been claimed. That
+    is put into the store and not through the caller's connection, which the function may have closed.
     """
-    found: Record | None = yield Load("doubt.load", ask.claimant.id)
+    try:
+        yield from _leave_in_doubt(ask, chance)
+    except OncewardError as silent:
+        error.add_note(f"Your function had ended its transaction, and that could not be recorded: {silent}")
+
+
+def _leave_in_doubt(ask: Ask, chance: bytes) -> Flow[None]:
+    found: Record | None = yield Load("parted.load", ask.claimant.id)
     decision = record.decide(found, ask.claimant)
-    claims = decision if ask.terms.claim == "last" and isinstance(decision, Start) else None
-    if claims is None and not record.still_holds(found, chance[:16]):
-        return
-    yield Begin("begin")
-    if claims is not None:
-        write = record.claim(ask.claimant, claims, token=chance[:16], version=chance[16:32])
-        standing = yield Put("claim", write, None if found is None else found.version)
-        found = standing.record if standing.landed else None
-    if found is not None:
-        yield Put("doubt", record.leave_in_doubt(found, version=chance[32:]), found.version)
-    yield Commit("commit")
+    if ask.terms.claim == "last" and isinstance(decision, Start):
+        write = record.doubt_unclaimed(ask.claimant, decision, token=chance[:16], version=chance[32:])
+        yield Put("parted", write, None if found is None else found.version)
+    elif found is not None and record.still_holds(found, chance[:16]):
+        yield Put("parted", record.leave_in_doubt(found, version=chance[32:]), found.version)

@@ -293,6 +293,13 @@ def without_result(write: Write) -> Write:
     return write._replace(codec=None, result=None)
 
 
+def doubt_unclaimed(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> Write:
+    """Same as `settle_unclaimed`, for an effect that was parted from its transaction: straight into doubt."""
+    return claim(claimant, start, token=token, version=version)._replace(
+        state=State.IN_DOUBT.value, doubt=1, lease=None
+    )
+
+
 def release(held: Record, *, version: bytes, forget: int, error: bytes | None = None) -> Write:
     """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
     _must_hold(held, "release")

@@ -26,8 +26,15 @@ class _Block:
     def __init__(self, claimant: Claimant, flow: Flow[Outcome[Any]]) -> None:
         self._claimant = claimant
         self._flow = flow
+        self._entered = False
         self._operation: Settling | None = None
         self._running: Running | None = None
+
+    def _enter(self) -> Effect:
+        if self._entered:
+            raise ConfigurationError("an atomic block is entered once; ask gate.atomic(...) for another one")
+        self._entered = True
+        return next(self._flow)
 
     def _begun(self, call: Call) -> Settling:
         operation: Settling = call.operation
@@ -72,7 +79,7 @@ class AtomicBlock(_Block):
 
     def __enter__(self) -> Settling:
         try:
-            effect = next(self._flow)
+            effect = self._enter()
             while not isinstance(effect, Call):
                 effect = self._answer(effect)
         except StopIteration as stop:
@@ -121,7 +128,7 @@ class AsyncAtomicBlock(_Block):
 
     async def __aenter__(self) -> Settling:
         try:
-            effect = next(self._flow)
+            effect = self._enter()
             while not isinstance(effect, Call):
                 effect = await self._answer(effect)
             if self._cancelled is not None:

@@ -336,7 +336,7 @@ class _Performer:
 
     def _put(self, effect: Put) -> Awaitable[Any]:
         gate = self._gate
-        if self._joined is not None:
+        if self._joined is not None and effect.at != "parted":
             return self._joined.put(effect.write, effect.expect)
         standing = gate.store.put(effect.write, effect.expect)
         if effect.at == "claim" or not gate._bell.is_awaited:

@@ -366,7 +366,7 @@ class _Performer:
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
-        if self._joined is not None:
+        if self._joined is not None and effect.at != "parted":
             return self._joined.put(effect.write, effect.expect)
         standing = self._gate.store.put(effect.write, effect.expect)
         if standing.landed and effect.at != "claim":

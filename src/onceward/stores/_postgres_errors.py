@@ -54,8 +54,11 @@ _LOST = frozenset(("57P01", "57P02", "57P05", "25P04", "0A000", "26000", "42P05"
 Shut down, crashed, idle or busy for too long; a prepared statement that is not what it was (a new connection has none);
 a server that became read-only under us (a new connection finds the writer).
 """
+_OF_THE_SERVER = frozenset(("08", "25", "3B", "40", "53", "54", "55", "57", "58", "F0", "XX"))
+"""Classes of codes: connections, transactions and their state, resources, limits, operators, the system."""
 _WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist")
 """In libpq's messages when no patience would help."""
+READ_ONLY = "25006"
 CANNOT_HOLD = "22000"
 """Data exception: also what Python's own errors about a value amount to."""
 
@@ -71,6 +74,11 @@ def verdict(error: BaseException) -> Verdict:
         return Verdict.LOST
     # Without a code it is libpq that speaks: the socket was closed, reset or timed out.
     return Verdict.LOST if code is None and isinstance(error, psycopg.OperationalError) else Verdict.FINAL
+
+
+def is_of_the_server(code: str | None) -> bool:
+    """Whether an error at somebody's commit is of the server; all others are of deferred constraints and triggers."""
+    return code is None or code[:2] in _OF_THE_SERVER
 
 
 def exists_already(error: BaseException | None) -> bool:
@@ -111,7 +119,7 @@ def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
                 "again",
                 retry_after_seconds=1.0,
             )
-        case "25006":
+        case "25006":  # READ_ONLY
             return _read_only(name)
         case "57014":
             return StoreUnavailable(
@@ -177,6 +185,14 @@ def _read_only(name: str) -> StoreUnavailable:
         f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts in the URL it is "
         "found)",
         retry_after_seconds=1.0,
+    )
+
+
+def read_only_transaction(name: str) -> str:
+    """What to say if it is the caller's transaction that cannot write."""
+    return (
+        f"your transaction on {name} is read-only, so no record can join it: begin it READ WRITE (psycopg: "
+        "connection.read_only = False). If it is, the server is a standby: connect to the writer"
     )
 
 

@@ -228,7 +228,8 @@ def scan(target: Target, after: bytes, limit: int, selection: Selection) -> Flow
 def extend(target: Target, family: bytes, replay: int, forget: int) -> Flow[int]:
     """See `onceward.stores.Store.extend`."""
     lives = {"family": family, "replay": replay, "forget": forget}
-    return len((yield from asked(target, Query(rows.EXTEND, {**_writing(target), **lives}))))
+    [(many,)] = yield from asked(target, Query(rows.EXTEND, {**_writing(target), **lives}))
+    return int(many)
 
 
 def purge(target: Target, limit: int, version: bytes) -> Flow[Purged]:

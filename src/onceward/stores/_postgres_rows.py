@@ -19,6 +19,7 @@ left behind on a connection that a pooler gives to somebody else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from onceward._core.record import NOW, Record, Standing, Write
@@ -156,29 +157,42 @@ FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
 FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
 
 
-def extend_statement(clock: str) -> bytes:
-    """Lengthen the lives of a family's settled records that still replay, locking them in order of id."""
+def extend_statement(clock: str, restored: str = "") -> bytes:
+    """Lengthen the lives of a family's settled records that still replay, locking them in order of id; how many."""
     return f"""
 WITH {clock},
 due AS MATERIALIZED (
     SELECT kept.id FROM clock, onceward_records AS kept
     WHERE family = %(family)s::bytea AND state = 'settled' AND replay_until > clock.now
-    ORDER BY kept.id FOR UPDATE OF kept)
-UPDATE onceward_records AS kept SET
-    replay_until = greatest(replay_until, clock.now + %(replay)s::bigint),
-    forget_at = CASE WHEN forget_at IS NOT NULL THEN greatest(forget_at, clock.now + %(forget)s::bigint) END
-FROM clock, due WHERE kept.id = due.id AND kept.state = 'settled' AND kept.replay_until > clock.now
-RETURNING 1""".encode()  # noqa: S608 - constants
+    ORDER BY kept.id FOR UPDATE OF kept),
+touched AS (
+    UPDATE onceward_records AS kept SET
+        replay_until = greatest(replay_until, clock.now + %(replay)s::bigint),
+        forget_at = CASE WHEN forget_at IS NOT NULL THEN greatest(forget_at, clock.now + %(forget)s::bigint) END
+    FROM clock, due WHERE kept.id = due.id AND kept.state = 'settled' AND kept.replay_until > clock.now
+    RETURNING 1)
+SELECT done.many{restored} FROM (SELECT count(*) AS many FROM touched) AS done""".encode()  # noqa: S608 - constants
 
 
-EXTEND = extend_statement(CLOCK)
-JOINED_EXTEND = extend_statement(f"clock AS MATERIALIZED (SELECT {_US} AS now)")
+EXTEND, JOINED_EXTEND = extend_statement(CLOCK), extend_statement(JOINED_CLOCK, RESTORED)
 
 IDENTITY = (
     b"SELECT (SELECT system_identifier FROM pg_control_system()), "
-    b"(SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass('onceward_records')::oid"
+    b"(SELECT oid FROM pg_database WHERE datname = current_database()), to_regclass('onceward_records')::oid, "
+    b"(SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('onceward_records'))"
 )
-"""Which cluster, which database and which table this is: the same for two connections only if they share records."""
+"""
+Which cluster, which database and which table this is: the same for two connections only if they share records.
+
+Last the table's schema, quoted where that is needed: see `within`.
+"""
+
+
+@cache
+def within(schema: str, sql: bytes) -> bytes:
+    """A statement that finds our tables whatever the search path is: somebody else's connection may change its own."""
+    return sql.replace(b" onceward_", b" %b.onceward_" % schema.encode())
+
 
 FORGET = f"""
 WITH {CLOCK},

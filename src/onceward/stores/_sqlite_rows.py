@@ -9,7 +9,8 @@ it wrote nothing is a second one asked what stands there.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from operator import itemgetter
 from typing import Any
@@ -97,12 +98,25 @@ def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, n
     The first statement is a write, so that even a deferred transaction takes the write lock at once and never has
     to upgrade. Errors of `sqlite3` go through as they are: only the owner of the transaction knows what they end.
     """
+    with _plain_cursor(connection) as cursor:
+        return put_in(cursor, write, expect, now_us)
+
+
+def find_on(connection: sqlite3.Connection, id: bytes, now_us: int) -> Record | None:
+    """Read one record on a caller's own connection, as its transaction sees it."""
+    with _plain_cursor(connection) as cursor:
+        return find(cursor, id, now_us)
+
+
+@contextmanager
+def _plain_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """Rows as they are, whatever the caller has theirs made into."""
     cursor = connection.cursor()
     cursor.row_factory = None
     text_factory = connection.text_factory
     connection.text_factory = str
     try:
-        return put_in(cursor, write, expect, now_us)
+        yield cursor
     finally:
         connection.text_factory = text_factory
         cursor.close()

@@ -77,10 +77,17 @@ class AsyncJoined(Protocol):
         """Same as `Joined.rollback`, but awaits."""
 
 
+class Looking(Joined, Protocol):
+    """A connection in whose transaction one can look."""
+
+    def load(self, id: bytes) -> Record | None:
+        """Same as `Store.load`, inside the transaction."""
+
+
 class Awaited:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
 
-    def __init__(self, joined: Joined) -> None:
+    def __init__(self, joined: Looking) -> None:
         self._joined = joined
 
     async def begin(self) -> bool:
@@ -90,6 +97,10 @@ class Awaited:
     async def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
         return self._joined.put(write, expect)
+
+    async def load(self, id: bytes) -> Record | None:
+        """See `Looking.load`."""
+        return self._joined.load(id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
@@ -132,8 +143,13 @@ def _adapter(connection: Any) -> Any:
 # What an adapter need not have.
 
 ENDED = (
-    "your function ended the transaction that it was given (a commit, a rollback, or an error that rolled it back), so "
-    "record and rows can no longer commit together; leave the ending to the gate"
+    "your function ended the transaction that it was given (a commit, a rollback, a closed connection, an error that "
+    "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
+    "together; leave the ending to the gate"
+)
+IN_PROGRESS = (
+    "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
+    "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
 )
 
 

@@ -17,11 +17,11 @@ import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.types.numeric import Int8
 
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
+from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import meaning_of
+from onceward.stores._postgres_errors import READ_ONLY, is_of_the_server, meaning_of, read_only_transaction
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
@@ -38,6 +38,10 @@ _NO_SAVEPOINT = "3B001"
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 """Division by zero, root of a negative number: how an ending stops what was sent after it."""
 _SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+_BUSY = (
+    "this connection is in the middle of a statement (a COPY, a stream, or one of another thread); end that first, or "
+    "use another connection"
+)
 
 _XID = ", CASE WHEN landed.fence IS NOT NULL THEN txid_current() END"
 """Last in the answer of a claim: which transaction it is in. If the function ends that, it is found out by this."""
@@ -124,6 +128,8 @@ class Statements:
         """The transaction that we opened, once something in it is ours to lose."""
         self._parted = False
         """Whether the function has committed that transaction by itself."""
+        self._schema = ""
+        """Where the tables are: the function may change the search path."""
 
     @property
     def _status(self) -> TransactionStatus:
@@ -139,6 +145,8 @@ class Statements:
             )
         if self._status == TransactionStatus.INERROR:
             raise IllegalMove(_SWALLOWED)
+        if self._status == TransactionStatus.ACTIVE:
+            raise IllegalMove(_BUSY)
         opens = self._status == TransactionStatus.IDLE
         if opens and connection.autocommit:
             raise ConfigurationError(
@@ -146,6 +154,7 @@ class Statements:
                 "a connection that is not in autocommit"
             )
         ours = yield _IDENTIFY  # Before anything else: it makes the tables if they are not there.
+        self._schema = ours[-1]
         if not self._opened:
             self._unsent, self._xid, self._parted = True, None, False
         self._opened.append(Opened(None if opens else b"onceward_%d" % len(self._opened)))
@@ -181,20 +190,21 @@ class Statements:
 
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
-        [[row]] = yield from self._send(Statement(_PEEK, {"id": id}))
-        if self._opened[0].savepoint is None:
+        [[row]] = yield from self._send(self._ours(_PEEK, {"id": id}))
+        if self._opened and self._opened[0].savepoint is None:
             self._xid = row[0]
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
     def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
         """See `onceward.gate.joining.Joined.extend`."""
         lives = {"family": family, "replay": Int8(replay), "forget": Int8(forget)}
-        [extended] = yield from self._send(Statement(rows.JOINED_EXTEND, lives))
-        return len(extended)
+        lives["lock_timeout"] = self._target.lock_timeout
+        [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
+        return int(many)
 
     def finish(self, write: Write, expect: bytes | None) -> Flow[Standing]:
         """Put and commit in one round trip; if it does not land, roll back."""
-        if self._status == TransactionStatus.IDLE:
+        if self._has_ended():
             raise IllegalMove(ENDED)
         ending = self._put(_END_FRESH if expect is None else _END, write, expect)
         try:
@@ -203,7 +213,7 @@ class Statements:
             if failed.number == 0 and failed.code == _NOT_OURS:
                 raise IllegalMove(ENDED) from None
             if failed.number or failed.code != _NOT_LANDED:
-                raise self._meaning(failed) from failed.error
+                raise self._meaning(failed, committing=failed.number > 0) from failed.error
             return (yield from self._not_landed(write))
         self._opened.pop()
         return Standing(True, rows.standing_of(row, write, expect).record)  # type: ignore[union-attr] # Else it stops.
@@ -211,19 +221,19 @@ class Statements:
     def _not_landed(self, write: Write) -> Flow[Standing]:
         if not write.rise:
             raise IllegalMove(ENDED)  # Nobody but the function itself could have taken away our claim.
-        savepoint = self._opened.pop().savepoint
-        find = Statement(rows.FIND, {"id": write.id})
-        undone, [found] = yield from self._undo(savepoint, find)
-        if not undone:
+        if not (yield from self._undo(self._opened.pop().savepoint)):
             self._parted = True
             raise IllegalMove(ENDED)
-        return Standing(False, rows.record_of(found[0][0], found[0][1:]) if found else None)
+        return Standing(False, None)
 
     def commit(self) -> Flow[None]:
         """See `onceward.gate.joining.Joined.commit`."""
-        if self._status == TransactionStatus.IDLE and not self._unsent:
+        if self._has_ended() and not self._unsent:
             raise IllegalMove(ENDED)
-        yield from self._send(self._ending())
+        try:
+            yield from self._sent(self._ending())
+        except Failed as failed:
+            raise self._meaning(failed, committing=True) from failed.error
         self._opened.pop()
 
     def _ending(self) -> Statement:
@@ -236,38 +246,42 @@ class Statements:
             return not self._parted
         savepoint = self._opened.pop().savepoint
         if self._unsent or self._is_closed():
-            self._unsent = False
-            return True  # Nothing was sent; or the server has undone it.
-        undone, _ = yield from self._undo(savepoint)
-        return undone
+            sent, self._unsent = not self._unsent, False
+            # Nothing was sent; or the connection broke, and the server has undone it. If it was closed in good order,
+            # nobody can say what went before: psycopg's `with connection:` commits and closes.
+            return not sent or self._connection.broken
+        return (yield from self._undo(savepoint))
 
-    def _undo(self, savepoint: bytes | None, *more: Statement) -> Flow[tuple[bool, list[Any]]]:
-        """Undo, then look. False: somebody else had ended it."""
+    def _undo(self, savepoint: bytes | None) -> Flow[bool]:
+        """False: somebody else had ended it."""
         try:
             if savepoint is None:
-                return (yield from self._roll_back(*more))
-            return (yield from self._roll_back_to(savepoint, *more))
+                return (yield from self._roll_back())
+            return (yield from self._roll_back_to(savepoint))
         except Failed as failed:
             if self._is_closed():
-                return True, [[] for _ in more]
+                return True
             raise self._meaning(failed) from failed.error
 
     def _is_closed(self) -> bool:
         return self._connection.closed
 
-    def _roll_back(self, *more: Statement) -> Flow[tuple[bool, list[Any]]]:
+    def _has_ended(self) -> bool:
+        """Whether the function has ended the transaction, or has closed the connection in good order."""
+        return self._status == TransactionStatus.IDLE or (self._connection.closed and not self._connection.broken)
+
+    def _roll_back(self) -> Flow[bool]:
         """The transaction that we opened; or whatever the function has opened in its place."""
         if self._status != TransactionStatus.IDLE:
             yield Send((_ROLLBACK,), None)
-        if self._xid is None and not more:
-            return True, []
-        became = Statement(_BECAME, {"xid": None if self._xid is None else Int8(self._xid)})
-        [[(was,)], *found, _] = yield Send((became, *more, _COMMIT), b"BEGIN")
-        return self._xid is None or was == "aborted", found
+        if self._xid is None:
+            return True
+        [[(was,)], _] = yield Send((Statement(_BECAME, {"xid": Int8(self._xid)}), _COMMIT), b"BEGIN")
+        return bool(was == "aborted")
 
-    def _roll_back_to(self, savepoint: bytes, *more: Statement) -> Flow[tuple[bool, list[Any]]]:
+    def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
         if self._status == TransactionStatus.IDLE:
-            return False, [[] for _ in more]
+            return False
         try:
             yield Send((Statement(b"ROLLBACK TO SAVEPOINT %b" % savepoint),), None)
         except Failed as failed:
@@ -275,15 +289,19 @@ class Statements:
                 raise
             # Not the transaction we were given: at least what has been begun since can be undone.
             yield Send((_ROLLBACK,), None)
-            return False, [[] for _ in more]
-        [_, *found] = yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint), *more), None)
-        return True, found
+            return False
+        yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),), None)
+        return True
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
         parameters = rows.put_parameters(write, expect, self._target.lock_timeout, relaxed=False)
         parameters["xid"] = self._xid
         # One type for all numbers, whatever their size: each set of types is a prepared statement of its own.
-        return Statement(sql, {name: Int8(one) if type(one) is int else one for name, one in parameters.items()})
+        return self._ours(sql, {name: Int8(one) if type(one) is int else one for name, one in parameters.items()})
+
+    def _ours(self, sql: bytes, parameters: Mapping[str, Any]) -> Statement:
+        """About our tables."""
+        return Statement(rows.within(self._schema, sql), parameters)
 
     def _send(self, *statements: Statement) -> Flow[list[Any]]:
         try:
@@ -304,7 +322,7 @@ class Statements:
         answers = yield Send((_savepoint(b"SAVEPOINT", savepoint), *statements), None)
         return answers[1:]
 
-    def _meaning(self, failed: Failed) -> BaseException:
+    def _meaning(self, failed: Failed, *, committing: bool = False) -> BaseException:
         """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
         code, error = failed.code, failed.error
         if code in _RUN_AGAIN:
@@ -313,8 +331,10 @@ class Statements:
             return IllegalMove(_SWALLOWED)
         if code == _NO_SAVEPOINT:
             return IllegalMove(ENDED)
-        if code is not None and code.startswith("23"):
-            return error  # A constraint of the caller's own that is checked at commit.
+        if committing and not is_of_the_server(code):
+            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
+        if code == READ_ONLY:
+            return StoreUnavailable(read_only_transaction(self._target.name))
         return meaning_of(error, self._target.name)
 
 

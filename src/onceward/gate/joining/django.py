@@ -158,7 +158,7 @@ class JoinedDjango:
             except Error:
                 if self._committed:
                     raise  # Of the caller's own `on_commit`: the transaction stands.
-                with self._translated():
+                with self._translated(committing=True):
                     raise
         self._opened.pop()
 
@@ -185,9 +185,9 @@ class JoinedDjango:
                 yield cursor
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *, committing: bool = False) -> Iterator[None]:
         """Turn what is said about our own statements into our errors; the caller's are not run here."""
-        with self._home.translated(Error):
+        with self._home.translated(Error, committing=committing):
             try:
                 yield
             except transaction.TransactionManagementError as error:

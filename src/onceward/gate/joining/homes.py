@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
+from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED
+from onceward.gate.joining import ENDED, IN_PROGRESS
 from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
@@ -68,11 +68,12 @@ class Home(Protocol):
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """Same as `Store.extend`, in that transaction."""
 
-    def translated(self, *libraries: type[BaseException]) -> AbstractContextManager[None]:
+    def translated(self, *libraries: type[BaseException], committing: bool = False) -> AbstractContextManager[None]:
         """
         A block in which a driver's error, or one of these around it, becomes one of ours.
 
-        A constraint's word is left as it is: none of ours is violated by what we do, so it is the caller's.
+        A constraint's word is left as it is: none of ours is violated by what we do, so it is the caller's. While
+        committing, what the caller has put off is done, too, and its triggers may raise whatever they like.
         """
 
 
@@ -125,7 +126,7 @@ class SqliteHome:
         return sqlite_rows.extend(cursor, family, replay, forget, self._environment.wall_us())
 
     @contextmanager
-    def translated(self, *libraries: type[BaseException]) -> Iterator[None]:
+    def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
         """See `Home.translated`."""
         known: tuple[type[BaseException], ...] = (sqlite3.Error, *libraries)
         try:
@@ -136,6 +137,8 @@ class SqliteHome:
                 raise
             if "no such savepoint" in str(said):
                 raise SavepointGone(ENDED) from error
+            if "statements in progress" in str(said):
+                raise IllegalMove(IN_PROGRESS) from error
             if is_busy(said):
                 raise RetryTransaction(
                     "the database is locked by another writer; roll back and run your transaction again. If it had "
@@ -186,7 +189,7 @@ class PostgresHome:
         parameters = self._rows.put_parameters(write, expect, self._lock_timeout, relaxed=False)
         sql = self._rows.JOINED_CLAIM if expect is None else self._rows.JOINED_SWAP
         for _ in range(ASKS):
-            [row] = _ask(cursor, sql, parameters)
+            [row] = self._ask(cursor, sql, parameters)
             standing = self._rows.standing_of(row, write, expect)
             if standing is not None:
                 return standing
@@ -194,29 +197,34 @@ class PostgresHome:
 
     def load(self, cursor: Any, id: bytes) -> Record | None:
         """See `Home.load`."""
-        for now, *row in _ask(cursor, self._rows.FIND, {"id": id}):
+        for now, *row in self._ask(cursor, self._rows.FIND, {"id": id}):
             return self._rows.record_of(now, row)
         return None
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """See `Home.extend`."""
-        parameters = {"family": family, "replay": replay, "forget": forget}
-        return len(_ask(cursor, self._rows.JOINED_EXTEND, parameters))
+        parameters = {"family": family, "replay": replay, "forget": forget, "lock_timeout": self._lock_timeout}
+        [(many, _)] = self._ask(cursor, self._rows.JOINED_EXTEND, parameters)
+        return int(many)
+
+    def _ask(self, cursor: Any, sql: bytes, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
+        """Of our own tables, wherever the caller's search path leads by now."""
+        return _ask(cursor, self._rows.within(self.address[-1], sql), parameters)
 
     @contextmanager
-    def translated(self, *libraries: type[BaseException]) -> Iterator[None]:
+    def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
         """See `Home.translated`."""
         known: tuple[type[BaseException], ...] = (OverflowError, UnicodeError, *libraries)
         try:
             yield
         except known as error:
-            raised = self._meaning(driver_error(error))
+            raised = self._meaning(driver_error(error), committing)
             if raised is None:
                 raise
             raise raised from error
 
-    def _meaning(self, said: BaseException) -> Exception | None:
-        """What the driver's error means; None if it is the caller's own constraint that speaks."""
+    def _meaning(self, said: BaseException, committing: bool) -> Exception | None:
+        """What the driver's error means; None if it is the caller's own constraint or trigger that speaks."""
         code = sqlstate_of(said)
         lines = str(said).strip().splitlines()
         line = lines[0] if lines else type(said).__name__
@@ -231,6 +239,10 @@ class PostgresHome:
                 return SavepointGone(ENDED)
             case constraint if constraint.startswith("23"):
                 return None
+            case _ if committing and not self._errors.is_of_the_server(code):
+                return None
+            case self._errors.READ_ONLY:
+                return StoreUnavailable(self._errors.read_only_transaction(self._name))
         return self._errors.meaning_of_code(code, line, self._name)
 
 

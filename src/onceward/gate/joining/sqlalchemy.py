@@ -168,7 +168,7 @@ class JoinedSqlalchemy:
         self._opened.pop()
         if transaction is not None:
             try:
-                with self._translated():
+                with self._translated(committing=True):
                     transaction.commit()
             except BaseException:
                 with suppress(exc.SQLAlchemyError):
@@ -192,6 +192,11 @@ class JoinedSqlalchemy:
             self._opened.clear()
             self._target.rollback()
             return False
+        except BaseException:
+            if transaction is not None:
+                with suppress(exc.SQLAlchemyError):  # Not every driver's lost connection is recognised as one.
+                    self._target.rollback()
+            raise
         return True
 
     def _stands(self, savepoint: Any) -> bool:
@@ -220,10 +225,10 @@ class JoinedSqlalchemy:
             self._target.flush()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *, committing: bool = False) -> Iterator[None]:
         """Turn what is said about our own statements into our errors; the caller's are not run here."""
         try:
-            with self._home.translated(exc.StatementError):
+            with self._home.translated(exc.StatementError, committing=committing):
                 yield
         except exc.PendingRollbackError as error:
             raise IllegalMove(FAILED) from error

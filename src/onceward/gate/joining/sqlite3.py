@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
-from onceward._core.record import Standing, Write
-from onceward.gate.joining import ENDED, Awaited
+from onceward._core.record import Record, Standing, Write
+from onceward.gate.joining import ENDED, IN_PROGRESS, Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
-from onceward.stores._sqlite_rows import extend
+from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 
 
@@ -46,34 +46,41 @@ class JoinedSqlite3:
         self._environment = store.environment
         self._opened: list[tuple[str, bool]] = []
         """Savepoints, innermost last, and whether the transaction was opened with them."""
-        self._joined = False
-        """Whether there has been a transaction: what has to be told about it afterwards needs one, too."""
 
     def begin(self) -> bool:
         """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
         connection = self._connection
         opens = not connection.in_transaction
         autocommits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
-        if opens and autocommits and not self._joined:
+        if opens and autocommits:
             raise ConfigurationError(
                 "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
                 "the connection with its default isolation_level"
             )
         name = f"onceward_{len(self._opened)}"
-        with self._translated():
+        try:
+            with self._translated():
+                if opens:
+                    connection.execute("BEGIN IMMEDIATE")
+                connection.execute(f"SAVEPOINT {name}")
+        except BaseException:
             if opens:
-                connection.execute("BEGIN IMMEDIATE")
-            connection.execute(f"SAVEPOINT {name}")
+                connection.rollback()
+            raise
         self._opened.append((name, opens))
-        self._joined = True
         return opens
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
-        if not self._connection.in_transaction:
+        if not self._in_transaction():
             raise IllegalMove(ENDED)  # With isolation_level=None it would be written, and would commit alone.
         with self._translated():
             return put_on(self._connection, write, expect, self._environment.wall_us())
+
+    def load(self, id: bytes) -> Record | None:
+        """Look at a record inside the transaction."""
+        with self._translated():
+            return find_on(self._connection, id, self._environment.wall_us())
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
         """See `Joined.extend`."""
@@ -85,10 +92,14 @@ class JoinedSqlite3:
         name, opened = self._opened[-1]
         if not self._end(f"RELEASE {name}"):
             raise IllegalMove(ENDED)
-        with self._translated():
-            if opened:
-                self._connection.execute("COMMIT")
         self._opened.pop()
+        if opened:
+            try:
+                with self._translated():
+                    self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.rollback()  # Refused, it leaves the transaction open, and the savepoint is gone.
+                raise
 
     def rollback(self) -> bool:
         """See `Joined.rollback`."""
@@ -97,7 +108,8 @@ class JoinedSqlite3:
         name, opened = self._opened.pop()
         if not self._end(f"ROLLBACK TO {name}"):
             # Not the transaction we were given: at least what has been begun since can be undone.
-            self._connection.rollback()
+            with suppress(sqlite3.ProgrammingError):  # It is closed.
+                self._connection.rollback()
             return False
         with self._translated():
             self._connection.execute("ROLLBACK" if opened else f"RELEASE {name}")
@@ -105,7 +117,7 @@ class JoinedSqlite3:
 
     def _end(self, statement: str) -> bool:
         """End a savepoint; False if it is gone."""
-        if not self._connection.in_transaction:
+        if not self._in_transaction():
             return False
         try:
             self._connection.execute(statement)
@@ -116,12 +128,22 @@ class JoinedSqlite3:
                 raise
         return True
 
+    def _in_transaction(self) -> bool:
+        try:
+            return self._connection.in_transaction
+        except sqlite3.ProgrammingError:
+            return False  # The function has closed it.
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Turn what SQLite says about our own statements into our errors; the caller's statements are not run here."""
         try:
             yield
+        except sqlite3.IntegrityError:
+            raise  # None of ours is violated by what we do: a constraint of the caller's that is checked at the commit.
         except sqlite3.Error as error:
+            if "statements in progress" in str(error):
+                raise IllegalMove(IN_PROGRESS) from error
             if is_busy(error):
                 raise RetryTransaction(
                     "the database is locked by another writer; roll back and run your transaction again. If it had "
