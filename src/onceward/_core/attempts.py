@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.backoff import Backoff, after_server, unit
+from onceward._core.backoff import Backoff, after_server
 from onceward._core.breaker import Refused, is_failure
 from onceward._core.errors import BudgetExhausted, CircuitOpen, DeadlineExceeded, OncewardError, OutcomeUnknown
 from onceward._core.flow import (
@@ -43,6 +43,8 @@ from onceward._core.flow import (
 from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.operation import Found, NotFound
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+_UNKNOWN, _AUTH, _SAME_KEY = Certainty.UNKNOWN, Kind.AUTH, Action.SAME_KEY
 
 BAFFLING = Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
 """The verdict when a classifier itself fails: nobody knows, and nobody tries again."""
@@ -160,8 +162,18 @@ class RetryTerms(NamedTuple):
     buries: bool
 
 
-class Facts(NamedTuple):
+class Tree(Protocol):
+    """What a call's frame knows when it ends."""
+
+    @property
+    def amplification(self) -> int:
+        """See `Stop.amplification`."""
+
+
+class Facts:
     """What is known about one call when its first attempt has ended."""
+
+    __slots__ = ("began", "key", "limit", "limit_is_own", "name", "owner", "replayable", "secured", "ticket", "tree")
 
     name: str
     key: str | None
@@ -177,23 +189,16 @@ class Facts(NamedTuple):
     """Whether that is the policy's own elapsed time, and not a caller's deadline."""
     ticket: int | None
     """The breaker's ticket of the first attempt."""
-
-
-class Tree(Protocol):
-    """What a call's frame knows when it ends."""
-
-    @property
-    def amplification(self) -> int:
-        """See `Stop.amplification`."""
+    tree: Tree
 
 
 class _Call:
     """One call under way: what its attempts have left behind."""
 
-    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tree", "waited")
+    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "waited")
 
-    def __init__(self, terms: RetryTerms, facts: Facts, tree: Tree) -> None:
-        self.terms, self.facts, self.tree = terms, facts, tree
+    def __init__(self, terms: RetryTerms, facts: Facts) -> None:
+        self.terms, self.facts = terms, facts
         self.number = 1
         self.doubt: Verdict | None = None
         self.last = BAFFLING
@@ -201,74 +206,95 @@ class _Call:
         self.paid: float | None = None
         self.waited = 0.0
 
+    def judge(self, ended: Ended, wall_us: int) -> Verdict:
+        """What the end of an attempt means. Doubt stays."""
+        self.problem = ended.error if isinstance(ended, Raised) else ended.value
+        self.last = verdict = judged(self.terms.judge, self.problem, wall_us)
+        if verdict.certainty is _UNKNOWN and self.doubt is None:
+            self.doubt = verdict
+        return verdict
+
+    def next_wait(self, chance: float) -> float:
+        """Seconds until the next attempt: never less than the other side asked for."""
+        own = self.waited = self.terms.backoff.wait(self.number - 1, chance, self.waited)
+        asked = self.last.wait
+        return after_server(asked, own) if asked else own
+
     def stop(self, reason: StopReason, now: float, wall_us: int, after: float | None = None) -> Stop:
         """The stop, as it stands now. `after`: seconds until somebody wants to be asked again."""
+        facts = self.facts
         asked = after if after is not None else self.last.wait
         return Stop(
             reason=reason,
             attempts=self.number,
-            elapsed=now - self.facts.began,
+            elapsed=now - facts.began,
             verdict=self.last if self.doubt is None else self.doubt,
             last=self.last,
-            name=self.facts.name,
-            key=self.facts.key,
+            name=facts.name,
+            key=facts.key,
             retry_at=instant(wall_us, asked),
             retry_after_seconds=asked,
-            amplification=self.tree.amplification,
+            amplification=facts.tree.amplification,
             problem=self.problem,
         )
 
 
-def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[Any]:
-    """From the failed end of the first attempt to the call's end: the value, or what is to be raised."""
-    call = _Call(terms, facts, tree)
+def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
+    """
+    From the failed end of the first attempt to the call's end: what is to be returned or raised.
+
+    It raises nothing itself: an error that passed through here would hold this frame, which holds the error.
+    """
+    call = _Call(terms, facts)
     ticket = facts.ticket
     while True:
         now, wall_us, chance = yield CLOCKS
-        call.problem = ended.error if isinstance(ended, Raised) else ended.value
-        call.last = verdict = judged(terms.judge, call.problem, wall_us)
-        if verdict.certainty is Certainty.UNKNOWN and call.doubt is None:
-            call.doubt = verdict
+        verdict = call.judge(ended, wall_us)
         failure = is_failure(verdict)
         if ticket is not None:
             yield Report(ticket, "failed" if failure else "ended")
         if terms.has_budget and failure:
             yield Tally(failed=True, first=call.number == 1, paid=None)
-        if verdict.kind is Kind.AUTH and facts.owner:
+        if verdict.kind is _AUTH and facts.owner:
             yield Tell("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
         reason = _closed_to(call)
         if reason is StopReason.NO_KEY and terms.has_probe and facts.owner:
             found, reason = yield from _probed(call)
             if found is not None:
-                return found.value
+                return Returned(found.value)
         if reason is not None:
-            return (yield from _give_up(call, reason, ended, now, wall_us))
-        waited = yield from _wait(call, now, wall_us, chance)
-        if isinstance(waited, Stop):
-            return (yield from _end(call, waited, ended))
-        now, wall_us = waited
+            return (yield from _end(call, call.stop(reason, now, wall_us), ended))
+        wait = call.next_wait(chance)
+        if now + wait >= facts.limit:
+            return (yield from _end(call, call.stop(_out_of_time(call), now, wall_us), ended))
+        if terms.has_breaker or terms.has_budget or terms.tells_retries:
+            stop = yield from _ask_leave(call, wait, now, wall_us)
+            if stop is not None:
+                return (yield from _end(call, stop, ended))
+        now, wall_us = yield Sleep(wait)
         ticket = None
         if terms.has_breaker:
             admitted = yield Admit()
             if isinstance(admitted, Refused):
-                return (yield from _give_up(call, StopReason.BREAKER, ended, now, wall_us, admitted.retry_after))
+                stop = call.stop(StopReason.BREAKER, now, wall_us, admitted.retry_after)
+                return (yield from _end(call, stop, ended))
             ticket = admitted
         left = facts.limit - now
         if left <= 0:  # Whatever slept, slept longer than it was asked to.
             if ticket is not None:
                 yield Report(ticket, "ended")
-            return (yield from _give_up(call, _out_of_time(facts), ended, now, wall_us))
+            return (yield from _end(call, call.stop(_own_or_callers(facts), now, wall_us), ended))
         call.number += 1
-        ended = yield Try(Attempt(call.number, facts.key, min(terms.timeout, left), facts.limit, facts.name), ticket)
+        ended = yield Try(call.number, terms.timeout if terms.timeout < left else left, ticket)
         if isinstance(ended, Returned):
             if ticket is not None:
                 yield Report(ticket, "succeeded")
             if terms.has_budget:
                 yield Tally(failed=False, first=False, paid=call.paid)
-            return ended.value
+            return ended
 
 
-def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) -> Flow[Any]:
+def refuse(facts: Facts, reason: StopReason, after: float | None) -> Flow[Ended]:
     """Before the first attempt: no time, or an open circuit. Nothing is called."""
     now, wall_us, _ = yield CLOCKS
     stop = Stop(
@@ -281,12 +307,12 @@ def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) ->
         key=facts.key,
         retry_at=instant(wall_us, after),
         retry_after_seconds=after,
-        amplification=tree.amplification,
+        amplification=facts.tree.amplification,
     )
     if facts.owner:
         yield Tell("stop", stop)
         yield Bury(stop)
-    raise marked(_error_of(stop), stop)
+    return Raised(marked(_error_of(stop), stop))
 
 
 _NOT_CALLED = Verdict(Certainty.NOT_SENT, Kind.OTHER, Action.NEVER)
@@ -329,11 +355,11 @@ def note(stop: Stop) -> str:
 def _closed_to(call: _Call) -> StopReason | None:
     """Whether the call ends here, whatever time, budget and breaker say."""
     terms, facts, verdict = call.terms, call.facts, call.last
-    if verdict.action is not Action.SAME_KEY:
+    if verdict.action is not _SAME_KEY:
         return _nothing_to_gain(verdict)
     if not facts.owner:
         return StopReason.ATTEMPTS
-    if verdict.certainty is Certainty.UNKNOWN and not facts.secured:
+    if verdict.certainty is _UNKNOWN and not facts.secured:
         return StopReason.NO_KEY
     if not facts.replayable:
         return StopReason.NOT_REPLAYABLE
@@ -363,15 +389,9 @@ def _probed(call: _Call) -> Flow[tuple[Found | None, StopReason | None]]:
     return None, StopReason.ATTEMPTS if call.number >= call.terms.attempts else None
 
 
-def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | tuple[float, int]]:
-    """Wait for the next attempt: what the time is then; or why not, before anything has been waited for."""
+def _ask_leave(call: _Call, wait: float, now: float, wall_us: int) -> Flow[Stop | None]:
+    """Ask breaker and budget for another attempt, and tell of it: why there is none, before anything is waited for."""
     terms, facts = call.terms, call.facts
-    asked = call.last.wait or None
-    wait = call.waited = terms.backoff.wait(call.number - 1, unit(chance), call.waited)
-    if asked is not None:
-        wait = after_server(asked, wait)
-    if now + wait >= facts.limit:
-        return call.stop(_out_of_time(facts, asked), now, wall_us)
     if terms.has_breaker:
         refused = yield Admit(peek=True)
         if isinstance(refused, Refused) and refused.retry_after > wait:
@@ -384,9 +404,8 @@ def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | t
         yield Tell("retry", Retrying(call.number, wait, call.last, facts.name, facts.key))
         now, wall_us, _ = yield CLOCKS  # Whoever was told took some time, too.
         if now + wait >= facts.limit:
-            return call.stop(_out_of_time(facts, asked), now, wall_us)
-    now, wall_us, _ = yield Sleep(wait)
-    return now, wall_us
+            return call.stop(_out_of_time(call), now, wall_us)
+    return None
 
 
 class Retrying(NamedTuple):
@@ -401,29 +420,30 @@ class Retrying(NamedTuple):
     key: str | None
 
 
-def _out_of_time(facts: Facts, asked: float | None = None) -> StopReason:
-    return StopReason.ELAPSED if facts.limit_is_own and asked is None else StopReason.DEADLINE
+def _out_of_time(call: _Call) -> StopReason:
+    """Why a wait does not fit: a server's is held against the deadline, whoever set it."""
+    return StopReason.DEADLINE if call.last.wait else _own_or_callers(call.facts)
 
 
-def _give_up(
-    call: _Call, reason: StopReason, ended: Ended, now: float, wall_us: int, after: float | None = None
-) -> Flow[Any]:
-    return (yield from _end(call, call.stop(reason, now, wall_us, after), ended))
+def _own_or_callers(facts: Facts) -> StopReason:
+    return StopReason.ELAPSED if facts.limit_is_own else StopReason.DEADLINE
 
 
-def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
-    """Tell who wants to know, keep what is undone, and raise: the last error unchanged, or one that says more."""
+def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Ended]:
+    """Tell who wants to know, keep what is undone, and say what to raise: the last error, or one that says more."""
     if call.facts.owner:
         yield Tell("stop", stop)
         if call.terms.buries and stop.reason in GIVEN_UP:
             yield Bury(stop)
     cause = ended.error if isinstance(ended, Raised) else None
     if stop.reason in _SAYS_MORE and not (cause is not None and isinstance(cause, _SAYS_MORE[stop.reason])):
-        raise marked(_error_of(stop), stop) from cause
-    if cause is not None:
+        error = marked(_error_of(stop), stop)
+        error.__cause__ = cause
+        return Raised(error)
+    if cause is not None and call.facts.owner:
         # Without the problem: an error that holds what holds the error is freed late.
-        raise marked(cause, stop._replace(problem=None)) if call.facts.owner else cause
-    return call.problem
+        marked(cause, stop._replace(problem=None))
+    return ended
 
 
 _SAYS_MORE: dict[StopReason, type[OncewardError]] = {

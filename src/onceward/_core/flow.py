@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long. A retry is answered with the clocks."""
+    """Wait this long. A retry is answered with the two clocks."""
 
     seconds: float
 
@@ -121,13 +121,16 @@ class Rollback(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and seven bytes."""
+    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and a chance."""
 
 
 class Try(NamedTuple):
     """Retry: run the user's function once more; answer `Ended`."""
 
-    attempt: Any
+    number: int
+    """1 was the first."""
+    timeout: float
+    """Seconds that it may take."""
     ticket: int | None
     """The breaker's, to be given back if the attempt is interrupted."""
 

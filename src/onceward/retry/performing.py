@@ -43,8 +43,10 @@ HOOK_SECONDS = 5.0
 """How long an awaited hook may take before the call goes on without it."""
 
 
-class Work:
-    """One call that did not succeed at once."""
+class Work(Facts):
+    """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
+
+    __slots__ = ("args", "fn", "kwargs", "policy", "shape")
 
     def __init__(
         self,
@@ -58,36 +60,30 @@ class Work:
         key: str | None,
         ticket: Any,
     ) -> None:
-        self.policy, self.frame, self.fn, self.shape, self.args, self.kwargs = policy, frame, fn, shape, args, kwargs
-        self.facts = Facts(
-            policy.name or name_of(fn),
-            key,
-            key is not None or policy.safe,
-            policy.replayable,
-            frame.owner is None,
-            began,
-            frame.limit,
-            frame.limit >= began + policy.elapsed,
-            ticket if isinstance(ticket, int) else None,
-        )
+        self.policy, self.fn, self.shape, self.args, self.kwargs = policy, fn, shape, args, kwargs
+        self.name, self.key, self.tree = policy.name or name_of(fn), key, frame
+        self.secured, self.replayable = key is not None or policy.safe, policy.replayable
+        self.owner = frame.owner is None
+        self.began, self.limit, self.limit_is_own = began, frame.limit, frame.limit >= began + policy.elapsed
+        self.ticket = ticket if isinstance(ticket, int) else None
 
     # --- the two ways in, in both colours ---
 
-    def persist(self, ended: Ended) -> Any:
+    def persist(self, ended: Ended) -> Ended:
         """Go on from a failed first attempt."""
-        return run(persist(self.policy.terms(), self.facts, self.frame, ended), self.perform)
+        return run(persist(self.policy.terms(), self, ended), self.perform)
 
-    async def apersist(self, ended: Ended) -> Any:
+    async def apersist(self, ended: Ended) -> Ended:
         """Same as `persist`, but awaits."""
-        return await arun(persist(self.policy.terms(), self.facts, self.frame, ended), self.instant, self.aperform)
+        return await arun(persist(self.policy.terms(), self, ended), self.instant, self.aperform)
 
-    def refuse(self, reason: StopReason, after: float | None) -> Any:
+    def refuse(self, reason: StopReason, after: float | None) -> Ended:
         """End before the first attempt."""
-        return run(refuse(self.facts, self.frame, reason, after), self.perform)
+        return run(refuse(self, reason, after), self.perform)
 
-    async def arefuse(self, reason: StopReason, after: float | None) -> Any:
+    async def arefuse(self, reason: StopReason, after: float | None) -> Ended:
         """Same as `refuse`, but awaits."""
-        return await arun(refuse(self.facts, self.frame, reason, after), self.instant, self.aperform)
+        return await arun(refuse(self, reason, after), self.instant, self.aperform)
 
     # --- performing ---
 
@@ -103,13 +99,9 @@ class Work:
         """Same as `perform`, but awaits."""
         return await _AWAITING[type(effect)](self, effect)
 
-    def _clocks(self, _: Any) -> tuple[float, int, bytes]:
+    def _clocks(self, _: Any) -> tuple[float, int, float]:
         environment = self.policy.environment
-        return environment.monotonic(), environment.wall_us(), environment.random(7)
-
-    def _woken(self) -> tuple[float, int, bytes]:
-        environment = self.policy.environment
-        return environment.monotonic(), environment.wall_us(), b""
+        return environment.monotonic(), environment.wall_us(), environment.chance()
 
     def _tally(self, effect: Tally) -> None:
         budget = self.policy.budget
@@ -118,14 +110,16 @@ class Work:
         elif budget is not None:
             budget.succeeded(effect.paid)
 
-    def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
+    def _sleep(self, effect: Sleep) -> tuple[float, int]:
+        environment = self.policy.environment
         if not SWITCH.no_sleeping:
-            self.policy.environment.sleep(effect.seconds)
-        return self._woken()
+            environment.sleep(effect.seconds)
+        return environment.monotonic(), environment.wall_us()
 
-    async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
-        await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return self._woken()
+    async def _asleep(self, effect: Sleep) -> tuple[float, int]:
+        environment = self.policy.environment
+        await environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
+        return environment.monotonic(), environment.wall_us()
 
     def _withdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
@@ -160,7 +154,7 @@ class Work:
 
     def _tried(self, effect: Try) -> Ended:
         try:
-            value = self.fn(*self.args, **given(self.shape, self.kwargs, effect.attempt))
+            value = self.fn(*self.args, **(self._given(effect) if self.shape.wants else self.kwargs))
         except Exception as error:
             return Raised(error)
         except BaseException:
@@ -170,14 +164,18 @@ class Work:
 
     async def _atried(self, effect: Try) -> Ended:
         try:
-            kwargs = given(self.shape, self.kwargs, effect.attempt)
-            value = await within(effect.attempt.timeout, self.fn(*self.args, **kwargs))
+            kwargs = self._given(effect) if self.shape.wants else self.kwargs
+            value = await within(effect.timeout, self.fn(*self.args, **kwargs))
         except Exception as error:
             return Raised(error)
         except BaseException:
             self._interrupted(effect)
             raise
         return self._judged(value)
+
+    def _given(self, effect: Try) -> dict[str, Any]:
+        attempt = Attempt(effect.number, self.key, effect.timeout, self.limit, self.name)
+        return given(self.shape, self.kwargs, attempt)
 
     def _judged(self, value: Any) -> Ended:
         return Answered(value) if self.policy.is_problem(value) else Returned(value)
@@ -195,7 +193,7 @@ class Work:
     def _told(self, effect: Tell) -> Any:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
-        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.facts.owner:
+        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
             log_stop(note(effect.what))
         if effect.hook == "auth" and not policy.first_alert():
             return None
@@ -206,7 +204,7 @@ class Work:
         dead = self.policy.dead
         if dead is None:
             return None
-        call = GivenUp(self.facts.name, self.facts.key, self.fn, self.args, self.kwargs)
+        call = GivenUp(self.name, self.key, self.fn, self.args, self.kwargs)
         return _harmless("dead.put", dead.put, effect.stop, call)
 
 
@@ -236,8 +234,6 @@ _AWAITING: dict[type, Callable[..., Any]] = {
 
 def given(shape: Shape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
     """The arguments by name, with what the function asked for. What the caller gave itself is left alone."""
-    if not shape.wants:
-        return kwargs
     kwargs = dict(kwargs)
     if shape.attempt:
         kwargs.setdefault(ATTEMPT, attempt)

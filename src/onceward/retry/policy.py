@@ -270,16 +270,14 @@ class Retry:
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            return Work(self, frame, began, fn, shape, args, kwargs, key, None).refuse(StopReason.DEADLINE, None)
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+            return self._value(work.refuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else breaker.first()
             if isinstance(ticket, Refused):
-                return self._fall_back(
-                    lambda: Work(self, frame, began, fn, shape, args, kwargs, key, None).refuse(
-                        StopReason.BREAKER, ticket.retry_after
-                    )
-                )
+                work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+                return self._value(work.refuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
             try:
@@ -301,7 +299,10 @@ class Retry:
                     return value
                 ended = Answered(value)
             work = Work(self, frame, began, fn, shape, args, kwargs, key, ticket)
-            return self._fall_back(lambda: work.persist(ended)) if breaker is not None else work.persist(ended)
+            try:
+                return self._value(work.persist(ended))
+            finally:
+                del ended  # An error holds the frames that it passed; one that is held by them is freed late.
         finally:
             CURRENT.reset(token)
             frame.live = False
@@ -315,13 +316,14 @@ class Retry:
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            return await Work(self, frame, began, fn, shape, args, kwargs, key, None).arefuse(StopReason.DEADLINE, None)
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+            return self._value(await work.arefuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else await breaker.afirst()
             if isinstance(ticket, Refused):
                 work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
-                return await self._afall_back(work.arefuse(StopReason.BREAKER, ticket.retry_after))
+                return await self._avalue(await work.arefuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
             try:
@@ -345,7 +347,10 @@ class Retry:
                     return value
                 ended = Answered(value)
             work = Work(self, frame, began, fn, shape, args, kwargs, key, ticket)
-            return await self._afall_back(work.apersist(ended))
+            try:
+                return await self._avalue(await work.apersist(ended))
+            finally:
+                del ended
         finally:
             CURRENT.reset(token)
             frame.live = False
@@ -395,23 +400,26 @@ class Retry:
         timeout = min(self.timeout, frame.limit - began)
         return given(shape, kwargs, Attempt(1, key, timeout, frame.limit, self.name or ""))
 
-    def _fall_back(self, go_on: Callable[[], Any]) -> Any:
-        """Run it; where the breaker stopped it, what its fallback says instead."""
+    def _value(self, ended: Ended) -> Any:
+        """What a call ended in, returned or raised; where the breaker stopped it, what its fallback says instead."""
+        if not isinstance(ended, Raised):
+            return ended.value
+        error, fallback = ended.error, None if self.breaker is None else self.breaker.fallback
         try:
-            return go_on()
-        except CircuitOpen as error:
-            if self.breaker is None or self.breaker.fallback is None or stop_of(error) is None:
-                raise
-            return self.breaker.fallback(error)
+            if fallback is not None and isinstance(error, CircuitOpen) and stop_of(error) is not None:
+                return fallback(error)
+            raise error
+        finally:
+            del error, ended  # It holds this frame now.
 
-    async def _afall_back(self, going_on: Awaitable[Any]) -> Any:
+    async def _avalue(self, ended: Ended) -> Any:
+        """Same as `_value`; a fallback may be awaited."""
+        fell_back = isinstance(ended, Raised)
         try:
-            return await going_on
-        except CircuitOpen as error:
-            if self.breaker is None or self.breaker.fallback is None or stop_of(error) is None:
-                raise
-            instead = self.breaker.fallback(error)
-        return await instead if isawaitable(instead) else instead
+            value = self._value(ended)
+        finally:
+            del ended
+        return await value if fell_back and isawaitable(value) else value
 
     def __copy__(self) -> Retry:
         other = object.__new__(type(self))
