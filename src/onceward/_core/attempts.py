@@ -35,7 +35,6 @@ from onceward._core.flow import (
     Report,
     Returned,
     Sleep,
-    Tally,
     Tell,
     Try,
     Withdraw,
@@ -251,10 +250,8 @@ def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
         now, wall_us, chance = yield CLOCKS
         verdict = call.judge(ended, wall_us)
         failure = is_failure(verdict)
-        if ticket is not None:
-            yield Report(ticket, "failed" if failure else "ended")
-        if terms.has_budget and failure:
-            yield Tally(failed=True, first=call.number == 1, paid=None)
+        if ticket is not None or terms.has_budget:
+            yield Report(ticket, "failed" if failure else "ended", call.number == 1, call.paid)
         if verdict.kind is _AUTH and facts.owner:
             yield Tell("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
         reason = _closed_to(call)
@@ -271,26 +268,25 @@ def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
             stop = yield from _ask_leave(call, wait, now, wall_us)
             if stop is not None:
                 return (yield from _end(call, stop, ended))
-        now, wall_us = yield Sleep(wait)
+        left = facts.limit - (yield Sleep(wait))
         ticket = None
         if terms.has_breaker:
             admitted = yield Admit()
             if isinstance(admitted, Refused):
+                now, wall_us, _ = yield CLOCKS
                 stop = call.stop(StopReason.BREAKER, now, wall_us, admitted.retry_after)
                 return (yield from _end(call, stop, ended))
             ticket = admitted
-        left = facts.limit - now
         if left <= 0:  # Whatever slept, slept longer than it was asked to.
             if ticket is not None:
-                yield Report(ticket, "ended")
+                yield Report(ticket, "ended", False, call.paid)
+            now, wall_us, _ = yield CLOCKS
             return (yield from _end(call, call.stop(_own_or_callers(facts), now, wall_us), ended))
         call.number += 1
         ended = yield Try(call.number, terms.timeout if terms.timeout < left else left, ticket)
         if isinstance(ended, Returned):
-            if ticket is not None:
-                yield Report(ticket, "succeeded")
-            if terms.has_budget:
-                yield Tally(failed=False, first=False, paid=call.paid)
+            if ticket is not None or terms.has_budget:
+                yield Report(ticket, "succeeded", False, call.paid)
             return ended
 
 

@@ -37,13 +37,15 @@ TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard.TABLE, **clients
 """Every exception type that is known by name."""
 
 
-_NOT_DONE = (Certainty.NOT_SENT, Certainty.REJECTED)
+_NOT_SENT, _REJECTED = Certainty.NOT_SENT, Certainty.REJECTED
 
 
 class _Known(NamedTuple):
     """What is a matter of a problem's type alone."""
 
     taught: tuple[Taught, ...]
+    verdict: Verdict | None
+    """If the first rule is one."""
     rules: tuple[Rule, ...]
     is_own: bool
     tells: bool
@@ -97,9 +99,9 @@ class Classifier:
                 return verdict
         if known.is_own:
             return own(problem)
-        found = self._look_up(known.rules, problem, now, depth)
+        found = known.verdict or self._look_up(known.rules, problem, now, depth)
         certainty, trouble, action, wait, code = found
-        if certainty in _NOT_DONE and came_after_another(problem, kind_tells=known.tells):
+        if (certainty is _NOT_SENT or certainty is _REJECTED) and came_after_another(problem, kind_tells=known.tells):
             certainty = Certainty.UNKNOWN
         elif code is not None:
             return found
@@ -125,7 +127,8 @@ class Classifier:
         taught = tuple(self._taught[one] for one in kind.__mro__ if one in self._taught)
         names = (f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__)
         rules = tuple(_named(TABLE[name], kind) for name in names if name in TABLE)
-        known = self._known[kind] = _Known(taught, rules, issubclass(kind, OncewardError), could_tell(kind))
+        first = rules[0] if rules and isinstance(rules[0], Verdict) else None
+        known = self._known[kind] = _Known(taught, first, rules, issubclass(kind, OncewardError), could_tell(kind))
         return known
 
     def __repr__(self) -> str:

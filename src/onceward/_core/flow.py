@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long. A retry is answered with the two clocks."""
+    """Wait this long. A retry is answered as by `Monotonic`."""
 
     seconds: float
 
@@ -141,14 +141,6 @@ class Withdraw(NamedTuple):
     throttled: bool
 
 
-class Tally(NamedTuple):
-    """Retry: tell the budget how an attempt ended."""
-
-    failed: bool
-    first: bool
-    paid: float | None
-
-
 class Admit(NamedTuple):
     """Retry: ask the breaker; answer a ticket or `Refused`. With `peek`: no slot is taken."""
 
@@ -156,10 +148,15 @@ class Admit(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Retry: bring the breaker's ticket back: "succeeded", "failed" or "ended" (says nothing)."""
+    """Retry: tell breaker and budget how an attempt ended: "succeeded", "failed" or "ended" (says nothing)."""
 
-    ticket: int
+    ticket: int | None
+    """The breaker's, brought back."""
     end: str
+    first: bool
+    """Whether it was the call's first attempt."""
+    paid: float | None
+    """What the budget was paid for it."""
 
 
 class Tell(NamedTuple):
@@ -212,7 +209,6 @@ Effect: TypeAlias = (
     | Clocks
     | Try
     | Withdraw
-    | Tally
     | Admit
     | Report
     | Tell
@@ -225,7 +221,7 @@ CHANCE = Chance()
 MONOTONIC = Monotonic()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Tally))
+INSTANT = frozenset((Chance, Monotonic, Emit, Clocks))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))

@@ -216,6 +216,8 @@ class Breaker:
 
     def admit(self, *, peek: bool = False) -> int | Refused:
         """A ticket, or how long to stay away. With `peek` no probe's slot is taken."""
+        if self.circuit.state is CLOSED:
+            return self.circuit.serial
         now = self.environment.monotonic()
         with self._lock:
             if peek:

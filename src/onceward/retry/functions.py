@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -26,17 +26,14 @@ _STREAMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 class Shape(NamedTuple):
     """What a policy needs to know about a function."""
 
-    awaits: bool
-    attempt: bool
-    timeout: bool
-    stream: bool
-    names: tuple[str, ...]
+    awaits: bool = False
+    attempt: bool = False
+    timeout: bool = False
+    stream: bool = False
+    names: tuple[str, ...] = ()
     """What its positional arguments are called, in order."""
-
-    @property
-    def wants(self) -> bool:
-        """Whether it takes anything from us."""
-        return self.attempt or self.timeout
+    wants: bool = False
+    """Whether it takes anything from us: the attempt, or its timeout."""
 
 
 def shape_of(fn: Callable[..., Any]) -> Shape:
@@ -53,26 +50,26 @@ def shape_of(fn: Callable[..., Any]) -> Shape:
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
-        return Shape(is_async(fn), False, False, False, ())
+        return Shape(is_async(fn))
     named = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     positional = tuple(
         n for n, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     )
     stream = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
-    return Shape(is_async(fn) and not stream, ATTEMPT in named, TIMEOUT in named, stream, positional)
+    return _shape(is_async(fn) and not stream, stream, named, positional)
+
+
+def _shape(awaits: bool, stream: bool, named: Container[str], positional: tuple[str, ...]) -> Shape:
+    attempt, timeout = ATTEMPT in named, TIMEOUT in named
+    return Shape(awaits, attempt, timeout, stream, positional, attempt or timeout)
 
 
 @lru_cache(maxsize=4096)
 def _shape_of_code(code: CodeType, bound: int) -> Shape:
     count = code.co_argcount
     named = code.co_varnames[max(code.co_posonlyargcount, bound) : count + code.co_kwonlyargcount]
-    return Shape(
-        bool(code.co_flags & _ASYNC),
-        ATTEMPT in named,
-        TIMEOUT in named,
-        bool(code.co_flags & _STREAMS),
-        code.co_varnames[bound:count],
-    )
+    awaits, stream = bool(code.co_flags & _ASYNC), bool(code.co_flags & _STREAMS)
+    return _shape(awaits, stream, named, code.co_varnames[bound:count])
 
 
 def awaits(fn: Callable[..., Any]) -> bool:

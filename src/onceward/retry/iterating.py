@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from onceward.retry.policy import Retry
 
-_SHAPE = Shape(False, False, False, False, ())
+_SHAPE = Shape()
 
 _NEXT = (Try, Returned, Answered, Raised)
 """Where a flow hands over to the loop's body: another attempt, or the end."""

@@ -24,7 +24,6 @@ from onceward._core.flow import (
     Report,
     Returned,
     Sleep,
-    Tally,
     Tell,
     Try,
     Withdraw,
@@ -103,23 +102,16 @@ class Work(Facts):
         environment = self.policy.environment
         return environment.monotonic(), environment.wall_us(), environment.chance()
 
-    def _tally(self, effect: Tally) -> None:
-        budget = self.policy.budget
-        if budget is not None and effect.failed:
-            budget.failed(first=effect.first)
-        elif budget is not None:
-            budget.succeeded(effect.paid)
-
-    def _sleep(self, effect: Sleep) -> tuple[float, int]:
+    def _sleep(self, effect: Sleep) -> float:
         environment = self.policy.environment
         if not SWITCH.no_sleeping:
             environment.sleep(effect.seconds)
-        return environment.monotonic(), environment.wall_us()
+        return environment.monotonic()
 
-    async def _asleep(self, effect: Sleep) -> tuple[float, int]:
+    async def _asleep(self, effect: Sleep) -> float:
         environment = self.policy.environment
         await environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return environment.monotonic(), environment.wall_us()
+        return environment.monotonic()
 
     def _withdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
@@ -138,12 +130,21 @@ class Work(Facts):
         return 0 if breaker is None else await breaker.aadmit(peek=effect.peek)
 
     def _report(self, effect: Report) -> None:
-        if self.policy.breaker is not None:
+        if effect.ticket is not None and self.policy.breaker is not None:
             self.policy.breaker.report(effect.ticket, effect.end)
+        self._count(effect)
 
     async def _areport(self, effect: Report) -> None:
-        if self.policy.breaker is not None:
+        if effect.ticket is not None and self.policy.breaker is not None:
             await self.policy.breaker.areport(effect.ticket, effect.end)
+        self._count(effect)
+
+    def _count(self, effect: Report) -> None:
+        budget = self.policy.budget
+        if budget is not None and effect.end == "failed":
+            budget.failed(first=effect.first)
+        elif budget is not None and effect.end == "succeeded":
+            budget.succeeded(effect.paid)
 
     def _probed(self, effect: Probe) -> Returned | Raised:
         return _ended(self.policy.probe, effect.operation)
@@ -178,7 +179,7 @@ class Work(Facts):
         return given(self.shape, self.kwargs, attempt)
 
     def _judged(self, value: Any) -> Ended:
-        return Answered(value) if self.policy.is_problem(value) else Returned(value)
+        return Answered(value) if self.policy.failed is not None and self.policy.is_problem(value) else Returned(value)
 
     def _interrupted(self, effect: Try) -> None:
         if effect.ticket is not None and self.policy.breaker is not None:
@@ -208,7 +209,7 @@ class Work(Facts):
         return _harmless("dead.put", dead.put, effect.stop, call)
 
 
-_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Tally: Work._tally}
+_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks}
 _BLOCKING: dict[type, Callable[..., Any]] = {
     **_INSTANT,
     Try: Work._tried,

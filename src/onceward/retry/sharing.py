@@ -207,9 +207,11 @@ class SharedBreaker(Breaker):
         return True
 
     def _is_due(self) -> bool:
+        if self.circuit.state is CircuitState.CLOSED:
+            return False
         now = self.environment.monotonic()
         with self._lock:
-            return self.circuit.state is not CircuitState.CLOSED and self.circuit.peek(now) is None
+            return self.circuit.peek(now) is None
 
     def _told_of_probe(self, told: Told) -> int | Refused:
         """Do as the store says: probe, stay away, or go on as usual because another's probe has succeeded."""

@@ -52,8 +52,8 @@ Places: TypeAlias = Mapping[str, tuple[str, ...]]
 
 def passages(error: BaseException, places: Places) -> list[Any]:
     """The frames of these functions that an error passed through, from the outside in."""
-    found = []
-    trace = read(error, "__traceback__")
+    found: list[Any] = []
+    trace = read(error, "__traceback__") if issubclass(type(error), BaseException) else None
     while trace is not None:
         frame = trace.tb_frame
         modules = places.get(frame.f_code.co_name)

@@ -42,9 +42,10 @@ def came_after_another(problem: Any, *, kind_tells: bool = True) -> bool:
     """Whether it is known that the request was not the first. `kind_tells` is what `could_tell` says of its type."""
     if (kind_tells or _holds_a_witness(problem)) and _says_so(problem):
         return True
-    return issubclass(type(problem), BaseException) and any(
-        frame.f_code.co_name in _FOLLOWING or frame.f_locals.get("history") for frame in passages(problem, _PLACES)
-    )
+    for frame in passages(problem, _PLACES):
+        if frame.f_code.co_name in _FOLLOWING or frame.f_locals.get("history"):
+            return True
+    return False
 
 
 def _holds_a_witness(problem: Any) -> bool:
