@@ -17,6 +17,7 @@ Doubt is sticky: once an attempt may have had its effect, the final verdict says
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -147,7 +148,8 @@ class Judge(Protocol):
         """What is known about an error or an answer."""
 
 
-class RetryTerms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RetryTerms:
     """What a policy says, in the flow's own units."""
 
     attempts: int
@@ -161,34 +163,34 @@ class RetryTerms(NamedTuple):
     buries: bool
 
 
-class Tree(Protocol):
-    """What a call's frame knows when it ends."""
+class Facts(Protocol):
+    """What is known about one call when its first attempt has ended. Found out when it is asked for, if it can be."""
 
-    @property
-    def amplification(self) -> int:
-        """See `Stop.amplification`."""
-
-
-class Facts:
-    """What is known about one call when its first attempt has ended."""
-
-    __slots__ = ("began", "key", "limit", "limit_is_own", "name", "owner", "replayable", "secured", "ticket", "tree")
-
-    name: str
     key: str | None
-    secured: bool
-    """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
     replayable: bool
     owner: bool
     """Whether this policy owns the retries of its call tree."""
     began: float
     limit: float
     """When it must be over, on the monotonic clock."""
-    limit_is_own: bool
-    """Whether that is the policy's own elapsed time, and not a caller's deadline."""
     ticket: int | None
     """The breaker's ticket of the first attempt."""
-    tree: Tree
+
+    @property
+    def name(self) -> str:
+        """What the call is called in messages."""
+
+    @property
+    def secured(self) -> bool:
+        """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
+
+    @property
+    def limit_is_own(self) -> bool:
+        """Whether the limit is the policy's own elapsed time, and not a caller's deadline."""
+
+    @property
+    def amplification(self) -> int:
+        """See `Stop.amplification`."""
 
 
 class _Call:
@@ -233,21 +235,22 @@ class _Call:
             key=facts.key,
             retry_at=instant(wall_us, asked),
             retry_after_seconds=asked,
-            amplification=facts.tree.amplification,
+            amplification=facts.amplification,
             problem=self.problem,
         )
 
 
-def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
+def persist(terms: RetryTerms, facts: Facts, ended: Ended, clocks: tuple[float, int, float]) -> Flow[Ended]:
     """
     From the failed end of the first attempt to the call's end: what is to be returned or raised.
 
+    `clocks` is what `CLOCKS` is answered with, at that end: most calls end well after it, and save an effect.
     It raises nothing itself: an error that passed through here would hold this frame, which holds the error.
     """
     call = _Call(terms, facts)
     ticket = facts.ticket
     while True:
-        now, wall_us, chance = yield CLOCKS
+        now, wall_us, chance = clocks
         verdict = call.judge(ended, wall_us)
         failure = is_failure(verdict)
         if ticket is not None or terms.has_budget:
@@ -255,7 +258,7 @@ def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
         if verdict.kind is _AUTH and facts.owner:
             yield Tell("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
         reason = _closed_to(call)
-        if reason is StopReason.NO_KEY and terms.has_probe and facts.owner:
+        if reason is not None and terms.has_probe and reason is StopReason.NO_KEY and facts.owner:
             found, reason = yield from _probed(call)
             if found is not None:
                 return Returned(found.value)
@@ -288,6 +291,7 @@ def persist(terms: RetryTerms, facts: Facts, ended: Ended) -> Flow[Ended]:
             if ticket is not None or terms.has_budget:
                 yield Report(ticket, "succeeded", False, call.paid)
             return ended
+        clocks = yield CLOCKS
 
 
 def refuse(facts: Facts, reason: StopReason, after: float | None) -> Flow[Ended]:
@@ -303,7 +307,7 @@ def refuse(facts: Facts, reason: StopReason, after: float | None) -> Flow[Ended]
         key=facts.key,
         retry_at=instant(wall_us, after),
         retry_after_seconds=after,
-        amplification=facts.tree.amplification,
+        amplification=facts.amplification,
     )
     if facts.owner:
         yield Tell("stop", stop)

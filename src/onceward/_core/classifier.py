@@ -14,9 +14,10 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from onceward._core.errors import ConfigurationError, OncewardError
@@ -40,7 +41,8 @@ TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard.TABLE, **clients
 _NOT_SENT, _REJECTED = Certainty.NOT_SENT, Certainty.REJECTED
 
 
-class _Known(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Known:
     """What is a matter of a problem's type alone."""
 
     taught: tuple[Taught, ...]
@@ -100,12 +102,10 @@ class Classifier:
         if known.is_own:
             return own(problem)
         found = known.verdict or self._look_up(known.rules, problem, now, depth)
-        certainty, trouble, action, wait, code = found
+        certainty = found.certainty
         if (certainty is _NOT_SENT or certainty is _REJECTED) and came_after_another(problem, kind_tells=known.tells):
-            certainty = Certainty.UNKNOWN
-        elif code is not None:
-            return found
-        return Verdict(certainty, trouble, action, wait, kind.__name__ if code is None else code)
+            found = found._replace(certainty=Certainty.UNKNOWN)
+        return found if found.code is not None else Verdict(*found[:4], kind.__name__)
 
     def _look_up(self, rules: tuple[Rule, ...], problem: Any, now: datetime | None, depth: int) -> Verdict:
         """By type; else by status; else nothing is known."""

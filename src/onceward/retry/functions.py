@@ -7,9 +7,10 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.recipes import Recipe
@@ -23,7 +24,8 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
 _STREAMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shape:
     """What a policy needs to know about a function."""
 
     awaits: bool = False

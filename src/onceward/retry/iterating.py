@@ -10,7 +10,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from onceward._core.attempts import Attempt, StopReason, persist
+from onceward._core.attempts import Attempt, StopReason
 from onceward._core.breaker import Refused
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import INSTANT, Answered, Ended, Flow, Raised, Returned, Try
@@ -174,7 +174,7 @@ class Attempts:
             raise ConfigurationError("the loop went on after its call had ended")
         ended = Raised(error)
         if self._flow is None:
-            self._flow = _with_its_end(persist(self._policy.terms(), self.work, ended))
+            self._flow = _with_its_end(self.work.flow(ended))
             return self._flow, next(self._flow)
         return self._flow, self._flow.send(ended)
 

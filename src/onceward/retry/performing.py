@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
-from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
+from onceward._core.attempts import Attempt, GivenUp, Stop, note, persist, refuse
 from onceward._core.breaker import Refused
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
@@ -19,6 +19,7 @@ from onceward._core.flow import (
     Clocks,
     Effect,
     Ended,
+    Flow,
     Probe,
     Raised,
     Report,
@@ -42,10 +43,23 @@ HOOK_SECONDS = 5.0
 """How long an awaited hook may take before the call goes on without it."""
 
 
-class Work(Facts):
+class Work:
     """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
 
-    __slots__ = ("args", "fn", "kwargs", "policy", "shape")
+    __slots__ = (
+        "args",
+        "began",
+        "fn",
+        "frame",
+        "key",
+        "kwargs",
+        "limit",
+        "owner",
+        "policy",
+        "replayable",
+        "shape",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -59,22 +73,40 @@ class Work(Facts):
         key: str | None,
         ticket: Any,
     ) -> None:
-        self.policy, self.fn, self.shape, self.args, self.kwargs = policy, fn, shape, args, kwargs
-        self.name, self.key, self.tree = policy.name or name_of(fn), key, frame
-        self.secured, self.replayable = key is not None or policy.safe, policy.replayable
-        self.owner = frame.owner is None
-        self.began, self.limit, self.limit_is_own = began, frame.limit, frame.limit >= began + policy.elapsed
-        self.ticket = ticket if isinstance(ticket, int) else None
+        self.policy, self.frame, self.began, self.key = policy, frame, began, key
+        self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
+        self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
+        self.ticket: int | None = ticket if isinstance(ticket, int) else None
+
+    @property
+    def name(self) -> str:
+        """The policy's, or the function's."""
+        return self.policy.name or name_of(self.fn)
+
+    @property
+    def secured(self) -> bool:
+        """Keyed, or declared safe."""
+        return self.key is not None or self.policy.safe
+
+    @property
+    def limit_is_own(self) -> bool:
+        """Nobody around it has less time."""
+        return self.limit >= self.began + self.policy.elapsed
+
+    @property
+    def amplification(self) -> int:
+        """As counted down the tree."""
+        return self.frame.amplification
 
     # --- the two ways in, in both colours ---
 
     def persist(self, ended: Ended) -> Ended:
         """Go on from a failed first attempt."""
-        return run(persist(self.policy.terms(), self, ended), self.perform)
+        return run(self.flow(ended), self.perform)
 
     async def apersist(self, ended: Ended) -> Ended:
         """Same as `persist`, but awaits."""
-        return await arun(persist(self.policy.terms(), self, ended), self.instant, self.aperform)
+        return await arun(self.flow(ended), self.instant, self.aperform)
 
     def refuse(self, reason: StopReason, after: float | None) -> Ended:
         """End before the first attempt."""
@@ -83,6 +115,10 @@ class Work(Facts):
     async def arefuse(self, reason: StopReason, after: float | None) -> Ended:
         """Same as `refuse`, but awaits."""
         return await arun(refuse(self, reason, after), self.instant, self.aperform)
+
+    def flow(self, ended: Ended) -> Flow[Ended]:
+        """What decides from here on."""
+        return persist(self.policy.terms(), self, ended, self._clocks())
 
     # --- performing ---
 
@@ -98,7 +134,7 @@ class Work(Facts):
         """Same as `perform`, but awaits."""
         return await _AWAITING[type(effect)](self, effect)
 
-    def _clocks(self, _: Any) -> tuple[float, int, float]:
+    def _clocks(self, _: Any = None) -> tuple[float, int, float]:
         environment = self.policy.environment
         return environment.monotonic(), environment.wall_us(), environment.chance()
 
@@ -161,7 +197,7 @@ class Work(Facts):
         except BaseException:
             self._interrupted(effect)
             raise
-        return self._judged(value)
+        return Returned(value) if self.policy.failed is None else self._judged(value)
 
     async def _atried(self, effect: Try) -> Ended:
         try:
@@ -172,14 +208,14 @@ class Work(Facts):
         except BaseException:
             self._interrupted(effect)
             raise
-        return self._judged(value)
+        return Returned(value) if self.policy.failed is None else self._judged(value)
 
     def _given(self, effect: Try) -> dict[str, Any]:
         attempt = Attempt(effect.number, self.key, effect.timeout, self.limit, self.name)
         return given(self.shape, self.kwargs, attempt)
 
     def _judged(self, value: Any) -> Ended:
-        return Answered(value) if self.policy.failed is not None and self.policy.is_problem(value) else Returned(value)
+        return Answered(value) if self.policy.is_problem(value) else Returned(value)
 
     def _interrupted(self, effect: Try) -> None:
         if effect.ticket is not None and self.policy.breaker is not None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from inspect import isawaitable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -359,7 +360,7 @@ class Retry:
 
     def terms(self) -> RetryTerms:
         """What the flow goes by, at this moment (a test may have turned the switch)."""
-        return self._terms._replace(attempts=1) if SWITCH.retries_off else self._terms
+        return replace(self._terms, attempts=1) if SWITCH.retries_off else self._terms
 
     def is_problem(self, value: Any) -> bool:
         """Whether what an attempt returned counts as a failure. A predicate that itself fails says nothing."""

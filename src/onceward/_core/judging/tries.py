@@ -40,17 +40,13 @@ _PLAIN_GETTERS: tuple[Any, ...] = (object.__getattribute__, BaseException.__geta
 
 def came_after_another(problem: Any, *, kind_tells: bool = True) -> bool:
     """Whether it is known that the request was not the first. `kind_tells` is what `could_tell` says of its type."""
-    if (kind_tells or _holds_a_witness(problem)) and _says_so(problem):
+    held = None if kind_tells else read(problem, "__dict__")
+    if (type(held) is not dict or not _WITNESSES.isdisjoint(held)) and _says_so(problem):
         return True
     for frame in passages(problem, _PLACES):
         if frame.f_code.co_name in _FOLLOWING or frame.f_locals.get("history"):
             return True
     return False
-
-
-def _holds_a_witness(problem: Any) -> bool:
-    held = read(problem, "__dict__")
-    return type(held) is not dict or not _WITNESSES.isdisjoint(held)
 
 
 def _says_so(problem: Any) -> bool:
