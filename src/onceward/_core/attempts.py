@@ -33,6 +33,7 @@ from onceward._core.flow import (
     Flow,
     Probe,
     Raised,
+    Refund,
     Report,
     Returned,
     Sleep,
@@ -271,18 +272,24 @@ def persist(terms: RetryTerms, facts: Facts, ended: Ended, clocks: tuple[float, 
             stop = yield from _ask_leave(call, wait, now, wall_us)
             if stop is not None:
                 return (yield from _end(call, stop, ended))
-        left = facts.limit - (yield Sleep(wait))
+        try:
+            left = facts.limit - (yield Sleep(wait))
+        except BaseException:
+            yield from _take_back(call)
+            raise
         ticket = None
         if terms.has_breaker:
             admitted = yield Admit()
             if isinstance(admitted, Refused):
+                yield from _take_back(call)
                 now, wall_us, _ = yield CLOCKS
                 stop = call.stop(StopReason.BREAKER, now, wall_us, admitted.retry_after)
                 return (yield from _end(call, stop, ended))
             ticket = admitted
         if left <= 0:  # Whatever slept, slept longer than it was asked to.
             if ticket is not None:
-                yield Report(ticket, "ended", False, call.paid)
+                yield Report(ticket, "ended", False, None)
+            yield from _take_back(call)
             now, wall_us, _ = yield CLOCKS
             return (yield from _end(call, call.stop(_own_or_callers(facts), now, wall_us), ended))
         call.number += 1
@@ -337,19 +344,23 @@ def instant(wall_us: int, after: float | None) -> datetime | None:
 def marked(error: BaseException, stop: Stop) -> BaseException:
     """The error with its stop on it, where it can carry one."""
     try:
+        if getattr(error, STOP_ATTRIBUTE, None) is not None:  # One object, raised again and again.
+            error.__notes__ = [line for line in error.__notes__ if not line.startswith(_NOTE)]
         setattr(error, STOP_ATTRIBUTE, stop)
-        if isinstance(error, BaseException):
-            error.add_note(note(stop))
+        error.add_note(note(stop))
     except Exception:
         return error  # An error that takes no attributes is raised as it is: unchanged is what was promised.
     return error
+
+
+_NOTE = "onceward: "
 
 
 def note(stop: Stop) -> str:
     """One line about a stop: no key, nothing of the error itself."""
     tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
     doubt = "; it may have happened" if stop.verdict.happened is None else ""
-    return f"onceward: {stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
+    return f"{_NOTE}{stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
 
 
 def _closed_to(call: _Call) -> StopReason | None:
@@ -404,8 +415,16 @@ def _ask_leave(call: _Call, wait: float, now: float, wall_us: int) -> Flow[Stop 
         yield Tell("retry", Retrying(call.number, wait, call.last, facts.name, facts.key))
         now, wall_us, _ = yield CLOCKS  # Whoever was told took some time, too.
         if now + wait >= facts.limit:
+            yield from _take_back(call)
             return call.stop(_out_of_time(call), now, wall_us)
     return None
+
+
+def _take_back(call: _Call) -> Flow[None]:
+    """The retry that was paid for is not made after all."""
+    if call.paid is not None:
+        yield Refund(call.paid)
+        call.paid = None
 
 
 class Retrying(NamedTuple):

@@ -141,6 +141,12 @@ class Withdraw(NamedTuple):
     throttled: bool
 
 
+class Refund(NamedTuple):
+    """Retry: give back what was paid for a retry that is not made."""
+
+    paid: float
+
+
 class Admit(NamedTuple):
     """Retry: ask the breaker; answer a ticket or `Refused`. With `peek`: no slot is taken."""
 
@@ -209,6 +215,7 @@ Effect: TypeAlias = (
     | Clocks
     | Try
     | Withdraw
+    | Refund
     | Admit
     | Report
     | Tell
@@ -221,7 +228,7 @@ CHANCE = Chance()
 MONOTONIC = Monotonic()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit, Clocks))
+INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Refund))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))

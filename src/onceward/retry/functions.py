@@ -81,13 +81,21 @@ def awaits(fn: Callable[..., Any]) -> bool:
 
 def check_function(fn: Callable[..., Any]) -> Shape:
     """Refuse what cannot be called again: a generator has yielded what it has yielded."""
+    if isinstance(fn, staticmethod | classmethod | property):
+        kind = type(fn).__name__
+        raise ConfigurationError(f"write @{kind} above the decorator, not below: what is decorated is the function")
     shape = shape_of(fn)
     if shape.stream:
-        raise ConfigurationError(
-            f"{name_of(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
-            "Put the policy around what it calls"
-        )
+        raise no_stream(fn)
     return shape
+
+
+def no_stream(fn: Callable[..., Any]) -> ConfigurationError:
+    """Why a generator cannot be tried again."""
+    return ConfigurationError(
+        f"{name_of(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
+        "Put the policy around what it calls"
+    )
 
 
 def key_of(recipe: Recipe, fn: Callable[..., Any], shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -163,6 +163,11 @@ class Attempts:
 
     def _end(self, end: Ended) -> BaseException | None:
         self._finish()
+        if isinstance(end, Raised) and isinstance(end.error, StopIteration | StopAsyncIteration):
+            # It would end the loop as if all were well; Python makes the same of it in a generator.
+            error = RuntimeError(f"the block raised {type(end.error).__name__}")
+            error.__cause__ = end.error
+            return error
         return end.error if isinstance(end, Raised) else None
 
     def _resumed(self) -> tuple[Flow[Any], Any]:

@@ -22,6 +22,7 @@ from onceward._core.flow import (
     Flow,
     Probe,
     Raised,
+    Refund,
     Report,
     Returned,
     Sleep,
@@ -157,6 +158,10 @@ class Work:
         budget = self.policy.budget
         return 0.0 if budget is None else await budget.awithdraw(throttled=effect.throttled)
 
+    def _refund(self, effect: Refund) -> None:
+        if self.policy.budget is not None:
+            self.policy.budget.refund(effect.paid)
+
     def _admit(self, effect: Admit) -> int | Refused:
         breaker = self.policy.breaker
         return 0 if breaker is None else breaker.admit(peek=effect.peek)
@@ -245,7 +250,7 @@ class Work:
         return _harmless("dead.put", dead.put, effect.stop, call)
 
 
-_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks}
+_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Refund: Work._refund}
 _BLOCKING: dict[type, Callable[..., Any]] = {
     **_INSTANT,
     Try: Work._tried,

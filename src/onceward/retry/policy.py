@@ -39,7 +39,7 @@ from onceward.gate.declaring import name_of
 from onceward.retry.breaker import Breaker
 from onceward.retry.budget import Budget
 from onceward.retry.frames import CURRENT, Frame
-from onceward.retry.functions import Shape, check_function, key_of, shape_of, warn
+from onceward.retry.functions import Shape, check_function, key_of, no_stream, shape_of, warn
 from onceward.retry.iterating import Attempts
 from onceward.retry.performing import Work, given, within
 from onceward.retry.switch import SWITCH
@@ -144,6 +144,8 @@ class Retry:
         environment: Environment = REAL,
     ) -> None:
         self._frozen = False
+        if not isinstance(environment, Environment):
+            raise ConfigurationError(f"environment is an Environment, not {type(environment).__name__}")
         self._attempts = _attempts(attempts, max_retries, allow_many)
         self.elapsed = _seconds(elapsed, "elapsed")
         self.timeout = _seconds(timeout, "timeout")
@@ -158,11 +160,7 @@ class Retry:
         self._now = environment.monotonic
         self._alerts: set[str] = set()
         self._lock = threading.Lock()
-        for what, hook in (("probe", probe), ("failed", failed), ("on_retry", on_retry), ("on_stop", on_stop)):
-            if hook is not None and not callable(hook):
-                raise ConfigurationError(f"{what} is a function, not {type(hook).__name__}")
-        if not callable(getattr(classifier, "judge", None)):
-            raise ConfigurationError("classifier needs a method judge(problem, *, now=None) -> Verdict")
+        self._check()
         self._terms = RetryTerms(
             attempts=self._attempts,
             timeout=self.timeout,
@@ -175,6 +173,20 @@ class Retry:
             buries=dead is not None,
         )
         self._frozen = True
+
+    def _check(self) -> None:
+        for what in ("probe", "failed", "on_retry", "on_stop", "on_auth", "on_nested"):
+            hook = getattr(self, what)
+            if hook is not None and not callable(hook):
+                raise ConfigurationError(f"{what} is a function, not {type(hook).__name__}")
+        kinds = (("budget", self.budget, Budget), ("breaker", self.breaker, Breaker), ("name", self.name, str))
+        for what, value, kind in kinds:
+            if value is not None and not isinstance(value, kind):
+                raise ConfigurationError(f"{what} is a {kind.__name__}, not {type(value).__name__}")
+        if self.dead is not None and not callable(getattr(self.dead, "put", None)):
+            raise ConfigurationError("dead needs a method put(stop, call)")
+        if not callable(getattr(self.classifier, "judge", None)):
+            raise ConfigurationError("classifier needs a method judge(problem, *, now=None) -> Verdict")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_frozen", False):
@@ -223,13 +235,18 @@ class Retry:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn`, and again if need be. It may take `attempt` (an `Attempt`) or `timeout` (seconds)."""
         shape = shape_of(fn)
+        if shape.stream:
+            raise no_stream(fn)
         if shape.awaits:
             raise ConfigurationError(f"{name_of(fn)} is awaited: use `await policy.acall(...)`, or decorate it")
         return self._run(fn, shape, args, kwargs)  # type: ignore[no-any-return]
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Same as `call`, but awaits, and holds every attempt to its timeout."""
-        return await self._arun(fn, shape_of(fn), args, kwargs)  # type: ignore[no-any-return]
+        shape = shape_of(fn)
+        if shape.stream:
+            raise no_stream(fn)
+        return await self._arun(fn, shape, args, kwargs)  # type: ignore[no-any-return]
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, `def` or `async def`."""
