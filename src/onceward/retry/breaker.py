@@ -59,6 +59,7 @@ class Breaker:
         window: float = 60.0,
         calls_min: int = 20,
         retries_only: bool = False,
+        enabled: bool = True,
         classifier: Judge = DEFAULT,
         failed: Callable[[Any], bool] | None = None,
         fallback: Fallback | None = None,
@@ -78,6 +79,10 @@ class Breaker:
             calls_min=calls_min,
         )
         self.retries_only = retries_only
+        if not isinstance(enabled, bool):
+            raise ConfigurationError("enabled is True or False")
+        self.enabled = enabled
+        """Whether it does anything. One that is not enabled stays closed, and decorating with it changes nothing."""
         self.fallback = fallback
         self.environment = environment
         self.circuit = Circuit(self.rule)
@@ -126,6 +131,8 @@ class Breaker:
 
     def trip(self) -> None:
         """Open it by hand."""
+        if not self.enabled:
+            return
         with self._lock:
             self.circuit.open(self.environment.monotonic())
         self._changed()
@@ -184,6 +191,8 @@ class Breaker:
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, `def` or `async def`."""
         check_function(fn)
+        if not self.enabled:
+            return fn
         if awaits(fn):
 
             @wraps(fn)
@@ -235,7 +244,7 @@ class Breaker:
 
     def report(self, ticket: int | Refused | None, end: str) -> None:
         """Bring a ticket back: "succeeded", "failed", or "ended" (says nothing about the dependency)."""
-        if not isinstance(ticket, int):
+        if not isinstance(ticket, int) or not self.enabled:
             return
         now, changed = self.environment.monotonic(), False
         with self._lock:

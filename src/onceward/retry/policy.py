@@ -153,6 +153,8 @@ class Retry:
         self.key: str | None = None
         self._recipe: Recipe | None = None if key is None else recipe(key)
         self.safe, self.probe, self.failed = _flag(safe, "safe"), probe, failed
+        if isinstance(breaker, Breaker) and not breaker.enabled:
+            breaker = None
         self.classifier, self.budget, self.breaker = classifier, budget, breaker
         self.on_retry, self.on_stop, self.on_auth, self.on_nested = on_retry, on_stop, on_auth, on_nested
         self.dead, self.name, self.environment = dead, name, environment

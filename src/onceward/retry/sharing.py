@@ -221,6 +221,8 @@ class SharedBreaker(Breaker):
 
     def _is_plain(self, ticket: int | Refused | None, end: str) -> bool:
         """A success while nothing is wrong: noted, and that is all."""
+        if not self.enabled:
+            return True
         circuit = self.circuit
         if end != "succeeded" or circuit.streak or ticket != circuit.serial or circuit.state is not CircuitState.CLOSED:
             return False
