@@ -27,7 +27,6 @@ from onceward._core.attempts import Attempt, DeadLetters, Judge, Retrying, Retry
 from onceward._core.backoff import BASE, CAP, Backoff, Jitter
 from onceward._core.breaker import CircuitState, Refused
 from onceward._core.classifier import DEFAULT
-from onceward._core.durations import microseconds
 from onceward._core.errors import CircuitOpen, ConfigurationError
 from onceward._core.flow import Answered, Ended, Raised
 from onceward._core.judging.own import STOP_ATTRIBUTE
@@ -38,6 +37,7 @@ from onceward.environment import REAL, Environment
 from onceward.gate.declaring import name_of
 from onceward.retry.breaker import Breaker
 from onceward.retry.budget import Budget
+from onceward.retry.choices import attempts_of, flag_of, seconds_of
 from onceward.retry.frames import CURRENT, Frame
 from onceward.retry.functions import Shape, check_function, key_of, no_stream, shape_of, warn
 from onceward.retry.iterating import Attempts
@@ -49,19 +49,8 @@ CLOSED = CircuitState.CLOSED
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ATTEMPTS = 3
-"""The first and two retries: what the SDKs of providers do, too."""
-
-ATTEMPTS_UNSAID_MAX = 5
-"""More must be said twice (`allow_many=True`): past five, a retry hides an outage instead of bridging a hiccup."""
-
-ATTEMPTS_MAX = 100
-"""And this is the end: a policy without one is a loop."""
-
 ELAPSED = 60.0
 """Seconds in all: the upper end of what a live request can wait for."""
-
-ELAPSED_MAX = 86_400.0
 
 TIMEOUT = 30.0
 """Seconds per attempt, less if less is left."""
@@ -146,13 +135,13 @@ class Retry:
         self._frozen = False
         if not isinstance(environment, Environment):
             raise ConfigurationError(f"environment is an Environment, not {type(environment).__name__}")
-        self._attempts = _attempts(attempts, max_retries, allow_many)
-        self.elapsed = _seconds(elapsed, "elapsed")
-        self.timeout = _seconds(timeout, "timeout")
+        self._attempts = attempts_of(attempts, max_retries, allow_many)
+        self.elapsed = seconds_of(elapsed, "elapsed")
+        self.timeout = seconds_of(timeout, "timeout")
         self.backoff = Backoff(base, cap, jitter, jitter_reason)
         self.key: str | None = None
         self._recipe: Recipe | None = None if key is None else recipe(key)
-        self.safe, self.probe, self.failed = _flag(safe, "safe"), probe, failed
+        self.safe, self.probe, self.failed = flag_of(safe, "safe"), probe, failed
         if isinstance(breaker, Breaker) and not breaker.enabled:
             breaker = None
         self.classifier, self.budget, self.breaker = classifier, budget, breaker
@@ -217,8 +206,8 @@ class Retry:
         if method is not None:
             put(bound, "safe", self.safe or method.upper() in SAFE_METHODS)
         if safe is not None:
-            put(bound, "safe", _flag(safe, "safe"))
-        put(bound, "replayable", _flag(replayable, "replayable"))
+            put(bound, "safe", flag_of(safe, "safe"))
+        put(bound, "replayable", flag_of(replayable, "replayable"))
         if credential:
             put(bound, "credential", credential)
         if failed is not None:
@@ -456,43 +445,6 @@ def stop_of(error: Any) -> Stop | None:
     """Why a policy made no further attempt: the `Stop` on an error that it raised; None if there is none."""
     found = getattr(error, STOP_ATTRIBUTE, None)
     return found if isinstance(found, Stop) else None
-
-
-def _attempts(attempts: int | None, max_retries: int | None, allow_many: bool) -> int:
-    if max_retries is not None:
-        if attempts is not None:
-            raise ConfigurationError("give attempts or max_retries, not both: max_retries=2 means attempts=3")
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise ConfigurationError("max_retries is a whole number, 0 or more: the attempts after the first")
-        attempts = max_retries + 1
-    count = ATTEMPTS if attempts is None else attempts
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigurationError("attempts is a whole number, at least 1: the first one counts")
-    if count > ATTEMPTS_MAX:
-        raise ConfigurationError(
-            f"attempts is at most {ATTEMPTS_MAX}: retries have an end; work that does not fits a queue"
-        )
-    if count > ATTEMPTS_UNSAID_MAX and allow_many is not True:
-        raise ConfigurationError(
-            f"{count} attempts hide an outage instead of bridging a hiccup; if that is meant, say it twice: "
-            f"attempts={count}, allow_many=True"
-        )
-    return count
-
-
-def _seconds(value: Seconds, name: str) -> float:
-    if value is None:
-        raise ConfigurationError(f"{name} has no default of none: everything has a limit; give seconds or a timedelta")
-    seconds = microseconds(value, name) / 1e6
-    if seconds > ELAPSED_MAX:
-        raise ConfigurationError(f"{name} is at most a day; what waits longer belongs into a queue")
-    return seconds
-
-
-def _flag(value: bool, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} is True or False")
-    return value
 
 
 def _named(fn: Callable[..., Any]) -> frozenset[str]:
