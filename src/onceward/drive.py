@@ -51,6 +51,7 @@ def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
             else:
                 effect = flow.send(answer)
     except StopIteration as stop:
+        effect = answer = None  # type: ignore[assignment]  # An error may hold this frame, and they may hold the error.
         return stop.value  # type: ignore[no-any-return]
 
 
@@ -86,6 +87,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
             else:
                 effect = flow.send(answer)
     except StopIteration as stop:
+        effect = answer = None  # type: ignore[assignment]
         if cancelled is not None:
             raise cancelled from None
         return stop.value  # type: ignore[no-any-return]

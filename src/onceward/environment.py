@@ -29,6 +29,10 @@ class Environment:
         """Unpredictable bytes."""
         return os.urandom(size)
 
+    def chance(self) -> float:
+        """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
+        return random.random()  # noqa: S311 - the module's own dice are thrown anew after a fork
+
     def sleep(self, seconds: float) -> None:
         """Block this thread."""
         time.sleep(seconds)

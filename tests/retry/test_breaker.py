@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from retry_support import REFUSED, Answer, Failed, Script, Sleepless
 
-from onceward import CircuitOpen, ConfigurationError
-from onceward.retry import Breaker, breaker
+from onceward import CircuitOpen, ConfigurationError, Retry
+from onceward.retry import Breaker, CircuitState, breaker
 
 
 def fail(call: Any, through: Breaker, times: int, error: Any = REFUSED) -> None:
@@ -290,3 +290,36 @@ def test_the_wall_clock_does_not_matter(call: Any, still: Sleepless) -> None:
     still.advance(30)
 
     assert "done" == call(through, Script("done"))
+
+
+class TestLeavingItOut:
+    """Pure computing needs no breaker, and a read needs no key: both are left out by saying so."""
+
+    @pytest.mark.requirement("D77")
+    def test_a_breaker_that_is_not_enabled_does_nothing(self, call: Any, still: Sleepless) -> None:
+        """
+        Failures do not open it, tripping does not, a policy goes on as without it; a decorated function is itself.
+        """
+        off = Breaker("p", threshold=1, enabled=False, environment=still)
+
+        def compute() -> int:
+            return 1
+
+        assert off(compute) is compute
+        for _ in range(3):
+            with pytest.raises(REFUSED):
+                call(off, Script(REFUSED))
+            off.trip()
+        with off.guard():
+            pass
+        assert CircuitState.CLOSED is off.state
+        assert "done" == call(Retry(breaker=off, environment=still), Script(REFUSED, REFUSED, "done"))
+        with pytest.raises(ConfigurationError, match="enabled"):
+            Breaker("p", enabled="no")  # type: ignore[arg-type]
+
+    @pytest.mark.requirement("D77")
+    def test_a_read_is_tried_again_without_a_key(self, call: Any, still: Sleepless) -> None:
+        """
+        Declared safe, an unknown outcome is no reason to stop.
+        """
+        assert "done" == call(Retry(safe=True, environment=still), Script(TimeoutError, "done"))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+from onceward.retry.switch import SWITCH
 
 pytest_plugins = ["pytester"]
 
@@ -85,3 +89,52 @@ def test_several_stores_are_judged_in_one_run(pytester: pytest.Pytester) -> None
     stores = ("--store", "memory://,memory://{fresh}", "--store", "sqlite:///{tmp}/other.db")
 
     pytester.inline_run(*suite, *stores, *QUIET).assertoutcome(passed=6)
+
+
+CALLS = """
+from onceward import Retry
+from onceward.environment import Environment
+
+class Clock(Environment):
+    slept = 0
+    def sleep(self, seconds):
+        self.slept += 1
+
+def test_calls():
+    clock, calls = Clock(), []
+    def fails():
+        calls.append(1)
+        raise ConnectionRefusedError
+    try:
+        Retry(environment=clock).call(fails)
+    except ConnectionRefusedError:
+        pass
+    assert (len(calls), clock.slept) == {expected}
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"), [("on", (3, 2)), ("no-sleep", (3, 0)), ("off", (1, 0)), (None, (3, 2))]
+)
+def test_a_setting_turns_the_retries_of_a_run(pytester: pytest.Pytester, setting: str | None, expected: Any) -> None:
+    """
+    One line in the settings: no waits, or no retries; and when the run is over, all is as before.
+    """
+    if setting is not None:
+        pytester.makeini(f"[pytest]\nonceward_retries = {setting}\n")
+    pytester.makepyfile(CALLS.replace("{expected}", repr(expected)))
+
+    pytester.inline_run(*QUIET).assertoutcome(passed=1)
+    assert (0, 0) == (SWITCH.retries_off, SWITCH.no_sleeping)
+
+
+def test_a_setting_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
+    """
+    And nothing is run.
+    """
+    pytester.makeini("[pytest]\nonceward_retries = never\n")
+    pytester.makepyfile("def test_nothing(): pass")
+
+    done = pytester.runpytest_inprocess(*QUIET)
+    assert pytest.ExitCode.USAGE_ERROR == done.ret
+    done.stderr.fnmatch_lines(["*onceward_retries is on, no-sleep or off, not 'never'*"])

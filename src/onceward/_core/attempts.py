@@ -17,11 +17,11 @@ Doubt is sticky: once an attempt may have had its effect, the final verdict says
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from enum import StrEnum
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.backoff import Backoff, after_server, unit
+from onceward._core.backoff import Backoff, after_server
 from onceward._core.breaker import Refused, is_failure
 from onceward._core.errors import BudgetExhausted, CircuitOpen, DeadlineExceeded, OncewardError, OutcomeUnknown
 from onceward._core.flow import (
@@ -32,50 +32,23 @@ from onceward._core.flow import (
     Flow,
     Probe,
     Raised,
+    Refund,
     Report,
     Returned,
     Sleep,
-    Tally,
     Tell,
     Try,
     Withdraw,
 )
 from onceward._core.history import TRIES_KEPT, Tried, tried
-from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.operation import Found, NotFound
+from onceward._core.stops import GIVEN_UP, Stop, StopReason, instant, marked
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
+
+_UNKNOWN, _AUTH, _SAME_KEY = Certainty.UNKNOWN, Kind.AUTH, Action.SAME_KEY
 
 BAFFLING = Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
 """The verdict when a classifier itself fails: nobody knows, and nobody tries again."""
-
-_WAITS_MAX = 10 * 365 * 86_400.0
-
-
-class StopReason(StrEnum):
-    """Why no further attempt was made."""
-
-    ATTEMPTS = "attempts"
-    """As many as were allowed have been made."""
-    ELAPSED = "elapsed"
-    """The policy's own time is over, or the next wait would not fit into it."""
-    DEADLINE = "deadline"
-    """The caller's deadline is over, or a wait (the server's, above all) would go past what is left."""
-    BUDGET = "budget"
-    """There were too many retries for this much traffic."""
-    BREAKER = "breaker"
-    """The circuit is open."""
-    NOT_REPLAYABLE = "not_replayable"
-    """What was sent cannot be sent again (a stream)."""
-    NO_KEY = "no_key"
-    """It may have happened, and nothing makes it safe to repeat."""
-    NEVER = "never"
-    """The verdict: trying again would not help."""
-    SERVER_SAID_NO = "server_said_no"
-    """Trouble that is usually worth another try, but the other side asked not to."""
-
-
-GIVEN_UP = frozenset(StopReason) - {StopReason.NEVER, StopReason.SERVER_SAID_NO}
-"""The reasons that leave work undone: these go to the dead letters, and so does whatever may have happened."""
 
 
 class Attempt:
@@ -99,49 +72,6 @@ class Attempt:
         return f"<attempt {self.number} of {self.name}, {self.timeout:.3g} s left for it>"
 
 
-class Stop(NamedTuple):
-    """Why a call was given up, and what is known about it. `stop_of(error)` finds it on the error that was raised."""
-
-    reason: StopReason
-    attempts: int
-    """How many were made."""
-    elapsed: float
-    """Seconds since the call began."""
-    verdict: Verdict
-    """About the whole call: UNKNOWN if any attempt may have had its effect, else the last attempt's."""
-    last: Verdict
-    """About the last attempt."""
-    name: str
-    key: str | None = None
-    retry_at: datetime | None = None
-    """When to come back (UTC), if the other side or the breaker said so."""
-    retry_after_seconds: float | None = None
-    """The same, as seconds from the stop."""
-    amplification: int = 1
-    """How many times the innermost call would have been made, had every layer retried for itself."""
-    problem: Any = None
-    """The last attempt's error, or the answer that counted as one. None on the stop that an error itself carries."""
-    tries: tuple[Tried, ...] = ()
-    """How each attempt ended: the first and the latest. Kept for policies that have dead letters only."""
-
-
-class GivenUp(NamedTuple):
-    """The call that was given up, for whoever keeps it."""
-
-    name: str
-    key: str | None
-    fn: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class DeadLetters(Protocol):
-    """Where calls go that were given up. An error here is reported as a warning and never changes the outcome."""
-
-    def put(self, stop: Stop, call: GivenUp) -> object:
-        """Keep it. May return something to await if the policy is used with `async def`."""
-
-
 class Judge(Protocol):
     """What retry, breaker and gate share: one object that says what a failure means."""
 
@@ -149,7 +79,8 @@ class Judge(Protocol):
         """What is known about an error or an answer."""
 
 
-class RetryTerms(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RetryTerms:
     """What a policy says, in the flow's own units."""
 
     attempts: int
@@ -163,27 +94,30 @@ class RetryTerms(NamedTuple):
     buries: bool
 
 
-class Facts(NamedTuple):
-    """What is known about one call when its first attempt has ended."""
+class Facts(Protocol):
+    """What is known about one call when its first attempt has ended. Found out when it is asked for, if it can be."""
 
-    name: str
     key: str | None
-    secured: bool
-    """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
     replayable: bool
     owner: bool
     """Whether this policy owns the retries of its call tree."""
     began: float
     limit: float
     """When it must be over, on the monotonic clock."""
-    limit_is_own: bool
-    """Whether that is the policy's own elapsed time, and not a caller's deadline."""
     ticket: int | None
     """The breaker's ticket of the first attempt."""
 
+    @property
+    def name(self) -> str:
+        """What the call is called in messages."""
 
-class Tree(Protocol):
-    """What a call's frame knows when it ends."""
+    @property
+    def secured(self) -> bool:
+        """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
+
+    @property
+    def limit_is_own(self) -> bool:
+        """Whether the limit is the policy's own elapsed time, and not a caller's deadline."""
 
     @property
     def amplification(self) -> int:
@@ -193,10 +127,10 @@ class Tree(Protocol):
 class _Call:
     """One call under way: what its attempts have left behind."""
 
-    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tree", "tries", "waited")
+    __slots__ = ("doubt", "facts", "last", "number", "paid", "problem", "terms", "tries", "waited")
 
-    def __init__(self, terms: RetryTerms, facts: Facts, tree: Tree) -> None:
-        self.terms, self.facts, self.tree = terms, facts, tree
+    def __init__(self, terms: RetryTerms, facts: Facts) -> None:
+        self.terms, self.facts = terms, facts
         self.number = 1
         self.doubt: Verdict | None = None
         self.last = BAFFLING
@@ -211,78 +145,105 @@ class _Call:
             del self.tries[1]
         self.tries.append(tried(self.number, wall_us, now - began, self.last, self.problem))
 
+    def judge(self, ended: Ended, wall_us: int) -> Verdict:
+        """What the end of an attempt means. Doubt stays."""
+        self.problem = ended.error if isinstance(ended, Raised) else ended.value
+        self.last = verdict = judged(self.terms.judge, self.problem, wall_us)
+        if verdict.certainty is _UNKNOWN and self.doubt is None:
+            self.doubt = verdict
+        return verdict
+
+    def next_wait(self, chance: float) -> float:
+        """Seconds until the next attempt: never less than the other side asked for."""
+        own = self.waited = self.terms.backoff.wait(self.number - 1, chance, self.waited)
+        asked = self.last.wait
+        return after_server(asked, own) if asked else own
+
     def stop(self, reason: StopReason, now: float, wall_us: int, after: float | None = None) -> Stop:
         """The stop, as it stands now. `after`: seconds until somebody wants to be asked again."""
+        facts = self.facts
         asked = after if after is not None else self.last.wait
         return Stop(
             reason=reason,
             attempts=self.number,
-            elapsed=now - self.facts.began,
+            elapsed=now - facts.began,
             verdict=self.last if self.doubt is None else self.doubt,
             last=self.last,
-            name=self.facts.name,
-            key=self.facts.key,
+            name=facts.name,
+            key=facts.key,
             retry_at=instant(wall_us, asked),
             retry_after_seconds=asked,
-            amplification=self.tree.amplification,
+            amplification=facts.amplification,
             problem=self.problem,
             tries=tuple(self.tries),
         )
 
 
-def persist(terms: RetryTerms, facts: Facts, tree: Tree, ended: Ended) -> Flow[Any]:
-    """From the failed end of the first attempt to the call's end: the value, or what is to be raised."""
-    call = _Call(terms, facts, tree)
+def persist(terms: RetryTerms, facts: Facts, ended: Ended, clocks: tuple[float, int, float]) -> Flow[Ended]:
+    """
+    From the failed end of the first attempt to the call's end: what is to be returned or raised.
+
+    `clocks` is what `CLOCKS` is answered with, at that end: most calls end well after it, and save an effect.
+    It raises nothing itself: an error that passed through here would hold this frame, which holds the error.
+    """
+    call = _Call(terms, facts)
     ticket, attempt_began = facts.ticket, facts.began
     while True:
-        now, wall_us, chance = yield CLOCKS
-        call.problem = ended.error if isinstance(ended, Raised) else ended.value
-        call.last = verdict = judged(terms.judge, call.problem, wall_us)
-        if verdict.certainty is Certainty.UNKNOWN and call.doubt is None:
-            call.doubt = verdict
+        now, wall_us, chance = clocks
+        verdict = call.judge(ended, wall_us)
         if terms.buries:
             call.note(attempt_began, now, wall_us)
         failure = is_failure(verdict)
-        if ticket is not None:
-            yield Report(ticket, "failed" if failure else "ended")
-        if terms.has_budget and failure:
-            yield Tally(failed=True, first=call.number == 1, paid=None)
-        if verdict.kind is Kind.AUTH and facts.owner:
+        if ticket is not None or terms.has_budget:
+            yield Report(ticket, "failed" if failure else "ended", call.number == 1, call.paid)
+        if verdict.kind is _AUTH and facts.owner:
             yield Tell("auth", call.stop(_nothing_to_gain(verdict), now, wall_us))
         reason = _closed_to(call)
-        if reason is StopReason.NO_KEY and terms.has_probe and facts.owner:
+        if reason is not None and terms.has_probe and reason is StopReason.NO_KEY and facts.owner:
             found, reason = yield from _probed(call)
             if found is not None:
-                return found.value
+                return Returned(found.value)
         if reason is not None:
-            return (yield from _give_up(call, reason, ended, now, wall_us))
-        waited = yield from _wait(call, now, wall_us, chance)
-        if isinstance(waited, Stop):
-            return (yield from _end(call, waited, ended))
-        now, wall_us = waited
+            return (yield from _end(call, call.stop(reason, now, wall_us), ended))
+        wait = call.next_wait(chance)
+        if now + wait >= facts.limit:
+            return (yield from _end(call, call.stop(_out_of_time(call), now, wall_us), ended))
+        if terms.has_breaker or terms.has_budget or terms.tells_retries:
+            stop = yield from _ask_leave(call, wait, now, wall_us)
+            if stop is not None:
+                return (yield from _end(call, stop, ended))
+        try:
+            now = yield Sleep(wait)
+        except BaseException:
+            yield from _take_back(call)
+            raise
         ticket = None
         if terms.has_breaker:
             admitted = yield Admit()
             if isinstance(admitted, Refused):
-                return (yield from _give_up(call, StopReason.BREAKER, ended, now, wall_us, admitted.retry_after))
+                yield from _take_back(call)
+                now, wall_us, _ = yield CLOCKS
+                stop = call.stop(StopReason.BREAKER, now, wall_us, admitted.retry_after)
+                return (yield from _end(call, stop, ended))
             ticket = admitted
         left = facts.limit - now
         if left <= 0:  # Whatever slept, slept longer than it was asked to.
             if ticket is not None:
-                yield Report(ticket, "ended")
-            return (yield from _give_up(call, _out_of_time(facts), ended, now, wall_us))
+                yield Report(ticket, "ended", False, None)
+            yield from _take_back(call)
+            now, wall_us, _ = yield CLOCKS
+            return (yield from _end(call, call.stop(_own_or_callers(facts), now, wall_us), ended))
         call.number += 1
         attempt_began = now
-        ended = yield Try(Attempt(call.number, facts.key, min(terms.timeout, left), facts.limit, facts.name), ticket)
+        ended = yield Try(call.number, terms.timeout if terms.timeout < left else left, ticket)
         if isinstance(ended, Returned):
-            if ticket is not None:
-                yield Report(ticket, "succeeded")
-            if terms.has_budget:
-                yield Tally(failed=False, first=False, paid=call.paid)
-            return ended.value
+            if ticket is not None or terms.has_budget:
+                yield Report(ticket, "succeeded", False, call.paid)
+            return ended
+        clocks = yield CLOCKS
 
 
-def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) -> Flow[Any]:
+def refuse(facts: Facts, reason: StopReason, after: float | None) -> Flow[Ended]:
     """Before the first attempt: no time, or an open circuit. Nothing is called."""
     now, wall_us, _ = yield CLOCKS
     stop = Stop(
@@ -295,12 +256,12 @@ def refuse(facts: Facts, tree: Tree, reason: StopReason, after: float | None) ->
         key=facts.key,
         retry_at=instant(wall_us, after),
         retry_after_seconds=after,
-        amplification=tree.amplification,
+        amplification=facts.amplification,
     )
     if facts.owner:
         yield Tell("stop", stop)
         yield Bury(stop)
-    raise marked(_error_of(stop), stop)
+    return Raised(marked(_error_of(stop), stop))
 
 
 _NOT_CALLED = Verdict(Certainty.NOT_SENT, Kind.OTHER, Action.NEVER)
@@ -315,39 +276,14 @@ def judged(judge: Judge, problem: Any, wall_us: int) -> Verdict:
     return verdict if isinstance(verdict, Verdict) else BAFFLING
 
 
-def instant(wall_us: int, after: float | None) -> datetime | None:
-    """The time so many seconds after an instant; None if there is none, or none that a calendar has."""
-    if after is None or not 0 <= after <= _WAITS_MAX:
-        return None
-    return datetime.fromtimestamp(wall_us / 1e6, UTC) + timedelta(seconds=after)
-
-
-def marked(error: Any, stop: Stop) -> Any:
-    """The error (or the answer that counted as one) with its stop on it, where it can carry one."""
-    try:
-        setattr(error, STOP_ATTRIBUTE, stop)
-        if isinstance(error, BaseException):
-            error.add_note(note(stop))
-    except Exception:
-        return error  # An error that takes no attributes is raised as it is: unchanged is what was promised.
-    return error
-
-
-def note(stop: Stop) -> str:
-    """One line about a stop: no key, nothing of the error itself."""
-    tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
-    doubt = "; it may have happened" if stop.verdict.happened is None else ""
-    return f"onceward: {stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
-
-
 def _closed_to(call: _Call) -> StopReason | None:
     """Whether the call ends here, whatever time, budget and breaker say."""
     terms, facts, verdict = call.terms, call.facts, call.last
-    if verdict.action is not Action.SAME_KEY:
+    if verdict.action is not _SAME_KEY:
         return _nothing_to_gain(verdict)
     if not facts.owner:
         return StopReason.ATTEMPTS
-    if verdict.certainty is Certainty.UNKNOWN and not facts.secured:
+    if verdict.certainty is _UNKNOWN and not facts.secured:
         return StopReason.NO_KEY
     if not facts.replayable:
         return StopReason.NOT_REPLAYABLE
@@ -377,15 +313,9 @@ def _probed(call: _Call) -> Flow[tuple[Found | None, StopReason | None]]:
     return None, StopReason.ATTEMPTS if call.number >= call.terms.attempts else None
 
 
-def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | tuple[float, int]]:
-    """Wait for the next attempt: what the time is then; or why not, before anything has been waited for."""
+def _ask_leave(call: _Call, wait: float, now: float, wall_us: int) -> Flow[Stop | None]:
+    """Ask breaker and budget for another attempt, and tell of it: why there is none, before anything is waited for."""
     terms, facts = call.terms, call.facts
-    asked = call.last.wait or None
-    wait = call.waited = terms.backoff.wait(call.number - 1, unit(chance), call.waited)
-    if asked is not None:
-        wait = after_server(asked, wait)
-    if now + wait >= facts.limit:
-        return call.stop(_out_of_time(facts, asked), now, wall_us)
     if terms.has_breaker:
         refused = yield Admit(peek=True)
         if isinstance(refused, Refused) and refused.retry_after > wait:
@@ -398,9 +328,16 @@ def _wait(call: _Call, now: float, wall_us: int, chance: bytes) -> Flow[Stop | t
         yield Tell("retry", Retrying(call.number, wait, call.last, facts.name, facts.key))
         now, wall_us, _ = yield CLOCKS  # Whoever was told took some time, too.
         if now + wait >= facts.limit:
-            return call.stop(_out_of_time(facts, asked), now, wall_us)
-    now, wall_us, _ = yield Sleep(wait)
-    return now, wall_us
+            yield from _take_back(call)
+            return call.stop(_out_of_time(call), now, wall_us)
+    return None
+
+
+def _take_back(call: _Call) -> Flow[None]:
+    """The retry that was paid for is not made after all."""
+    if call.paid is not None:
+        yield Refund(call.paid)
+        call.paid = None
 
 
 class Retrying(NamedTuple):
@@ -415,30 +352,31 @@ class Retrying(NamedTuple):
     key: str | None
 
 
-def _out_of_time(facts: Facts, asked: float | None = None) -> StopReason:
-    return StopReason.ELAPSED if facts.limit_is_own and asked is None else StopReason.DEADLINE
+def _out_of_time(call: _Call) -> StopReason:
+    """Why a wait does not fit: a server's is held against the deadline, whoever set it."""
+    return StopReason.DEADLINE if call.last.wait else _own_or_callers(call.facts)
 
 
-def _give_up(
-    call: _Call, reason: StopReason, ended: Ended, now: float, wall_us: int, after: float | None = None
-) -> Flow[Any]:
-    return (yield from _end(call, call.stop(reason, now, wall_us, after), ended))
+def _own_or_callers(facts: Facts) -> StopReason:
+    return StopReason.ELAPSED if facts.limit_is_own else StopReason.DEADLINE
 
 
-def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Any]:
-    """Tell who wants to know, keep what is undone, and raise: the last error unchanged, or one that says more."""
+def _end(call: _Call, stop: Stop, ended: Ended) -> Flow[Ended]:
+    """Tell who wants to know, keep what is undone, and say what to raise: the last error, or one that says more."""
     if call.facts.owner:
         yield Tell("stop", stop)
         if call.terms.buries and (stop.reason in GIVEN_UP or stop.verdict.happened is None):
             yield Bury(stop)
     cause = ended.error if isinstance(ended, Raised) else None
     if stop.reason in _SAYS_MORE and not (cause is not None and isinstance(cause, _SAYS_MORE[stop.reason])):
-        raise marked(_error_of(stop), stop) from cause
-    if cause is not None:
+        error = marked(_error_of(stop), stop)
+        error.__cause__ = cause
+        return Raised(error)
+    if call.facts.owner:
+        # An answer carries its stop as an error does: whoever returns it can say why there was no further attempt.
         # Without the problem: an error that holds what holds the error is freed late.
-        raise marked(cause, stop._replace(problem=None)) if call.facts.owner else cause
-    # An answer carries its stop as an error does: whoever returns it can still say why there was no further attempt.
-    return marked(call.problem, stop._replace(problem=None)) if call.facts.owner else call.problem
+        marked(call.problem, stop._replace(problem=None))
+    return ended
 
 
 _SAYS_MORE: dict[StopReason, type[OncewardError]] = {

@@ -60,7 +60,7 @@ class Backoff:
 
     def ceiling(self, retries: int) -> float:
         """The most that full jitter may wait before retry number `retries` + 1."""
-        doubled = self.base * (1 << min(retries, _DOUBLINGS_MAX))
+        doubled = self.base * (1 << (retries if retries < _DOUBLINGS_MAX else _DOUBLINGS_MAX))
         return doubled if doubled < self.cap else self.cap
 
     def wait(self, retries: int, chance: float, previous: float = 0.0) -> float:

@@ -35,6 +35,8 @@ RECOVERY = 30.0
 
 SECONDS_MAX = 86_400.0
 
+_SAME_KEY, _STATE = Action.SAME_KEY, Kind.STATE
+
 SLICES = 10
 """Parts that a rate's window is counted in."""
 
@@ -115,7 +117,7 @@ def is_failure(verdict: Verdict) -> bool:
 
     The same verdict that the retry flow acts on, so the two cannot disagree.
     """
-    return verdict.action is Action.SAME_KEY and verdict.kind is not Kind.STATE
+    return verdict.action is _SAME_KEY and verdict.kind is not _STATE
 
 
 class Circuit:

@@ -14,6 +14,7 @@ the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -24,7 +25,7 @@ from onceward._core.judging import clients, databases, standard
 from onceward._core.judging.own import own
 from onceward._core.judging.rule import UNKNOWN, Rule
 from onceward._core.judging.statuses import answer_of, by_status
-from onceward._core.judging.tries import came_after_another
+from onceward._core.judging.tries import came_after_another, could_tell
 from onceward._core.verdict import Action, Certainty, Verdict
 
 Taught: TypeAlias = Verdict | Callable[[Any], Verdict | None]
@@ -35,6 +36,22 @@ DEPTH_MAX: Final = 16
 
 TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard.TABLE, **clients.TABLE, **databases.TABLE})
 """Every exception type that is known by name."""
+
+
+_NOT_SENT, _REJECTED = Certainty.NOT_SENT, Certainty.REJECTED
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is a matter of a problem's type alone."""
+
+    taught: tuple[Taught, ...]
+    verdict: Verdict | None
+    """If the first rule is one."""
+    rules: tuple[Rule, ...]
+    is_own: bool
+    tells: bool
+    """Whether the type has attributes that may tell of requests before."""
 
 
 class Classifier:
@@ -50,8 +67,8 @@ class Classifier:
     def __init__(self, taught: Mapping[type, Taught] | None = None, *, retry_500: bool = True) -> None:
         self._taught: Mapping[type, Taught] = MappingProxyType(_checked(taught or {}))
         self._retry_500 = retry_500
-        # Which rules apply is a matter of the type alone; weak, so that types made at run time are not kept.
-        self._known: WeakKeyDictionary[type, tuple[tuple[Taught, ...], tuple[Rule, ...]]] = WeakKeyDictionary()
+        # Weak, so that types made at run time are not kept.
+        self._known: WeakKeyDictionary[type, _Known] = WeakKeyDictionary()
 
     def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
         """
@@ -78,16 +95,17 @@ class Classifier:
         if depth > DEPTH_MAX:
             return UNKNOWN
         kind = type(problem)  # Not `isinstance`: that asks the problem for its class, and may be answered anything.
-        taught, rules = self._rules_for(kind)
-        for lesson in taught:
+        known = self._known.get(kind) or self._learn(kind)
+        for lesson in known.taught:
             if (verdict := _told(lesson, problem)) is not None:
                 return verdict
-        if issubclass(kind, OncewardError):
+        if known.is_own:
             return own(problem)
-        found = self._look_up(rules, problem, now, depth)
-        if found.happened is False and came_after_another(problem):
+        found = known.verdict or self._look_up(known.rules, problem, now, depth)
+        certainty = found.certainty
+        if (certainty is _NOT_SENT or certainty is _REJECTED) and came_after_another(problem, kind_tells=known.tells):
             found = found._replace(certainty=Certainty.UNKNOWN)
-        return found if found.code is not None else found._replace(code=kind.__name__)
+        return found if found.code is not None else Verdict(*found[:4], kind.__name__)
 
     def _look_up(self, rules: tuple[Rule, ...], problem: Any, now: datetime | None, depth: int) -> Verdict:
         """By type; else by status; else nothing is known."""
@@ -105,17 +123,22 @@ class Classifier:
             return None  # An error made in a way that its library does not.
         return verdict
 
-    def _rules_for(self, kind: type) -> tuple[tuple[Taught, ...], tuple[Rule, ...]]:
-        found = self._known.get(kind)
-        if found is None:
-            taught = tuple(self._taught[one] for one in kind.__mro__ if one in self._taught)
-            names = (f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__)
-            found = self._known[kind] = taught, tuple(TABLE[name] for name in names if name in TABLE)
-        return found
+    def _learn(self, kind: type) -> _Known:
+        taught = tuple(self._taught[one] for one in kind.__mro__ if one in self._taught)
+        names = (f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__)
+        rules = tuple(_named(TABLE[name], kind) for name in names if name in TABLE)
+        first = rules[0] if rules and isinstance(rules[0], Verdict) else None
+        known = self._known[kind] = _Known(taught, first, rules, issubclass(kind, OncewardError), could_tell(kind))
+        return known
 
     def __repr__(self) -> str:
         said = [one.__name__ for one in self._taught] + ([] if self._retry_500 else ["retry_500=False"])
         return f"Classifier({', '.join(said)})"
+
+
+def _named(rule: Rule, kind: type) -> Rule:
+    """A verdict that has no code of its own, with the type's name for it."""
+    return rule._replace(code=rule.code or kind.__name__) if isinstance(rule, Verdict) else rule
 
 
 def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:

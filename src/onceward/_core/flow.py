@@ -58,7 +58,7 @@ class Pause(NamedTuple):
 
 
 class Sleep(NamedTuple):
-    """Wait this long. A retry is answered with the clocks."""
+    """Wait this long. A retry is answered as by `Monotonic`."""
 
     seconds: float
 
@@ -121,13 +121,16 @@ class Rollback(NamedTuple):
 
 
 class Clocks(NamedTuple):
-    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and seven bytes."""
+    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and a chance."""
 
 
 class Try(NamedTuple):
     """Retry: run the user's function once more; answer `Ended`."""
 
-    attempt: Any
+    number: int
+    """1 was the first."""
+    timeout: float
+    """Seconds that it may take."""
     ticket: int | None
     """The breaker's, to be given back if the attempt is interrupted."""
 
@@ -138,12 +141,10 @@ class Withdraw(NamedTuple):
     throttled: bool
 
 
-class Tally(NamedTuple):
-    """Retry: tell the budget how an attempt ended."""
+class Refund(NamedTuple):
+    """Retry: give back what was paid for a retry that is not made."""
 
-    failed: bool
-    first: bool
-    paid: float | None
+    paid: float
 
 
 class Admit(NamedTuple):
@@ -153,10 +154,15 @@ class Admit(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Retry: bring the breaker's ticket back: "succeeded", "failed" or "ended" (says nothing)."""
+    """Retry: tell breaker and budget how an attempt ended: "succeeded", "failed" or "ended" (says nothing)."""
 
-    ticket: int
+    ticket: int | None
+    """The breaker's, brought back."""
     end: str
+    first: bool
+    """Whether it was the call's first attempt."""
+    paid: float | None
+    """What the budget was paid for it."""
 
 
 class Tell(NamedTuple):
@@ -209,7 +215,7 @@ Effect: TypeAlias = (
     | Clocks
     | Try
     | Withdraw
-    | Tally
+    | Refund
     | Admit
     | Report
     | Tell
@@ -222,7 +228,7 @@ CHANCE = Chance()
 MONOTONIC = Monotonic()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Tally))
+INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Refund))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, TypeGuard
 
-from onceward._core.attempts import Stop
 from onceward._core.codec import shortened
 from onceward._core.durations import SECOND
 from onceward._core.errors import ResultInvalid, SchemaMismatch, StoreContended
@@ -26,6 +25,7 @@ from onceward._core.history import TRIES_KEPT, Tried
 from onceward._core.keys import digest_of, record_id
 from onceward._core.operation import instant
 from onceward._core.record import NOW, Guarantee, Record, State, Write, shown_state
+from onceward._core.stops import Stop
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
 DEAD = "dead"

@@ -20,7 +20,7 @@ from onceward._core.flow import CHANCE, MONOTONIC, Flow, Load, Put
 from onceward._core.keys import record_id
 from onceward._core.record import NOW, Guarantee, Record, State, Write, shown_state
 
-BUDGET, BREAKER = "retry-budget", "circuit-breaker"
+BUDGET, WINDOWED_BUDGET, BREAKER = "retry-budget", "retry-budget-window", "circuit-breaker"
 
 CODEC = "json/1"
 

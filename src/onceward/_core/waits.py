@@ -42,6 +42,8 @@ class Asked(NamedTuple):
 
 NOTHING_ASKED: Final = Asked()
 
+_WORDS: Final = {"true": True, "false": False}
+
 
 def asked(headers: Headers | None, *, limited: bool = False, now: datetime | None = None) -> Asked:
     """
@@ -53,9 +55,10 @@ def asked(headers: Headers | None, *, limited: bool = False, now: datetime | Non
     fields = _fields(headers)
     if not fields:
         return NOTHING_ASKED
-    now = _date(_one(fields, "date"), now) or now
+    if "date" in fields:
+        now = _date(_one(fields, "date"), now) or now
     pushback = _one(fields, "grpc-retry-pushback-ms")
-    retry = {"true": True, "false": False}.get(_one(fields, "x-should-retry").lower())
+    retry = _WORDS.get(_one(fields, "x-should-retry").lower())
     if pushback.startswith("-"):
         # Any value that is not a number of milliseconds means "do not retry": so says gRPC's A6.
         return Asked(None, False)
@@ -69,9 +72,11 @@ def asked(headers: Headers | None, *, limited: bool = False, now: datetime | Non
 def _explicit(fields: dict[str, list[str]], now: datetime | None) -> Iterator[float | None]:
     """The explicit waits, the most precise first."""
     for name in ("retry-after-ms", "x-amz-retry-after", "grpc-retry-pushback-ms"):
-        yield _longest(fields, name, scale=0.001)
-    yield _longest(fields, "retry-after")
-    yield _until(_date(_one(fields, "retry-after"), now), now)
+        if name in fields:
+            yield _longest(fields, name, scale=0.001)
+    if "retry-after" in fields:
+        yield _longest(fields, "retry-after")
+        yield _until(_date(_one(fields, "retry-after"), now), now)
 
 
 def _limits(fields: dict[str, list[str]], *, limited: bool, now: datetime | None) -> Iterator[float | None]:
@@ -121,7 +126,8 @@ def _fields(headers: Headers | None) -> dict[str, list[str]]:
             pair = next(pairs, None)
             if pair is None:
                 break
-            name, value = (_text(part) for part in pair)
+            name, value = pair
+            name, value = _text(name), _text(value)
             if name and value and len(value) <= VALUE_CHARS_MAX:
                 found.setdefault(name.lower(), []).append(value)
     except Exception:

@@ -21,7 +21,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 
 from onceward._core.advice import in_doubt
-from onceward._core.attempts import GivenUp, Stop, judged
+from onceward._core.attempts import judged
 from onceward._core.classifier import DEFAULT
 from onceward._core.durations import microseconds
 from onceward._core.engine import operate
@@ -47,6 +47,7 @@ from onceward._core.letters import (
 )
 from onceward._core.record import Record, is_in_doubt, shown_state
 from onceward._core.register import Selection
+from onceward._core.stops import GivenUp, Stop
 from onceward._core.terms import Options, Seconds
 from onceward.failpoints import declare
 from onceward.gate.asking import KEY, SCAN_PAGE, Asking, Called, check_answered, check_blocking

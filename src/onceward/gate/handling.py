@@ -12,12 +12,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, get_type_hints
 
-from onceward._core.attempts import GivenUp
 from onceward._core.codec import JSON, Encoded, NotEncodable, Restore, decode, encode, type_name
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.letters import Kept, Letter
 from onceward._core.restore import restorer
+from onceward._core.stops import GivenUp
 from onceward.gate.declaring import OPERATION, OperationContract, marks_anywhere, name_of
 from onceward.gate.sealing import Seal
 

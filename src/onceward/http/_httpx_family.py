@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any, ClassVar, TypedDict, Unpack
 
-from onceward._core.attempts import Attempt, marked
+from onceward._core.attempts import Attempt
 from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.stops import marked
 from onceward.http.answers import HEARD_BYTES_MAX, is_worth_hearing
 from onceward.http.carrying import (
     CAPTURED_BYTES_MAX,

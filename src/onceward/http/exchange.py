@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward._core.attempts import marked
 from onceward._core.errors import OncewardError, RateLimitError
+from onceward._core.stops import marked
 from onceward.http.answers import CODE_ATTRIBUTE, code_in, rate_limit
 from onceward.http.carrying import Cargo, Carrier
 from onceward.retry.policy import stop_of

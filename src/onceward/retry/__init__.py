@@ -2,10 +2,11 @@
 Trying again: policies, budgets, breakers, deadlines. Thin shells over `_core/attempts.py` and its arithmetic.
 """
 
-from onceward._core.attempts import Attempt, DeadLetters, GivenUp, Retrying, Stop, StopReason
+from onceward._core.attempts import Attempt, Retrying
 from onceward._core.backoff import Backoff
 from onceward._core.breaker import BreakerRule, CircuitState
 from onceward._core.budget import BudgetRule
+from onceward._core.stops import DeadLetters, GivenUp, Stop, StopReason
 from onceward.retry.breaker import Breaker, breaker, forget_breakers
 from onceward.retry.budget import Budget
 from onceward.retry.frames import DEADLINE_HEADER, deadline, deadline_header, parse_deadline, time_left

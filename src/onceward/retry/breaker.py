@@ -14,11 +14,12 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from onceward._core.attempts import Judge, instant, judged
+from onceward._core.attempts import Judge, judged
 from onceward._core.breaker import RECOVERY, THRESHOLD, BreakerRule, Circuit, CircuitState, Refused, is_failure
 from onceward._core.classifier import DEFAULT
 from onceward._core.errors import CircuitOpen, ConfigurationError, KeyInvalid
 from onceward._core.keys import check_key
+from onceward._core.stops import instant
 from onceward.environment import REAL, Environment
 from onceward.retry.functions import awaits, check_function, warn
 
@@ -59,6 +60,7 @@ class Breaker:
         window: float = 60.0,
         calls_min: int = 20,
         retries_only: bool = False,
+        enabled: bool = True,
         classifier: Judge = DEFAULT,
         failed: Callable[[Any], bool] | None = None,
         fallback: Fallback | None = None,
@@ -78,6 +80,10 @@ class Breaker:
             calls_min=calls_min,
         )
         self.retries_only = retries_only
+        if not isinstance(enabled, bool):
+            raise ConfigurationError("enabled is True or False")
+        self.enabled = enabled
+        """Whether it does anything. One that is not enabled stays closed, and decorating with it changes nothing."""
         self.fallback = fallback
         self.environment = environment
         self.circuit = Circuit(self.rule)
@@ -126,6 +132,8 @@ class Breaker:
 
     def trip(self) -> None:
         """Open it by hand."""
+        if not self.enabled:
+            return
         with self._lock:
             self.circuit.open(self.environment.monotonic())
         self._changed()
@@ -184,6 +192,8 @@ class Breaker:
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, `def` or `async def`."""
         check_function(fn)
+        if not self.enabled:
+            return fn
         if awaits(fn):
 
             @wraps(fn)
@@ -216,6 +226,8 @@ class Breaker:
 
     def admit(self, *, peek: bool = False) -> int | Refused:
         """A ticket, or how long to stay away. With `peek` no probe's slot is taken."""
+        if self.circuit.state is CLOSED:
+            return self.circuit.serial
         now = self.environment.monotonic()
         with self._lock:
             if peek:
@@ -233,7 +245,7 @@ class Breaker:
 
     def report(self, ticket: int | Refused | None, end: str) -> None:
         """Bring a ticket back: "succeeded", "failed", or "ended" (says nothing about the dependency)."""
-        if not isinstance(ticket, int):
+        if not isinstance(ticket, int) or not self.enabled:
             return
         now, changed = self.environment.monotonic(), False
         with self._lock:

@@ -122,6 +122,12 @@ class Budget:
         """Same as `withdraw`, for awaiting callers."""
         return self.withdraw(throttled=throttled)
 
+    def refund(self, paid: float) -> None:
+        """A retry that was paid for is not made: give back what it cost."""
+        with self._lock:
+            self._bucket.put(self.environment.monotonic(), paid)
+            self.granted -= 1
+
     def _counted(self, paid: float | None) -> float | None:
         if paid is None:
             self.refused += 1

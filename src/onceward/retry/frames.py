@@ -31,6 +31,8 @@ class Frame:
     """Whether it is still going on. A task that was started in it and outlives it is on its own."""
     owner: Frame | None = None
     """The frame whose policy may retry, if it is not this one."""
+    outer: Frame | None = None
+    """The frame around this one."""
     amplification: int
 
     def __init__(self, limit: float, attempts: int, name: str) -> None:
@@ -40,11 +42,10 @@ class Frame:
 
     def under(self, outer: Frame) -> None:
         """Take over from the frame around this one what goes down: the deadline, and whose the retries are."""
-        above = outer
-        while not above.live:
-            if above.owner is None:
-                return
-            above = above.owner
+        above = living(outer)
+        if above is None:
+            return
+        above.outer, self.outer = living(above.outer), above  # What has ended is not kept by what goes on.
         if above.limit < self.limit:
             self.limit = above.limit
         owner = above.owner or above
@@ -54,6 +55,13 @@ class Frame:
         self.attempts = above.attempts * self.attempts
         if self.attempts > owner.amplification:
             owner.amplification = self.attempts
+
+
+def living(frame: Frame | None) -> Frame | None:
+    """The innermost frame that is still going on: this one, or one around it."""
+    while frame is not None and not frame.live:
+        frame = frame.outer
+    return frame
 
 
 CURRENT: ContextVar[Frame | None] = ContextVar("onceward-retry", default=None)
@@ -75,9 +83,10 @@ class deadline:  # noqa: N801 - it reads as a verb: `with deadline(5):`
         self._tokens: list[Token[Frame | None]] = []
 
     def __enter__(self) -> deadline:
-        outer = CURRENT.get()
+        outer = living(CURRENT.get())
         frame = Frame(self._environment.monotonic() + self._seconds, 0, "deadline")
-        if outer is not None and outer.live:
+        if outer is not None:
+            outer.outer, frame.outer = living(outer.outer), outer
             frame.limit = min(frame.limit, outer.limit)
             frame.owner, frame.attempts = outer.owner or (outer if outer.attempts else None), outer.attempts
         self._tokens.append(CURRENT.set(frame))
@@ -94,8 +103,8 @@ class deadline:  # noqa: N801 - it reads as a verb: `with deadline(5):`
 
 def time_left(*, environment: Environment = REAL) -> float | None:
     """Seconds until the deadline of whoever called this; None if there is none. Never less than 0."""
-    frame = CURRENT.get()
-    return None if frame is None or not frame.live else max(0.0, frame.limit - environment.monotonic())
+    frame = living(CURRENT.get())
+    return None if frame is None else max(0.0, frame.limit - environment.monotonic())
 
 
 def deadline_header(*, environment: Environment = REAL) -> dict[str, str]:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.recipes import Recipe
@@ -23,20 +24,18 @@ _ASYNC = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE
 _STREAMS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
-class Shape(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Shape:
     """What a policy needs to know about a function."""
 
-    awaits: bool
-    attempt: bool
-    timeout: bool
-    stream: bool
-    names: tuple[str, ...]
+    awaits: bool = False
+    attempt: bool = False
+    timeout: bool = False
+    stream: bool = False
+    names: tuple[str, ...] = ()
     """What its positional arguments are called, in order."""
-
-    @property
-    def wants(self) -> bool:
-        """Whether it takes anything from us."""
-        return self.attempt or self.timeout
+    wants: bool = False
+    """Whether it takes anything from us: the attempt, or its timeout."""
 
 
 def shape_of(fn: Callable[..., Any]) -> Shape:
@@ -53,26 +52,26 @@ def shape_of(fn: Callable[..., Any]) -> Shape:
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
-        return Shape(is_async(fn), False, False, False, ())
+        return Shape(is_async(fn))
     named = {name for name, one in parameters.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     positional = tuple(
         n for n, one in parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
     )
     stream = inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
-    return Shape(is_async(fn) and not stream, ATTEMPT in named, TIMEOUT in named, stream, positional)
+    return _shape(is_async(fn) and not stream, stream, named, positional)
+
+
+def _shape(awaits: bool, stream: bool, named: Container[str], positional: tuple[str, ...]) -> Shape:
+    attempt, timeout = ATTEMPT in named, TIMEOUT in named
+    return Shape(awaits, attempt, timeout, stream, positional, attempt or timeout)
 
 
 @lru_cache(maxsize=4096)
 def _shape_of_code(code: CodeType, bound: int) -> Shape:
     count = code.co_argcount
     named = code.co_varnames[max(code.co_posonlyargcount, bound) : count + code.co_kwonlyargcount]
-    return Shape(
-        bool(code.co_flags & _ASYNC),
-        ATTEMPT in named,
-        TIMEOUT in named,
-        bool(code.co_flags & _STREAMS),
-        code.co_varnames[bound:count],
-    )
+    awaits, stream = bool(code.co_flags & _ASYNC), bool(code.co_flags & _STREAMS)
+    return _shape(awaits, stream, named, code.co_varnames[bound:count])
 
 
 def awaits(fn: Callable[..., Any]) -> bool:
@@ -82,13 +81,21 @@ def awaits(fn: Callable[..., Any]) -> bool:
 
 def check_function(fn: Callable[..., Any]) -> Shape:
     """Refuse what cannot be called again: a generator has yielded what it has yielded."""
+    if isinstance(fn, staticmethod | classmethod | property):
+        kind = type(fn).__name__
+        raise ConfigurationError(f"write @{kind} above the decorator, not below: what is decorated is the function")
     shape = shape_of(fn)
     if shape.stream:
-        raise ConfigurationError(
-            f"{name_of(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
-            "Put the policy around what it calls"
-        )
+        raise no_stream(fn)
     return shape
+
+
+def no_stream(fn: Callable[..., Any]) -> ConfigurationError:
+    """Why a generator cannot be tried again."""
+    return ConfigurationError(
+        f"{name_of(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
+        "Put the policy around what it calls"
+    )
 
 
 def key_of(recipe: Recipe, fn: Callable[..., Any], shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from onceward._core.attempts import Attempt, StopReason, persist
+from onceward._core.attempts import Attempt
 from onceward._core.breaker import Refused
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import INSTANT, Flow, Raised, Returned, Try
+from onceward._core.flow import INSTANT, Answered, Ended, Flow, Raised, Returned, Try
+from onceward._core.stops import StopReason
 from onceward.retry.frames import CURRENT, Frame
 from onceward.retry.functions import Shape
 from onceward.retry.performing import Work
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
     from onceward.retry.policy import Retry
 
-_SHAPE = Shape(False, False, False, False, ())
+_SHAPE = Shape()
+
+_NEXT = (Try, Returned, Answered, Raised)
+"""Where a flow hands over to the loop's body: another attempt, or the end."""
 
 
 class Block:
@@ -76,14 +80,19 @@ class Attempts:
             breaker = self._policy.breaker
             return self._begin(None if breaker is None else breaker.first())
         flow, effect = self._resumed()
-        while not isinstance(effect, Try):
+        while not isinstance(effect, _NEXT):
             try:
                 answer = self.work.perform(effect)
             except BaseException as error:
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
-        return self._block(effect.attempt, effect.ticket)
+        if isinstance(effect, Try):
+            return self._block(effect.number, effect.timeout, effect.ticket)
+        try:
+            raise self._end(effect) or StopIteration
+        finally:
+            del effect  # The error holds this frame now.
 
     async def __anext__(self) -> Block:
         """Same as `__next__`, but awaits."""
@@ -93,14 +102,19 @@ class Attempts:
             breaker = self._policy.breaker
             return self._begin(None if breaker is None else await breaker.afirst())
         flow, effect = self._resumed()
-        while not isinstance(effect, Try):
+        while not isinstance(effect, _NEXT):
             try:
                 answer = self.work.instant(effect) if type(effect) in INSTANT else await self.work.aperform(effect)
             except BaseException as error:
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
-        return self._block(effect.attempt, effect.ticket)
+        if isinstance(effect, Try):
+            return self._block(effect.number, effect.timeout, effect.ticket)
+        try:
+            raise self._end(effect) or StopAsyncIteration
+        finally:
+            del effect
 
     # --- what both share ---
 
@@ -139,14 +153,23 @@ class Attempts:
         refused = ticket.retry_after if isinstance(ticket, Refused) else None
         if refused is not None or self.frame.limit <= began:
             self._finish()
-            self.work.refuse(StopReason.DEADLINE if refused is None else StopReason.BREAKER, refused)
+            policy._value(self.work.refuse(StopReason.DEADLINE if refused is None else StopReason.BREAKER, refused))
         timeout = min(policy.timeout, self.frame.limit - began)
-        first = Attempt(1, policy.key, timeout, self.frame.limit, policy.name or "")
-        return self._block(first, ticket if isinstance(ticket, int) else None)
+        return self._block(1, timeout, ticket if isinstance(ticket, int) else None)
 
-    def _block(self, attempt: Attempt, ticket: int | None) -> Block:
-        self._outstanding = attempt.number
-        return Block(self, attempt, ticket)
+    def _block(self, number: int, timeout: float, ticket: int | None) -> Block:
+        self._outstanding = number
+        policy = self._policy
+        return Block(self, Attempt(number, policy.key, timeout, self.frame.limit, policy.name or ""), ticket)
+
+    def _end(self, end: Ended) -> BaseException | None:
+        self._finish()
+        if isinstance(end, Raised) and isinstance(end.error, StopIteration | StopAsyncIteration):
+            # It would end the loop as if all were well; Python makes the same of it in a generator.
+            error = RuntimeError(f"the block raised {type(end.error).__name__}")
+            error.__cause__ = end.error
+            return error
+        return end.error if isinstance(end, Raised) else None
 
     def _resumed(self) -> tuple[Flow[Any], Any]:
         if self._outstanding is not None:
@@ -157,7 +180,7 @@ class Attempts:
             raise ConfigurationError("the loop went on after its call had ended")
         ended = Raised(error)
         if self._flow is None:
-            self._flow = persist(self._policy.terms(), self.work.facts, self.frame, ended)
+            self._flow = _with_its_end(self.work.flow(ended))
             return self._flow, next(self._flow)
         return self._flow, self._flow.send(ended)
 
@@ -167,6 +190,11 @@ class Attempts:
             self.frame.live = False
         if self._flow is not None:
             self._flow.close()
+
+
+def _with_its_end(flow: Flow[Ended]) -> Flow[Any]:
+    """A flow whose end comes as one more effect."""
+    yield (yield from flow)  # type: ignore[misc]
 
 
 def block() -> Returned:

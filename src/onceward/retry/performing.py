@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from onceward._core.attempts import Attempt, Facts, GivenUp, Stop, note, persist, refuse
+from onceward._core.attempts import Attempt, persist, refuse
 from onceward._core.breaker import Refused
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
@@ -19,16 +19,18 @@ from onceward._core.flow import (
     Clocks,
     Effect,
     Ended,
+    Flow,
     Probe,
     Raised,
+    Refund,
     Report,
     Returned,
     Sleep,
-    Tally,
     Tell,
     Try,
     Withdraw,
 )
+from onceward._core.stops import GivenUp, Stop, note
 from onceward.drive import arun, run
 from onceward.gate.declaring import name_of
 from onceward.retry.frames import Frame
@@ -36,7 +38,7 @@ from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
 from onceward.retry.switch import SWITCH
 
 if TYPE_CHECKING:
-    from onceward._core.attempts import StopReason
+    from onceward._core.stops import StopReason
     from onceward.retry.policy import Retry
 
 HOOK_SECONDS = 5.0
@@ -44,7 +46,22 @@ HOOK_SECONDS = 5.0
 
 
 class Work:
-    """One call that did not succeed at once."""
+    """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
+
+    __slots__ = (
+        "args",
+        "began",
+        "fn",
+        "frame",
+        "key",
+        "kwargs",
+        "limit",
+        "owner",
+        "policy",
+        "replayable",
+        "shape",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -58,36 +75,52 @@ class Work:
         key: str | None,
         ticket: Any,
     ) -> None:
-        self.policy, self.frame, self.fn, self.shape, self.args, self.kwargs = policy, frame, fn, shape, args, kwargs
-        self.facts = Facts(
-            policy.name or name_of(fn),
-            key,
-            key is not None or policy.safe,
-            policy.replayable,
-            frame.owner is None,
-            began,
-            frame.limit,
-            frame.limit >= began + policy.elapsed,
-            ticket if isinstance(ticket, int) else None,
-        )
+        self.policy, self.frame, self.began, self.key = policy, frame, began, key
+        self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
+        self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
+        self.ticket: int | None = ticket if isinstance(ticket, int) else None
+
+    @property
+    def name(self) -> str:
+        """The policy's, or the function's."""
+        return self.policy.name or name_of(self.fn)
+
+    @property
+    def secured(self) -> bool:
+        """Keyed, or declared safe."""
+        return self.key is not None or self.policy.safe
+
+    @property
+    def limit_is_own(self) -> bool:
+        """Nobody around it has less time."""
+        return self.limit >= self.began + self.policy.elapsed
+
+    @property
+    def amplification(self) -> int:
+        """As counted down the tree."""
+        return self.frame.amplification
 
     # --- the two ways in, in both colours ---
 
-    def persist(self, ended: Ended) -> Any:
+    def persist(self, ended: Ended) -> Ended:
         """Go on from a failed first attempt."""
-        return run(persist(self.policy.terms(), self.facts, self.frame, ended), self.perform)
+        return run(self.flow(ended), self.perform)
 
-    async def apersist(self, ended: Ended) -> Any:
+    async def apersist(self, ended: Ended) -> Ended:
         """Same as `persist`, but awaits."""
-        return await arun(persist(self.policy.terms(), self.facts, self.frame, ended), self.instant, self.aperform)
+        return await arun(self.flow(ended), self.instant, self.aperform)
 
-    def refuse(self, reason: StopReason, after: float | None) -> Any:
+    def refuse(self, reason: StopReason, after: float | None) -> Ended:
         """End before the first attempt."""
-        return run(refuse(self.facts, self.frame, reason, after), self.perform)
+        return run(refuse(self, reason, after), self.perform)
 
-    async def arefuse(self, reason: StopReason, after: float | None) -> Any:
+    async def arefuse(self, reason: StopReason, after: float | None) -> Ended:
         """Same as `refuse`, but awaits."""
-        return await arun(refuse(self.facts, self.frame, reason, after), self.instant, self.aperform)
+        return await arun(refuse(self, reason, after), self.instant, self.aperform)
+
+    def flow(self, ended: Ended) -> Flow[Ended]:
+        """What decides from here on."""
+        return persist(self.policy.terms(), self, ended, self._clocks())
 
     # --- performing ---
 
@@ -103,29 +136,20 @@ class Work:
         """Same as `perform`, but awaits."""
         return await _AWAITING[type(effect)](self, effect)
 
-    def _clocks(self, _: Any) -> tuple[float, int, bytes]:
+    def _clocks(self, _: Any = None) -> tuple[float, int, float]:
         environment = self.policy.environment
-        return environment.monotonic(), environment.wall_us(), environment.random(7)
+        return environment.monotonic(), environment.wall_us(), environment.chance()
 
-    def _woken(self) -> tuple[float, int, bytes]:
+    def _sleep(self, effect: Sleep) -> float:
         environment = self.policy.environment
-        return environment.monotonic(), environment.wall_us(), b""
-
-    def _tally(self, effect: Tally) -> None:
-        budget = self.policy.budget
-        if budget is not None and effect.failed:
-            budget.failed(first=effect.first)
-        elif budget is not None:
-            budget.succeeded(effect.paid)
-
-    def _sleep(self, effect: Sleep) -> tuple[float, int, bytes]:
         if not SWITCH.no_sleeping:
-            self.policy.environment.sleep(effect.seconds)
-        return self._woken()
+            environment.sleep(effect.seconds)
+        return environment.monotonic()
 
-    async def _asleep(self, effect: Sleep) -> tuple[float, int, bytes]:
-        await self.policy.environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return self._woken()
+    async def _asleep(self, effect: Sleep) -> float:
+        environment = self.policy.environment
+        await environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
+        return environment.monotonic()
 
     def _withdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
@@ -134,6 +158,10 @@ class Work:
     async def _awithdraw(self, effect: Withdraw) -> float | None:
         budget = self.policy.budget
         return 0.0 if budget is None else await budget.awithdraw(throttled=effect.throttled)
+
+    def _refund(self, effect: Refund) -> None:
+        if self.policy.budget is not None:
+            self.policy.budget.refund(effect.paid)
 
     def _admit(self, effect: Admit) -> int | Refused:
         breaker = self.policy.breaker
@@ -144,12 +172,21 @@ class Work:
         return 0 if breaker is None else await breaker.aadmit(peek=effect.peek)
 
     def _report(self, effect: Report) -> None:
-        if self.policy.breaker is not None:
+        if effect.ticket is not None and self.policy.breaker is not None:
             self.policy.breaker.report(effect.ticket, effect.end)
+        self._count(effect)
 
     async def _areport(self, effect: Report) -> None:
-        if self.policy.breaker is not None:
+        if effect.ticket is not None and self.policy.breaker is not None:
             await self.policy.breaker.areport(effect.ticket, effect.end)
+        self._count(effect)
+
+    def _count(self, effect: Report) -> None:
+        budget = self.policy.budget
+        if budget is not None and effect.end == "failed":
+            budget.failed(first=effect.first)
+        elif budget is not None and effect.end == "succeeded":
+            budget.succeeded(effect.paid)
 
     def _probed(self, effect: Probe) -> Returned | Raised:
         return _ended(self.policy.probe, effect.operation)
@@ -160,24 +197,28 @@ class Work:
 
     def _tried(self, effect: Try) -> Ended:
         try:
-            value = self.fn(*self.args, **given(self.shape, self.kwargs, effect.attempt))
+            value = self.fn(*self.args, **(self._given(effect) if self.shape.wants else self.kwargs))
         except Exception as error:
             return Raised(error)
         except BaseException:
             self._interrupted(effect)
             raise
-        return self._judged(value)
+        return Returned(value) if self.policy.failed is None else self._judged(value)
 
     async def _atried(self, effect: Try) -> Ended:
         try:
-            kwargs = given(self.shape, self.kwargs, effect.attempt)
-            value = await within(effect.attempt.timeout, self.fn(*self.args, **kwargs))
+            kwargs = self._given(effect) if self.shape.wants else self.kwargs
+            value = await within(effect.timeout, self.fn(*self.args, **kwargs))
         except Exception as error:
             return Raised(error)
         except BaseException:
             self._interrupted(effect)
             raise
-        return self._judged(value)
+        return Returned(value) if self.policy.failed is None else self._judged(value)
+
+    def _given(self, effect: Try) -> dict[str, Any]:
+        attempt = Attempt(effect.number, self.key, effect.timeout, self.limit, self.name)
+        return given(self.shape, self.kwargs, attempt)
 
     def _judged(self, value: Any) -> Ended:
         return Answered(value) if self.policy.is_problem(value) else Returned(value)
@@ -195,7 +236,7 @@ class Work:
     def _told(self, effect: Tell) -> Any:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
-        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.facts.owner:
+        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
             log_stop(note(effect.what))
         if effect.hook == "auth" and not policy.first_alert():
             return None
@@ -215,11 +256,11 @@ class Work:
         dead = self.policy.dead
         if dead is None:
             return None
-        call = GivenUp(self.facts.name, self.facts.key, self.fn, self.args, self.kwargs)
+        call = GivenUp(self.name, self.key, self.fn, self.args, self.kwargs)
         return _harmless("dead.put", dead.put, effect.stop, call)
 
 
-_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Tally: Work._tally}
+_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Refund: Work._refund}
 _BLOCKING: dict[type, Callable[..., Any]] = {
     **_INSTANT,
     Try: Work._tried,
@@ -245,8 +286,6 @@ _AWAITING: dict[type, Callable[..., Any]] = {
 
 def given(shape: Shape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
     """The arguments by name, with what the function asked for. What the caller gave itself is left alone."""
-    if not shape.wants:
-        return kwargs
     kwargs = dict(kwargs)
     if shape.attempt:
         kwargs.setdefault(ATTEMPT, attempt)

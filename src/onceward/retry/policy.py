@@ -18,27 +18,29 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import wraps
 from inspect import isawaitable
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from onceward._core.attempts import Attempt, DeadLetters, Judge, Retrying, RetryTerms, Stop, StopReason
+from onceward._core.attempts import Attempt, Judge, Retrying, RetryTerms
 from onceward._core.backoff import BASE, CAP, Backoff, Jitter
 from onceward._core.breaker import CircuitState, Refused
 from onceward._core.classifier import DEFAULT
-from onceward._core.durations import microseconds
 from onceward._core.errors import CircuitOpen, ConfigurationError
 from onceward._core.flow import Answered, Ended, Raised
 from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.keys import check_key
 from onceward._core.recipes import Recipe, recipe
+from onceward._core.stops import DeadLetters, Stop, StopReason
 from onceward._core.terms import Seconds
 from onceward.environment import REAL, Environment
 from onceward.gate.declaring import name_of
 from onceward.retry.breaker import Breaker
 from onceward.retry.budget import Budget
+from onceward.retry.choices import attempts_of, flag_of, seconds_of
 from onceward.retry.frames import CURRENT, Frame
-from onceward.retry.functions import Shape, check_function, key_of, shape_of, warn
+from onceward.retry.functions import Shape, check_function, key_of, no_stream, shape_of, warn
 from onceward.retry.iterating import Attempts
 from onceward.retry.performing import Work, given, within
 from onceward.retry.switch import SWITCH
@@ -48,19 +50,8 @@ CLOSED = CircuitState.CLOSED
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ATTEMPTS = 3
-"""The first and two retries: what the SDKs of providers do, too."""
-
-ATTEMPTS_UNSAID_MAX = 5
-"""More must be said twice (`allow_many=True`): past five, a retry hides an outage instead of bridging a hiccup."""
-
-ATTEMPTS_MAX = 100
-"""And this is the end: a policy without one is a loop."""
-
 ELAPSED = 60.0
 """Seconds in all: the upper end of what a live request can wait for."""
-
-ELAPSED_MAX = 86_400.0
 
 TIMEOUT = 30.0
 """Seconds per attempt, less if less is left."""
@@ -143,13 +134,17 @@ class Retry:
         environment: Environment = REAL,
     ) -> None:
         self._frozen = False
-        self._attempts = _attempts(attempts, max_retries, allow_many)
-        self.elapsed = _seconds(elapsed, "elapsed")
-        self.timeout = _seconds(timeout, "timeout")
+        if not isinstance(environment, Environment):
+            raise ConfigurationError(f"environment is an Environment, not {type(environment).__name__}")
+        self._attempts = attempts_of(attempts, max_retries, allow_many)
+        self.elapsed = seconds_of(elapsed, "elapsed")
+        self.timeout = seconds_of(timeout, "timeout")
         self.backoff = Backoff(base, cap, jitter, jitter_reason)
         self.key: str | None = None
         self._recipe: Recipe | None = None if key is None else recipe(key)
-        self.safe, self.probe, self.failed = _flag(safe, "safe"), probe, failed
+        self.safe, self.probe, self.failed = flag_of(safe, "safe"), probe, failed
+        if isinstance(breaker, Breaker) and not breaker.enabled:
+            breaker = None
         self.classifier, self.budget, self.breaker = classifier, budget, breaker
         self.on_retry, self.on_stop, self.on_auth, self.on_nested = on_retry, on_stop, on_auth, on_nested
         self.dead, self.name, self.environment = dead, name, environment
@@ -157,11 +152,7 @@ class Retry:
         self._now = environment.monotonic
         self._alerts: set[str] = set()
         self._lock = threading.Lock()
-        for what, hook in (("probe", probe), ("failed", failed), ("on_retry", on_retry), ("on_stop", on_stop)):
-            if hook is not None and not callable(hook):
-                raise ConfigurationError(f"{what} is a function, not {type(hook).__name__}")
-        if not callable(getattr(classifier, "judge", None)):
-            raise ConfigurationError("classifier needs a method judge(problem, *, now=None) -> Verdict")
+        self._check()
         self._terms = RetryTerms(
             attempts=self._attempts,
             timeout=self.timeout,
@@ -174,6 +165,20 @@ class Retry:
             buries=dead is not None,
         )
         self._frozen = True
+
+    def _check(self) -> None:
+        for what in ("probe", "failed", "on_retry", "on_stop", "on_auth", "on_nested"):
+            hook = getattr(self, what)
+            if hook is not None and not callable(hook):
+                raise ConfigurationError(f"{what} is a function, not {type(hook).__name__}")
+        kinds = (("budget", self.budget, Budget), ("breaker", self.breaker, Breaker), ("name", self.name, str))
+        for what, value, kind in kinds:
+            if value is not None and not isinstance(value, kind):
+                raise ConfigurationError(f"{what} is a {kind.__name__}, not {type(value).__name__}")
+        if self.dead is not None and not callable(getattr(self.dead, "put", None)):
+            raise ConfigurationError("dead needs a method put(stop, call)")
+        if not callable(getattr(self.classifier, "judge", None)):
+            raise ConfigurationError("classifier needs a method judge(problem, *, now=None) -> Verdict")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_frozen", False):
@@ -202,8 +207,8 @@ class Retry:
         if method is not None:
             put(bound, "safe", self.safe or method.upper() in SAFE_METHODS)
         if safe is not None:
-            put(bound, "safe", _flag(safe, "safe"))
-        put(bound, "replayable", _flag(replayable, "replayable"))
+            put(bound, "safe", flag_of(safe, "safe"))
+        put(bound, "replayable", flag_of(replayable, "replayable"))
         if credential:
             put(bound, "credential", credential)
         if failed is not None:
@@ -222,13 +227,18 @@ class Retry:
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `fn`, and again if need be. It may take `attempt` (an `Attempt`) or `timeout` (seconds)."""
         shape = shape_of(fn)
+        if shape.stream:
+            raise no_stream(fn)
         if shape.awaits:
             raise ConfigurationError(f"{name_of(fn)} is awaited: use `await policy.acall(...)`, or decorate it")
         return self._run(fn, shape, args, kwargs)  # type: ignore[no-any-return]
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Same as `call`, but awaits, and holds every attempt to its timeout."""
-        return await self._arun(fn, shape_of(fn), args, kwargs)  # type: ignore[no-any-return]
+        shape = shape_of(fn)
+        if shape.stream:
+            raise no_stream(fn)
+        return await self._arun(fn, shape, args, kwargs)  # type: ignore[no-any-return]
 
     def __call__(self, fn: Callable[P, T]) -> Callable[P, T]:
         """Decorate a function, `def` or `async def`."""
@@ -270,16 +280,14 @@ class Retry:
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            return Work(self, frame, began, fn, shape, args, kwargs, key, None).refuse(StopReason.DEADLINE, None)
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+            return self._value(work.refuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else breaker.first()
             if isinstance(ticket, Refused):
-                return self._fall_back(
-                    lambda: Work(self, frame, began, fn, shape, args, kwargs, key, None).refuse(
-                        StopReason.BREAKER, ticket.retry_after
-                    )
-                )
+                work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+                return self._value(work.refuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
             try:
@@ -301,7 +309,10 @@ class Retry:
                     return value
                 ended = Answered(value)
             work = Work(self, frame, began, fn, shape, args, kwargs, key, ticket)
-            return self._fall_back(lambda: work.persist(ended)) if breaker is not None else work.persist(ended)
+            try:
+                return self._value(work.persist(ended))
+            finally:
+                del ended  # An error holds the frames that it passed; one that is held by them is freed late.
         finally:
             CURRENT.reset(token)
             frame.live = False
@@ -315,13 +326,14 @@ class Retry:
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            return await Work(self, frame, began, fn, shape, args, kwargs, key, None).arefuse(StopReason.DEADLINE, None)
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+            return self._value(await work.arefuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else await breaker.afirst()
             if isinstance(ticket, Refused):
                 work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
-                return await self._afall_back(work.arefuse(StopReason.BREAKER, ticket.retry_after))
+                return await self._avalue(await work.arefuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
             try:
@@ -345,7 +357,10 @@ class Retry:
                     return value
                 ended = Answered(value)
             work = Work(self, frame, began, fn, shape, args, kwargs, key, ticket)
-            return await self._afall_back(work.apersist(ended))
+            try:
+                return await self._avalue(await work.apersist(ended))
+            finally:
+                del ended
         finally:
             CURRENT.reset(token)
             frame.live = False
@@ -354,7 +369,7 @@ class Retry:
 
     def terms(self) -> RetryTerms:
         """What the flow goes by, at this moment (a test may have turned the switch)."""
-        return self._terms._replace(attempts=1) if SWITCH.retries_off else self._terms
+        return replace(self._terms, attempts=1) if SWITCH.retries_off else self._terms
 
     def is_problem(self, value: Any) -> bool:
         """Whether what an attempt returned counts as a failure. A predicate that itself fails says nothing."""
@@ -395,23 +410,26 @@ class Retry:
         timeout = min(self.timeout, frame.limit - began)
         return given(shape, kwargs, Attempt(1, key, timeout, frame.limit, self.name or ""))
 
-    def _fall_back(self, go_on: Callable[[], Any]) -> Any:
-        """Run it; where the breaker stopped it, what its fallback says instead."""
+    def _value(self, ended: Ended) -> Any:
+        """What a call ended in, returned or raised; where the breaker stopped it, what its fallback says instead."""
+        if not isinstance(ended, Raised):
+            return ended.value
+        error, fallback = ended.error, None if self.breaker is None else self.breaker.fallback
         try:
-            return go_on()
-        except CircuitOpen as error:
-            if self.breaker is None or self.breaker.fallback is None or stop_of(error) is None:
-                raise
-            return self.breaker.fallback(error)
+            if fallback is not None and isinstance(error, CircuitOpen) and stop_of(error) is not None:
+                return fallback(error)
+            raise error
+        finally:
+            del error, ended  # It holds this frame now.
 
-    async def _afall_back(self, going_on: Awaitable[Any]) -> Any:
+    async def _avalue(self, ended: Ended) -> Any:
+        """Same as `_value`; a fallback may be awaited."""
+        fell_back = isinstance(ended, Raised)
         try:
-            return await going_on
-        except CircuitOpen as error:
-            if self.breaker is None or self.breaker.fallback is None or stop_of(error) is None:
-                raise
-            instead = self.breaker.fallback(error)
-        return await instead if isawaitable(instead) else instead
+            value = self._value(ended)
+        finally:
+            del ended
+        return await value if fell_back and isawaitable(value) else value
 
     def __copy__(self) -> Retry:
         other = object.__new__(type(self))
@@ -428,43 +446,6 @@ def stop_of(error: Any) -> Stop | None:
     """Why a policy made no further attempt: the `Stop` on an error that it raised, or on an answer; None if none."""
     found = getattr(error, STOP_ATTRIBUTE, None)
     return found if isinstance(found, Stop) else None
-
-
-def _attempts(attempts: int | None, max_retries: int | None, allow_many: bool) -> int:
-    if max_retries is not None:
-        if attempts is not None:
-            raise ConfigurationError("give attempts or max_retries, not both: max_retries=2 means attempts=3")
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise ConfigurationError("max_retries is a whole number, 0 or more: the attempts after the first")
-        attempts = max_retries + 1
-    count = ATTEMPTS if attempts is None else attempts
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigurationError("attempts is a whole number, at least 1: the first one counts")
-    if count > ATTEMPTS_MAX:
-        raise ConfigurationError(
-            f"attempts is at most {ATTEMPTS_MAX}: retries have an end; work that does not fits a queue"
-        )
-    if count > ATTEMPTS_UNSAID_MAX and allow_many is not True:
-        raise ConfigurationError(
-            f"{count} attempts hide an outage instead of bridging a hiccup; if that is meant, say it twice: "
-            f"attempts={count}, allow_many=True"
-        )
-    return count
-
-
-def _seconds(value: Seconds, name: str) -> float:
-    if value is None:
-        raise ConfigurationError(f"{name} has no default of none: everything has a limit; give seconds or a timedelta")
-    seconds = microseconds(value, name) / 1e6
-    if seconds > ELAPSED_MAX:
-        raise ConfigurationError(f"{name} is at most a day; what waits longer belongs into a queue")
-    return seconds
-
-
-def _flag(value: bool, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"{name} is True or False")
-    return value
 
 
 def _named(fn: Callable[..., Any]) -> frozenset[str]:

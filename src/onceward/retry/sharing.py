@@ -17,7 +17,20 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Flow
 from onceward._core.keys import check_scope
 from onceward._core.register import AsyncStore, Store
-from onceward._core.shared import BREAKER, BUDGET, Draw, Failures, Move, Settle, TakeProbe, Told, cell, draw, move
+from onceward._core.shared import (
+    BREAKER,
+    BUDGET,
+    WINDOWED_BUDGET,
+    Draw,
+    Failures,
+    Move,
+    Settle,
+    TakeProbe,
+    Told,
+    cell,
+    draw,
+    move,
+)
 from onceward.environment import Environment
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.declaring import is_async
@@ -46,7 +59,9 @@ class SharedBudget(Budget):
         super().__init__(rule=rule, environment=environment)
         self.name = checked_name(name)
         self._staleness = _positive(staleness, "staleness")
-        self._cell = cell(BUDGET, _scope(store, scope), self.name)
+        # What the two kinds of rules store is not the same: under one name they are two budgets.
+        kind = BUDGET if rule.ttl is None else WINDOWED_BUDGET
+        self._cell = cell(kind, _scope(store, scope), self.name)
         self._courier = _courier(store, self._errand, environment, _positive(patience, "patience"))
         self._deposits, self._failures = 0.0, 0
         self._refused_until = self._away_until = float("-inf")
@@ -87,6 +102,12 @@ class SharedBudget(Budget):
         except Away:
             return self._missed(throttled)
         return self._heard(paid)
+
+    def refund(self, paid: float) -> None:
+        """Given back here, and handed in with the successes."""
+        super().refund(paid)
+        with self._lock:
+            self._deposits += paid
 
     def _alone(self, throttled: bool) -> tuple[float | None] | None:
         """Decide without asking: the store has just said no, or is away."""
@@ -200,6 +221,8 @@ class SharedBreaker(Breaker):
 
     def _is_plain(self, ticket: int | Refused | None, end: str) -> bool:
         """A success while nothing is wrong: noted, and that is all."""
+        if not self.enabled:
+            return True
         circuit = self.circuit
         if end != "succeeded" or circuit.streak or ticket != circuit.serial or circuit.state is not CircuitState.CLOSED:
             return False
@@ -207,9 +230,11 @@ class SharedBreaker(Breaker):
         return True
 
     def _is_due(self) -> bool:
+        if self.circuit.state is CircuitState.CLOSED:
+            return False
         now = self.environment.monotonic()
         with self._lock:
-            return self.circuit.state is not CircuitState.CLOSED and self.circuit.peek(now) is None
+            return self.circuit.peek(now) is None
 
     def _told_of_probe(self, told: Told) -> int | Refused:
         """Do as the store says: probe, stay away, or go on as usual because another's probe has succeeded."""

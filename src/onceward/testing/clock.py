@@ -18,6 +18,7 @@ import threading
 from datetime import timedelta
 from hashlib import sha256
 
+from onceward._core.backoff import unit
 from onceward.environment import Environment
 
 START_US = 1_000_000_000_000_000
@@ -62,6 +63,10 @@ class StillEnvironment(Environment):
             first, blocks = self._drawn, -(-size // 32)
             self._drawn += max(blocks, 1)
         return b"".join(sha256(b"%s/%d" % (self._seed, first + block)).digest() for block in range(blocks))[:size]
+
+    def chance(self) -> float:
+        """The next number of that stream."""
+        return unit(self.random(7))
 
     def sleep(self, seconds: float) -> None:
         """Move the clock instead of sleeping."""

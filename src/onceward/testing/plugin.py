@@ -1,18 +1,48 @@
 """
-The pytest plug-in that comes with the package: the options of the conformance suite.
+The pytest plug-in that comes with the package: the switch for retries, and the options of the conformance suite.
+
+    [pytest]
+    onceward_retries = no-sleep
 
     pytest --pyargs onceward.testing.conformance --store sqlite://
     pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:open_my_store
 
-It is loaded in every pytest run on a machine that has Onceward, so it imports nothing, defines no fixture, and adds
-its options only to a run that names the suite: `--store` is too good a name to take away from everybody's own tests.
+It is loaded in every pytest run on a machine that has Onceward, so it imports nothing unless it is asked for, defines
+no fixture, and adds its options only to a run that names the suite: `--store` is too good a name to take away from
+everybody's own tests.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 
 SUITE = "onceward.testing.conformance"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the one setting that every run may have."""
+    parser.addini(
+        "onceward_retries",
+        "what Onceward's policies do in this run: on (the default), no-sleep (no waits), off (one attempt)",
+        default="on",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Turn the switch for the whole run, and back at its end."""
+    wanted = str(config.getini("onceward_retries")).strip()
+    if wanted == "on":
+        return
+    from onceward.testing.switching import no_sleeping, retries_off
+
+    turns = {"no-sleep": no_sleeping, "off": retries_off}
+    if wanted not in turns:
+        raise pytest.UsageError(f"onceward_retries is on, no-sleep or off, not {wanted[:40]!r}")
+    turned = ExitStack()
+    turned.enter_context(turns[wanted]())
+    config.add_cleanup(turned.close)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,8 +4,8 @@ No retries, or no sleeping, while a test runs: in the whole process, for every p
     with retries_off(): ...      one attempt per call
     with no_sleeping(): ...      all attempts, and no time passes between them
 
-For a whole run: `ONCEWARD_RETRIES=off pytest` or `ONCEWARD_RETRIES=no-sleep pytest`; or a fixture of your own with
-`autouse=True` around one of these.
+For a whole run: `onceward_retries = no-sleep` (or `off`) among pytest's settings, or `ONCEWARD_RETRIES=no-sleep` in
+the environment; for some tests, a fixture of your own around one of these.
 """
 
 from __future__ import annotations

@@ -13,14 +13,16 @@ from onceward._core.judging.rule import (
     NEVER_LEFT,
     UNTRUSTED,
     Judge,
+    Places,
     Table,
     connecting,
-    frames,
+    passages,
     read,
     wrapped,
 )
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
+_SENDING: Places = {"urlopen": ("urllib3.connectionpool",)}
 _REPEATED_5XX = Verdict(Certainty.UNKNOWN, Kind.UPSTREAM, Action.SAME_KEY)
 
 
@@ -29,11 +31,10 @@ def _max_retries(error: Any, judge: Judge) -> Verdict | None:
     verdict = judge(reason) if isinstance(reason := read(error, "reason"), BaseException) else None
     if verdict is None or verdict.certainty is not Certainty.NOT_SENT:
         return verdict
-    for module, function, frame in frames(error):
-        if module == "urllib3.connectionpool" and function == "urlopen":
-            for earlier in read(frame.f_locals.get("retries"), "history") or ():
-                if judge(read(earlier, "error")).happened is not False:
-                    return verdict._replace(certainty=Certainty.UNKNOWN)
+    for frame in passages(error, _SENDING):
+        for earlier in read(frame.f_locals.get("retries"), "history") or ():
+            if judge(read(earlier, "error")).happened is not False:
+                return verdict._replace(certainty=Certainty.UNKNOWN)
     return verdict
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from onceward._core.errors import OncewardError, RetryAdvice
-from onceward._core.judging.rule import read
+from onceward._core.judging.rule import UNKNOWN, read
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
 STOP_ATTRIBUTE: Final = "__onceward_stop__"
@@ -72,15 +72,15 @@ def own(error: OncewardError) -> Verdict:
     """The verdict on one of our own errors: what its code says of the effect, what the error itself advises."""
     code = read(error, "code")
     known = CODES.get(code) if isinstance(code, str) else None
-    verdict = known or Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
+    certainty, kind, *_ = known or UNKNOWN
     attempts = read(read(error, STOP_ATTRIBUTE), "verdict")
     if isinstance(attempts, Verdict):
-        verdict = verdict._replace(certainty=attempts.certainty)
+        certainty = attempts.certainty
     advice = read(error, "retry")
     action = _ADVICE.get(advice, Action.NEVER)
     if isinstance(advice, Action):  # An error may know more words than the wire does.
         action = advice
-    return verdict._replace(action=action, wait=_wait(error), code=code if isinstance(code, str) else None)
+    return Verdict(certainty, kind, action, _wait(error), code if isinstance(code, str) else None)
 
 
 def _wait(error: Any) -> float | None:

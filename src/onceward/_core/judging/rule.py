@@ -4,7 +4,7 @@ The words that the tables are written in, and reading attributes of objects that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
@@ -46,13 +46,21 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
-def frames(error: BaseException) -> Iterator[tuple[str, str, Any]]:
-    """Where an error passed through: module, function, and the frame, from the outside in."""
-    trace = read(error, "__traceback__")
+Places: TypeAlias = Mapping[str, tuple[str, ...]]
+"""Functions by name, and the modules that have them."""
+
+
+def passages(error: BaseException, places: Places) -> list[Any]:
+    """The frames of these functions that an error passed through, from the outside in."""
+    found: list[Any] = []
+    trace = read(error, "__traceback__") if issubclass(type(error), BaseException) else None
     while trace is not None:
         frame = trace.tb_frame
-        yield str(frame.f_globals.get("__name__", "")), frame.f_code.co_name, frame
+        modules = places.get(frame.f_code.co_name)
+        if modules is not None and frame.f_globals.get("__name__") in modules:
+            found.append(frame)
         trace = trace.tb_next
+    return found
 
 
 def wrapped(*paths: str, otherwise: Verdict | None = None) -> Rule:

@@ -13,14 +13,15 @@ from onceward._core.judging.rule import (
     UNKNOWN,
     UNTRUSTED,
     Judge,
+    Places,
     Table,
-    frames,
+    passages,
     read,
     wrapped,
 )
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 
-_MAKING_A_CONNECTION = frozenset({("socket", "create_connection"), ("ssl", "do_handshake")})
+_MAKING_A_CONNECTION: Places = {"create_connection": ("socket",), "do_handshake": ("ssl",)}
 
 
 def _by_place(error: Any, _judge: Judge) -> Verdict:
@@ -30,16 +31,12 @@ def _by_place(error: Any, _judge: Judge) -> Verdict:
     The error's own words do not tell: garbage on an open connection is a wrong version number, too, and a timeout is a
     timeout. Where it was raised does.
     """
-    return NEVER_LEFT if _was_connecting(error) else LOST
-
-
-def _was_connecting(error: BaseException) -> bool:
-    return any((module, function) in _MAKING_A_CONNECTION for module, function, _ in frames(error))
+    return NEVER_LEFT if passages(error, _MAKING_A_CONNECTION) else LOST
 
 
 def _system(error: Any, _judge: Judge) -> Verdict | None:
     """No route, no network: known where it comes from connecting. A missing file is an `OSError`, too."""
-    return NEVER_LEFT if _was_connecting(error) else None
+    return NEVER_LEFT if passages(error, _MAKING_A_CONNECTION) else None
 
 
 _SQLITE_BUSY, _SQLITE_LOCKED = 5, 6

@@ -79,14 +79,14 @@ def answer_of(problem: Any) -> Answer | None:
 def by_status(answer: Answer, *, retry_500: bool, now: datetime | None) -> Verdict:
     """The verdict on an answer."""
     status, headers, code = answer
-    verdict = _of_status(status, code)
+    certainty, kind, action, _, _ = _of_status(status, code)
     if status // 100 == 5 and not retry_500 and (status == 500 or status not in STATUSES):
-        verdict = verdict._replace(action=Action.NEVER)
+        action = Action.NEVER
     word = asked(headers, limited=status == 429, now=now)
-    if word.retry is not None and verdict.action in (Action.SAME_KEY, Action.NEVER) and status >= 400:
+    if word.retry is not None and action in (Action.SAME_KEY, Action.NEVER) and status >= 400:
         # The server says so itself. It cannot make a wrong request right or lend credentials, but this it knows.
-        verdict = verdict._replace(action=Action.SAME_KEY if word.retry else Action.NEVER)
-    return verdict._replace(wait=word.wait, code=code or str(status))
+        action = Action.SAME_KEY if word.retry else Action.NEVER
+    return Verdict(certainty, kind, action, word.wait, code or str(status))
 
 
 def _of_status(status: int, code: str | None) -> Verdict:

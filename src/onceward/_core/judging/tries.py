@@ -10,32 +10,51 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward._core.judging.rule import frames, read
+from onceward._core.judging.rule import Places, passages, read
 
-_FOLLOWING = frozenset({("requests.sessions", "resolve_redirects"), ("urllib.request", "http_error_302")})
+_FOLLOWING: Places = {"resolve_redirects": ("requests.sessions",), "http_error_302": ("urllib.request",)}
 """Passed through only by requests that follow another."""
 
-_WITH_HISTORY = frozenset(
-    {
-        ("httpx._client", "_send_handling_redirects"),
-        ("httpx2._client", "_send_handling_redirects"),
-        ("aiohttp.client", "_request"),
-    }
-)
+_WITH_HISTORY: Places = {
+    "_send_handling_redirects": ("httpx._client", "httpx2._client"),
+    "_request": ("aiohttp.client",),
+}
 """Passed through by every request; their `history` lists those before it."""
 
+_PLACES: Places = {**_FOLLOWING, **_WITH_HISTORY}
 
-def came_after_another(problem: Any) -> bool:
-    """Whether it is known that the request was not the first."""
+_WITNESSES = frozenset(("response", "request", "history", "retries", "raw"))
+"""What problems are asked for."""
+
+
+def could_tell(kind: type) -> bool:
+    """Whether a type itself has what its problems are asked for; if not, only what is put on one can tell."""
+    getter: Any = kind.__getattribute__
+    return getter not in _PLAIN_GETTERS or any(
+        name in vars(one) for one in kind.__mro__ for name in (*_WITNESSES, "__getattr__")
+    )
+
+
+_PLAIN_GETTERS: tuple[Any, ...] = (object.__getattribute__, BaseException.__getattribute__)
+
+
+def came_after_another(problem: Any, *, kind_tells: bool = True) -> bool:
+    """Whether it is known that the request was not the first. `kind_tells` is what `could_tell` says of its type."""
+    held = None if kind_tells else read(problem, "__dict__")
+    if (type(held) is not dict or not _WITNESSES.isdisjoint(held)) and _says_so(problem):
+        return True
+    for frame in passages(problem, _PLACES):
+        if frame.f_code.co_name in _FOLLOWING or frame.f_locals.get("history"):
+            return True
+    return False
+
+
+def _says_so(problem: Any) -> bool:
     response = read(problem, "response")
-    return (
-        _is_counted(problem, response)
-        or any(
-            read(place, *path)
-            for place in (problem, response)
-            for path in (("history",), ("retries", "history"), ("raw", "retries", "history"))
-        )
-        or (issubclass(type(problem), BaseException) and _was_redirected(problem))
+    return _is_counted(problem, response) or any(
+        read(place, *path)
+        for place in (problem, response)
+        for path in (("history",), ("retries", "history"), ("raw", "retries", "history"))
     )
 
 
@@ -46,11 +65,3 @@ def _is_counted(problem: Any, response: Any) -> bool:
         return str(headers["x-stainless-retry-count"]) != "0"
     except Exception:
         return False
-
-
-def _was_redirected(error: BaseException) -> bool:
-    for module, function, frame in frames(error):
-        place = module, function
-        if place in _FOLLOWING or (place in _WITH_HISTORY and frame.f_locals.get("history")):
-            return True
-    return False

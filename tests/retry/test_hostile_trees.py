@@ -1,0 +1,272 @@
+"""Frames that outlive each other, switches that overlap, processes that fork: what is shared stays what it is."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from retry_support import REFUSED, UNKNOWN, Script, Sleepless
+
+from onceward import Found, Retry, StoreFull, deadline, time_left
+from onceward.retry import Breaker, Budget, CircuitState
+from onceward.retry.frames import CURRENT
+from onceward.stores.memory import MemoryStore
+from onceward.testing import no_sleeping, retries_off
+
+
+class TestFrames:
+    """A task sees what is around it, as long as that is still going on."""
+
+    def test_a_task_that_outlives_an_inner_deadline_still_has_the_outer_one(self, still: Sleepless) -> None:
+        """
+        The inner block is over, the outer one is not: its deadline holds, also for a block and a policy inside.
+        """
+
+        async def main() -> list[float | None]:
+            go, seen = asyncio.Event(), []
+
+            async def later() -> None:
+                await go.wait()
+                seen.append(time_left(environment=still))
+                with deadline(50, environment=still):
+                    seen.append(time_left(environment=still))
+                Retry(environment=still).call(lambda: seen.append(time_left(environment=still)))
+
+            with deadline(5, environment=still):
+                with deadline(2, environment=still):
+                    task = asyncio.create_task(later())
+                go.set()
+                await task
+            return seen
+
+        assert [5, 5, 5] == asyncio.run(main())
+
+    def test_a_task_that_outlives_an_inner_call_still_has_the_outer_owner(self, still: Sleepless) -> None:
+        """
+        The inner call is over, the outer one is not: whoever retries in the task, it is not the task.
+        """
+        script, policy = Script(REFUSED), Retry(environment=still)
+
+        async def later(go: asyncio.Event) -> None:
+            await go.wait()
+            with deadline(50, environment=still), pytest.raises(REFUSED):
+                await policy.acall(failing)
+
+        async def failing() -> None:
+            script()
+
+        async def start(go: asyncio.Event) -> asyncio.Task[None]:
+            return asyncio.create_task(later(go))
+
+        async def outer() -> None:
+            go = asyncio.Event()
+            task = await policy.acall(start, go)
+            go.set()
+            await task
+
+        asyncio.run(policy.acall(outer))
+        assert 1 == script.calls
+
+    def test_tasks_that_start_each_other_for_ever_keep_nothing(self, still: Sleepless) -> None:
+        """
+        A chain of calls, each started in the one before, which is then over: the frames before it are let go of.
+        """
+
+        async def link(left: int) -> int:
+            if not left:
+                depth, frame = 0, CURRENT.get()
+                while frame is not None:
+                    depth, frame = depth + 1, frame.outer
+                return depth
+            return await (await Retry(environment=still).acall(start, left))
+
+        async def start(left: int) -> asyncio.Task[int]:
+            return asyncio.create_task(link(left - 1))
+
+        assert 3 >= asyncio.run(link(50))
+
+
+class TestSwitches:
+    """For tests: they overlap, nest, and reach every thread."""
+
+    def test_they_nest_and_the_last_one_out_turns_them_back(self, still: Sleepless) -> None:
+        """
+        Two blocks of each kind, one inside the other: off until the outer one ends.
+        """
+        policy = Retry(environment=still)
+
+        def calls() -> int:
+            script = Script(REFUSED)
+            with pytest.raises(REFUSED):
+                policy.call(script)
+            return script.calls
+
+        with retries_off():
+            with retries_off(), no_sleeping():
+                assert 1 == calls()
+            assert 1 == calls()
+        with no_sleeping():
+            assert (3, []) == (calls(), still.slept)
+        assert 3 == calls()
+        assert 2 == len(still.slept)
+
+    def test_threads_that_turn_them_at_once_leave_them_as_they_were(self, still: Sleepless) -> None:
+        """
+        Eight threads, in and out, in any order.
+        """
+        together = threading.Barrier(8)
+
+        def turn() -> None:
+            together.wait()
+            for _ in range(200):
+                with retries_off(), no_sleeping():
+                    pass
+
+        threads = [threading.Thread(target=turn) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        script = Script(REFUSED)
+        with pytest.raises(REFUSED):
+            Retry(environment=still).call(script)
+        assert (3, 2) == (script.calls, len(still.slept))
+
+
+class TestLoops:
+    """The same flow, resumed from outside."""
+
+    def test_a_probe_that_finds_the_effect_ends_a_loop_in_both_colours(self, still: Sleepless) -> None:
+        """
+        Nothing is left to do, and nothing is raised.
+        """
+        policy = Retry(probe=lambda attempt: Found("ch_1"), environment=still)
+        seen: list[int] = []
+
+        async def awaiting() -> None:
+            async for attempt in policy.attempts():
+                with attempt:
+                    seen.append(attempt.number)
+                    raise UNKNOWN
+
+        for attempt in policy.attempts():
+            with attempt:
+                seen.append(attempt.number)
+                raise UNKNOWN
+        asyncio.run(awaiting())
+        assert [1, 1] == seen
+
+
+class TestManyAtOnce:
+    """Threads, stores and processes."""
+
+    def test_of_fifty_threads_at_a_half_open_circuit_one_probes(self, still: Sleepless) -> None:
+        """
+        The others are refused, and none waits for the probe.
+        """
+        breaker = Breaker("p", environment=still)
+        breaker.trip()
+        still.advance(30)
+        together, probing, others = threading.Barrier(50), threading.Event(), threading.Semaphore(0)
+        called: list[int] = []
+
+        def slow() -> None:
+            called.append(1)
+            probing.wait(30)
+
+        def knock() -> None:
+            together.wait()
+            try:
+                Retry(breaker=breaker, environment=still).call(slow)
+            except Exception:
+                others.release()
+
+        threads = [threading.Thread(target=knock) for _ in range(50)]
+        for thread in threads:
+            thread.start()
+        for _ in range(49):
+            assert others.acquire(timeout=30)
+        probing.set()
+        for thread in threads:
+            thread.join()
+        assert (1, CircuitState.CLOSED) == (len(called), breaker.state)
+
+    def test_a_store_that_is_full_leaves_the_local_rules(self, still: Sleepless) -> None:
+        """
+        Calls go out and are retried by this process's own count; nobody hears of the store.
+        """
+
+        class Full:
+            def load(self, id: bytes) -> Any:
+                return None
+
+            def put(self, write: Any, expect: bytes | None) -> Any:
+                raise StoreFull
+
+        budget = Budget.shared(Full(), "p", burst=1, environment=still)  # type: ignore[arg-type]
+        breaker = Breaker.shared(Full(), "p", threshold=2, environment=still)  # type: ignore[arg-type]
+        policy = Retry(budget=budget, breaker=breaker, environment=still)
+
+        assert "done" == policy.call(Script(REFUSED, "done"))
+        assert (1, 0) == (budget.granted, budget.refused)
+        with pytest.raises(Exception):  # noqa: B017 - the budget is spent now
+            policy.call(Script(REFUSED))
+        assert (1, 1) == (budget.granted, budget.refused)
+
+    def test_two_kinds_of_rules_under_one_name_are_two_budgets(self, still: Sleepless) -> None:
+        """
+        One counts tokens, the other a window. Neither fills the other up: each has what it has.
+        """
+        store = MemoryStore(environment=still)
+        window = Budget.shared(store, "p", rule=Budget.finagle(per_second=1, ttl=2).rule, environment=still)
+        tokens = Budget.shared(store, "p", burst=2, environment=still)
+
+        granted = [(window.withdraw() is not None, tokens.withdraw() is not None) for _ in range(6)]
+        assert [(True, True), (True, True), (False, False)] == granted[:3]
+        assert (2, 2) == (window.granted, tokens.granted)
+
+    def test_two_bursts_under_one_name_are_one_budget_of_the_smaller(self, still: Sleepless) -> None:
+        """
+        As while a new version is rolled out: what one takes the other does not have.
+        """
+        store = MemoryStore(environment=still)
+        old = Budget.shared(store, "p", burst=9, environment=still)
+        new = Budget.shared(store, "p", burst=3, environment=still)
+
+        assert new.withdraw() is not None
+        assert [True, True, False] == [old.withdraw() is not None for _ in range(3)]
+
+    def test_a_fork_takes_a_shared_budget_along(self, tmp_path: Path) -> None:
+        """
+        The child's courier is its own; parent and child have one budget between them, and other dice.
+        """
+        command = [sys.executable, "-c", FORKING, f"sqlite:///{tmp_path}/shared.db"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+        assert ("", 0) == (done.stderr, done.returncode)
+        granted = sorted(int(line.split()[0]) for line in done.stdout.splitlines())
+        assert 10 == sum(granted)
+        assert 2 == len({line.split()[1] for line in done.stdout.splitlines()})
+
+
+FORKING = """
+import os, sys
+from onceward.environment import REAL
+from onceward.retry import Budget
+from onceward.stores import open_store
+
+budget = Budget.shared(open_store(sys.argv[1]), "server", patience=20)
+first = budget.withdraw() is not None
+child = os.fork()
+granted = sum(budget.withdraw() is not None for _ in range(5))
+if child:
+    os.waitpid(child, 0)
+    granted += sum(budget.withdraw() is not None for _ in range(5)) + first
+print(granted, REAL.chance(), flush=True)
+os._exit(0)
+"""
