@@ -177,6 +177,7 @@ def finish(joined: Joined, effect: Finish) -> Standing:
     failpoints.hit("commit.before")
     if standing.landed:
         joined.commit()
+        failpoints.hit("commit.after")
     elif not joined.rollback():
         raise IllegalMove(ENDED)
     return standing
@@ -192,6 +193,7 @@ async def finish_async(joined: AsyncJoined, effect: Finish) -> Standing:
     failpoints.hit("commit.before")
     if standing.landed:
         await joined.commit()
+        failpoints.hit("commit.after")
     elif not await joined.rollback():
         raise IllegalMove(ENDED)
     return standing
