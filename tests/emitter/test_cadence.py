@@ -240,9 +240,7 @@ class TestDeclared:
         ("ceilings", "attempts", "seconds"),
         [({"attempts": 2}, 2, 0.1), ({"attempts": 5, "elapsed": 1, "base": 3, "jitter": "equal"}, 1, 1.0)],
     )
-    def test_both_ceilings_hold(
-        self, quick: Post, ceilings: dict[str, Any], attempts: int, seconds: float
-    ) -> None:
+    def test_both_ceilings_hold(self, quick: Post, ceilings: dict[str, Any], attempts: int, seconds: float) -> None:
         """
         A send that always fails ends after so many attempts, or when the next wait would go past the time.
         """

@@ -61,6 +61,10 @@ class AsyncEmitter(EmitterBase):
 
     def _begin(self) -> None:
         super()._begin()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._settle_in()
+
+    def _settle_in(self) -> None:
         self._sending = asyncio.Lock()
         self._sender: asyncio.Task[Any] | None = None
         self._wake = asyncio.Event()
@@ -116,6 +120,7 @@ class AsyncEmitter(EmitterBase):
         """Same as `Emitter.close`, but awaits."""
         if self._closed or self._pid != os.getpid():
             return Flushed(waiting=self.waiting)
+        self._be_here()
         async with self._alone():  # Not from inside of `send`.
             self._closed = True
         self._wake.set()
@@ -195,8 +200,9 @@ class AsyncEmitter(EmitterBase):
             self._not_buried(error)
             return None
 
-    async def _again(self, items: list[Item]) -> None:
+    async def _again(self, reference: str, data: dict[str, Any]) -> None:
         """Send what a dead letter held, alone and under its own key. Registered as the letters' handler."""
+        items = self._alike(reference, data)
         raise_failures(await self._send(items), items)
 
     # --- the store ---
@@ -245,12 +251,18 @@ class AsyncEmitter(EmitterBase):
     # --- the task ---
 
     def _be_here(self) -> None:
-        """In a forked child: begin with nothing. What was waiting is the parent's."""
+        """
+        In a forked child: begin with nothing, because what was waiting is the parent's. In another event loop: go on
+        with what was waiting.
+        """
         if self._pid != os.getpid():
             self._begin()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop = loop
+            self._settle_in()
         if self._timer and self._task is None and not self._closed:
-            name = f"onceward-emitter-{self.name}"
-            self._task = asyncio.get_running_loop().create_task(self._keep_ticking(), name=name)
+            self._task = loop.create_task(self._keep_ticking(), name=f"onceward-emitter-{self.name}")
 
     async def _keep_ticking(self) -> None:
         while not self._closed:

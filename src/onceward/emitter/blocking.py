@@ -212,8 +212,9 @@ class Emitter(EmitterBase):
             self._not_buried(error)
             return None
 
-    def _again(self, items: list[Item]) -> None:
+    def _again(self, reference: str, data: dict[str, Any]) -> None:
         """Send what a dead letter held, alone and under its own key. Registered as the letters' handler."""
+        items = self._alike(reference, data)
         raise_failures(self._send(items), items)
 
     # --- the store ---

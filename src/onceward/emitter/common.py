@@ -146,10 +146,15 @@ class EmitterBase:
         return Ending(lambda: end_given_up(lost.held, lost.error))
 
     def _call_of(self, lost: Lost) -> GivenUp:
-        return GivenUp(self.name, lost.held.item.key, self._again, ([lost.held.item],), {})
+        item = lost.held.item
+        return GivenUp(self.name, item.key, self._again, (), {"reference": item.reference, "data": dict(item.data)})
 
-    def _again(self, items: list[Item]) -> Any:
+    def _again(self, reference: str, data: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+    def _alike(self, reference: str, data: dict[str, Any]) -> list[Item]:
+        """The item that a dead letter holds, as a batch of one."""
+        return [Item(reference, self._asking.stored_key(reference), data)]
 
     def _buried(self, letter: Any, lost: Lost) -> Ending | None:
         """The ending of an item whose letter was put; None if the letter does not hold its content."""
