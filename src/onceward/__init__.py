@@ -37,6 +37,7 @@ from onceward._core.errors import (
     SchemaMismatch,
     ScopeMissing,
     SequenceForgotten,
+    SpoolFull,
     StoreContended,
     StoreCorrupt,
     StoreFull,
@@ -54,6 +55,7 @@ from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.terms import CallOptions, Options
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
+from onceward.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
 from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
@@ -86,11 +88,13 @@ __all__ = [
     "Action",
     "AlreadySettled",
     "AsyncDeadLetterBox",
+    "AsyncEmitter",
     "AsyncGate",
     "Attempt",
     "Breaker",
     "Budget",
     "BudgetExhausted",
+    "Cadence",
     "CallOptions",
     "Certainty",
     "CircuitOpen",
@@ -99,10 +103,13 @@ __all__ = [
     "DeadLetterBox",
     "DeadLetters",
     "DeadlineExceeded",
+    "Emitted",
+    "Emitter",
     "Event",
     "Expired",
     "Fault",
     "Finding",
+    "Flushed",
     "Found",
     "Gate",
     "GivenUp",
@@ -111,6 +118,7 @@ __all__ = [
     "IllegalMove",
     "InDoubt",
     "InFlight",
+    "Item",
     "KeyInvalid",
     "KeyMissing",
     "KeyReport",
@@ -146,6 +154,7 @@ __all__ = [
     "Seal",
     "Sealed",
     "SequenceForgotten",
+    "SpoolFull",
     "Stop",
     "StopReason",
     "StoreContended",

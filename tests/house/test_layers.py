@@ -36,6 +36,7 @@ LAYERS = (
     Layer("stores", ("stores/",)),
     Layer("gate", ("gate/", "insert.py")),
     Layer("retry", ("retry/",)),
+    Layer("emitter", ("emitter/",)),
     Layer("http", ("http/",)),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),

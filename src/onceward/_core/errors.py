@@ -33,6 +33,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
     +-- RateLimitError        the other side asks for a pause          same key, after the pause
+    +-- SpoolFull             too many items wait to be sent           same key, after a pause
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
 same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
@@ -356,3 +357,11 @@ class RateLimitError(OncewardError):
     ) -> None:
         super().__init__(message, retry_after_seconds=retry_after_seconds, retry_at=retry_at)
         self.response = response
+
+
+class SpoolFull(OncewardError):
+    """Too many items wait in the emitter's spool. This one was not taken: slow down, and emit it again later."""
+
+    code = "spool_full"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY

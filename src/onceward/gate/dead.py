@@ -146,6 +146,11 @@ class _Letters:
         """The arguments of the call as they were kept (JSON's types), opened if they are sealed; None if omitted."""
         return unpacked(self._payload, letter)
 
+    @property
+    def keeps_payload(self) -> bool:
+        """Whether the arguments of a call are kept at all."""
+        return self._payload is not None
+
     # --- steps ---
 
     def _draft(self, stop: Stop, call: GivenUp) -> Draft:

@@ -195,10 +195,11 @@ class Retry:
         credential: str = "",
         failed: Callable[[Any], bool] | None = None,
         name: str | None = None,
+        dead: DeadLetters | None = None,
     ) -> Retry:
         """
         This policy for one call: its key, or that it is safe; for clients also the HTTP method, whether the body can be
-        sent again (`is_replayable(body)`), and which answers count as failures.
+        sent again (`is_replayable(body)`), and which answers count as failures. `dead` puts its letters elsewhere.
         """
         bound = copy.copy(self)
         put = object.__setattr__
@@ -215,6 +216,9 @@ class Retry:
             put(bound, "failed", failed)
         if name is not None:
             put(bound, "name", name)
+        if dead is not None:
+            put(bound, "dead", dead)
+            put(bound, "_terms", self._terms._replace(buries=True))
         return bound
 
     @property

@@ -30,6 +30,7 @@ CODES: Final[dict[str, Verdict]] = {
     "store_unavailable": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
     "store_contended": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
     "store_full": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
+    "spool_full": Verdict(_C.NOT_SENT, _K.RATE_LIMIT, _A.SAME_KEY),
     "store_corrupt": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     "schema_mismatch": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.NEVER),
     # Not called at all: who waits outside an open circuit gains nothing by knocking again.
