@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from onceward._core.attempts import GivenUp
 from onceward._core.codec import type_name
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, RequestInvalid
@@ -34,6 +33,7 @@ from onceward._core.spool import (
     is_given_up,
     is_orphan,
 )
+from onceward._core.stops import GivenUp
 from onceward.emitter.delivery import Delivery, Flushed, Kept, Lost
 from onceward.failpoints import declare
 from onceward.gate import AsyncGate, Gate

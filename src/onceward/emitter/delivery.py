@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from onceward._core.attempts import GivenUp, Stop, StopReason, judged
+from onceward._core.attempts import judged
 from onceward._core.errors import ConfigurationError
 from onceward._core.history import tried
 from onceward._core.spool import Held, Item, fates
+from onceward._core.stops import GivenUp, Stop, StopReason
 from onceward.environment import Environment
 from onceward.retry.policy import Retry, stop_of
 
