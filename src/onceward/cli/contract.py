@@ -29,7 +29,7 @@ from onceward.cli.parsing import Groups, add_command
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, table
 from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
-from onceward.retry import policy
+from onceward.retry import choices, policy
 
 
 def add_to(parsers: Groups) -> None:
@@ -75,7 +75,7 @@ def _contract(asked: argparse.Namespace) -> int:
     if asked.json:
         say_document(document)
         return exits.FINE
-    choices = [
+    chosen = [
         (one["name"], _shown(one["value"]), one["unit"], one["inWords"], one["reason"]) for one in document["choices"]
     ]
     retries = [(one["name"], one["value"], one["unit"], one["reason"]) for one in document["retries"]]
@@ -84,7 +84,7 @@ def _contract(asked: argparse.Namespace) -> int:
     refusals = [(one["code"], one["fault"], one["retry"], one["meaning"]) for one in document["refusals"]]
     say(f"Onceward {document['version']}: at-least-once delivery, one effect.\n\nRetention\n")
     say(facts(document["retention"].items()))
-    say("\nChoices\n\n" + table(("NAME", "VALUE", "UNIT", "", "WHY"), choices, limit=None))
+    say("\nChoices\n\n" + table(("NAME", "VALUE", "UNIT", "", "WHY"), chosen, limit=None))
     say("\nRetries, breakers, dead letters\n\n" + table(("NAME", "VALUE", "UNIT", "WHY"), retries, limit=None))
     say("\nLimits\n\n" + facts(limits))
     say("\nGuarantees\n\n" + table(("NAME", "", "THE EFFECT, AND WHAT IS KNOWN AFTER A CRASH"), guarantees, limit=None))
@@ -105,8 +105,8 @@ def _choice(name: str) -> dict[str, Any]:
 
 
 _RETRIES: tuple[tuple[str, ModuleType, str, str | None], ...] = (
-    ("attempts", policy, "ATTEMPTS", None),
-    ("attempts_unsaid_max", policy, "ATTEMPTS_UNSAID_MAX", None),
+    ("attempts", choices, "ATTEMPTS", None),
+    ("attempts_unsaid_max", choices, "ATTEMPTS_UNSAID_MAX", None),
     ("elapsed", policy, "ELAPSED", "seconds"),
     ("timeout", policy, "TIMEOUT", "seconds"),
     ("backoff_base", backoff, "BASE", "seconds"),
