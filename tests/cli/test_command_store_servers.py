@@ -46,10 +46,8 @@ def fresh(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def role(fresh: str) -> Iterator[str]:
     """A role that may connect and was given nothing else."""
-    name = f"shop_{REAL.random(4).hex()}"
-    postgres.running().execute(f"CREATE ROLE {name} LOGIN")
-    yield name
-    rows(fresh, f"DROP OWNED BY {name}; DROP ROLE {name}")
+    with postgres.running().role("shop", database=fresh.rpartition("/")[2]) as name:
+        yield name
 
 
 def as_role(url: str, role: str) -> str:
@@ -408,13 +406,12 @@ class TestPasswords:
         """
         A wrong password for a role that needs one: exit code 2, and the password is not repeated.
         """
-        if not rows(fresh, "SELECT FROM pg_roles WHERE rolname = 'locked'"):
-            rows(fresh, "CREATE ROLE locked LOGIN PASSWORD 'right'")
         url = fresh.replace("//postgres@", f"//locked:{SECRET}@")
 
-        seen = [run(*command.split(), "--store", url) for command in COMMANDS]
-        with pytest.raises(ConfigurationError) as failure:
-            _use(url)
+        with postgres.running().role("locked", "LOGIN PASSWORD 'right'"):
+            seen = [run(*command.split(), "--store", url) for command in COMMANDS]
+            with pytest.raises(ConfigurationError) as failure:
+                _use(url)
 
         assert {2} == {ran.code for ran in seen}
         assert SECRET not in "".join(ran.out + ran.err for ran in seen) + _trace(failure.value)

@@ -124,9 +124,8 @@ class TestRefusals:
         """
         It says what to check, and never shows the password.
         """
-        server.execute("DROP ROLE IF EXISTS locked")
-        server.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
-        with handle(server.url("onceward", user="locked:wr0ng-s3cret"), colour) as store:
+        url = server.url("onceward", user="locked:wr0ng-s3cret")
+        with server.role("locked", "LOGIN PASSWORD 'right'"), handle(url, colour) as store:
             with pytest.raises(ConfigurationError, match="password") as told:
                 store.put(row("test:refused"))
 
@@ -165,9 +164,8 @@ class TestRefusals:
         """
         with handle(url, colour) as store:
             store.call("load", bytes(32))
-        admin.execute("DROP OWNED BY poor; DROP ROLE poor" if _has_role(admin, "poor") else "SELECT 1")
-        admin.execute("CREATE ROLE poor LOGIN; GRANT SELECT ON onceward_meta TO poor")
-        with handle(server.url("onceward", user="poor"), colour) as store:
+        with server.role("poor"), handle(server.url("onceward", user="poor"), colour) as store:
+            admin.execute("GRANT SELECT ON onceward_meta TO poor")
             with pytest.raises(StoreUnavailable, match="needs SELECT, INSERT, UPDATE and DELETE"):
                 store.put(row("test:refused"))
             admin.execute("GRANT SELECT, INSERT, UPDATE, DELETE ON onceward_records TO poor")
@@ -181,10 +179,8 @@ class TestRefusals:
         database = f"bare_{colour}"
         server.execute(f"DROP DATABASE IF EXISTS {database}")
         server.execute(f"CREATE DATABASE {database}")
-        if not server.execute("SELECT 1 FROM pg_roles WHERE rolname = 'nobody'"):
-            server.execute("CREATE ROLE nobody LOGIN")
         told = pytest.raises(StoreUnavailable, match="the first time CREATE on the schema")
-        with handle(server.url(database, user="nobody"), colour) as store, told:
+        with server.role("poor"), handle(server.url(database, user="poor"), colour) as store, told:
             store.put(row("test:refused"))
 
     def test_a_schema_from_the_future_is_left_alone(
@@ -292,7 +288,3 @@ class TestClocks:
 
         assert abs(REAL.wall_us() - record.first_at) < DAY_US // 2
         assert record.first_at == record.fence
-
-
-def _has_role(admin: psycopg.Connection[Any], name: str) -> bool:
-    return bool(admin.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (name,)).fetchall())

@@ -29,10 +29,8 @@ def limited(server: PostgresServer, url: str, admin: psycopg.Connection[Any]) ->
     """The URL of a role that may do what the store needs; tests give it limits."""
     with handle(url, "blocking") as store:
         store.call("load", bytes(32))
-    admin.execute("DROP ROLE IF EXISTS limited")
-    admin.execute("CREATE ROLE limited LOGIN SUPERUSER")
-    yield server.url("onceward", user="limited")
-    admin.execute("DROP ROLE limited")
+    with server.role("limited", "LOGIN SUPERUSER"):
+        yield server.url("onceward", user="limited")
 
 
 def test_a_statement_timeout_is_named_and_nothing_is_written(

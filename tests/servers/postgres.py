@@ -17,6 +17,7 @@ known to work. To leave PostgreSQL out, say so: STORES=memory,sqlite.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import os
 import shutil
@@ -25,7 +26,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -135,6 +136,15 @@ class PostgresServer:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
+
+    @contextlib.contextmanager
+    def role(self, name: str, options: str = "LOGIN", *, database: str = "onceward") -> Iterator[str]:
+        """A role for one test: gone after it, with what it was given in that database."""
+        self.execute(f"CREATE ROLE {name} {options}")
+        try:
+            yield name
+        finally:
+            self.execute(f"DROP OWNED BY {name}; DROP ROLE {name}", database)
 
     def kill(self) -> None:
         """kill -9, the server and every process of it, as a power cut would."""
