@@ -9,12 +9,15 @@ from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import (
     AlreadySettled,
+    AmbiguousIdentity,
+    BodyTooLarge,
     BudgetExhausted,
     CircuitOpen,
     ConfigurationError,
     DeadlineExceeded,
     Expired,
     Fault,
+    HandlerFailed,
     IllegalMove,
     InDoubt,
     InFlight,
@@ -27,6 +30,7 @@ from onceward._core.errors import (
     OutcomeUnknown,
     OutOfOrder,
     OwnershipLost,
+    PlanIncomplete,
     RateLimitError,
     RecordedFailure,
     RecordRefused,
@@ -43,6 +47,7 @@ from onceward._core.errors import (
     StoreFull,
     StoreUnavailable,
     Unrecorded,
+    UploadTimeout,
 )
 from onceward._core.events import Event, Happening, Listener
 from onceward._core.flow import Raised, Returned
@@ -53,6 +58,7 @@ from onceward._core.letters import Letter
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
+from onceward._core.reply import Reply
 from onceward._core.terms import CallOptions, Options
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
@@ -87,10 +93,12 @@ __all__ = [
     "NOT_FOUND",
     "Action",
     "AlreadySettled",
+    "AmbiguousIdentity",
     "AsyncDeadLetterBox",
     "AsyncEmitter",
     "AsyncGate",
     "Attempt",
+    "BodyTooLarge",
     "Breaker",
     "Budget",
     "BudgetExhausted",
@@ -114,6 +122,7 @@ __all__ = [
     "Gate",
     "GivenUp",
     "Guarantee",
+    "HandlerFailed",
     "Happening",
     "IllegalMove",
     "InDoubt",
@@ -137,12 +146,14 @@ __all__ = [
     "Outcome",
     "OutcomeUnknown",
     "OwnershipLost",
+    "PlanIncomplete",
     "Raised",
     "RateLimitError",
     "Recipe",
     "RecordRefused",
     "RecordView",
     "RecordedFailure",
+    "Reply",
     "RequestInvalid",
     "ResultInvalid",
     "Retry",
@@ -164,6 +175,7 @@ __all__ = [
     "Tried",
     "Unrecorded",
     "Update",
+    "UploadTimeout",
     "Verdict",
     "breaker",
     "canonical",

@@ -4,8 +4,8 @@ Results to bytes and back: the same bytes on every machine, and nothing but data
     value --encode--> Encoded(codec, data) --decode--> value, its type restored by the return annotation
 
 The gate hands out `decode(encode(value), restore)` on the first run too, so that a first result and its
-replay are equal by construction. Two codecs exist: `bytes/1` keeps a bytes result verbatim, and `json/1`
-is compact UTF-8 JSON by these rules:
+replay are equal by construction. Three codecs exist: `bytes/1` keeps a bytes result verbatim, `http/1` an HTTP
+answer (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
 
     None, bool, int, float, str    themselves; no NaN or infinity, no lone surrogates
     list, tuple, NamedTuple        array
@@ -39,9 +39,12 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
+from onceward._core.reply import Reply, pack, unpack
 
 JSON = "json/1"
 BYTES = "bytes/1"
+HTTP = "http/1"
+_CODECS = (JSON, BYTES, HTTP)
 
 # Levels of arrays and objects. Newtonsoft's limit is 128 too; Python's own depends on how deep the
 # caller's stack already is, and a limit that moves would make a stored result unreadable elsewhere.
@@ -69,6 +72,8 @@ def encode(value: object) -> Encoded:
     """Return the stored form of a result, or raise `NotEncodable`, whatever the value does when touched."""
     if type(value) is bytes:
         return Encoded(BYTES, value)
+    if type(value) is Reply:
+        return Encoded(HTTP, pack(value))
     try:
         if _is_plain(value, NESTING_MAX):
             text = json_text(value)
@@ -85,14 +90,14 @@ def decode(encoded: Encoded, restore: Restore | None = None) -> object:
     codec, data = encoded
     if codec is None:
         raise NotReplayable
-    if codec != JSON and codec != BYTES:
+    if codec not in _CODECS:
         raise SchemaMismatch(
-            f"this result was stored with codec {codec!r}, and this version reads {JSON!r} and {BYTES!r}: "
+            f"this result was stored with codec {codec!r}, and this version reads {', '.join(map(repr, _CODECS))}: "
             "upgrade Onceward where the result is read"
         )
     if data is None:
         raise ResultInvalid(f"this record names codec {codec!r} and holds no result: look at the record")
-    value = _from_json(data) if codec == JSON else data
+    value = _from_json(data) if codec == JSON else data if codec == BYTES else unpack(data)
     return value if restore is None else restore(value)
 
 

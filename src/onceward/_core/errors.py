@@ -34,6 +34,11 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
     +-- RateLimitError        the other side asks for a pause          same key, after the pause
     +-- SpoolFull             too many items wait to be sent           same key, after a pause
+    +-- PlanIncomplete        a step without its plan, or the reverse  never: send both headers
+    +-- AmbiguousIdentity     a key and a step on one request          never: send one of them
+    +-- BodyTooLarge          the request's body is too long           never: send less
+    +-- UploadTimeout         the request's body did not arrive        same key, at once
+    +-- HandlerFailed         the handler failed; that is remembered   new key
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
 same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
@@ -365,3 +370,36 @@ class SpoolFull(OncewardError):
     code = "spool_full"
     fault = Fault.OUTSIDE
     retry = RetryAdvice.SAME_KEY
+
+
+class PlanIncomplete(OncewardError):
+    """A step is named by two headers, Plan-Key and Plan-Step. One of them is missing; nothing was run."""
+
+    code = "plan_incomplete"
+
+
+class AmbiguousIdentity(OncewardError):
+    """The request names a key and a step, which are two operations. Nothing was run."""
+
+    code = "ambiguous_identity"
+
+
+class BodyTooLarge(OncewardError):
+    """The request's body is longer than this service takes under a key. Nothing was run."""
+
+    code = "body_too_large"
+
+
+class UploadTimeout(OncewardError):
+    """The request's body did not arrive in time. Nothing was run; send it again with the same key."""
+
+    code = "upload_timeout"
+    retry = RetryAdvice.SAME_KEY
+
+
+class HandlerFailed(OncewardError):
+    """The handler failed, and its failure is what this key is remembered by."""
+
+    code = "handler_failed"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.NEW_KEY

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
@@ -54,7 +55,7 @@ class Asking:
         options: Options,
         store: object = None,
     ) -> None:
-        self.scope = check_scope(scope)
+        self._name(check_scope(scope))
         self._relaxes = bool(getattr(store, "relaxes", False))
         self.terms = self._possible(agree(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
@@ -62,11 +63,20 @@ class Asking:
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, type, Any], ...], Terms] = {}
-        label = self.scope.partition(":")[0]
-        # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
         self._peeks = bool(getattr(store, "peeks", False))
         self._glance: Callable[[bytes], Glance | None] | None = getattr(store, "glance", None) if self._peeks else None
-        self._label = label if label in ENVIRONMENTS and ":" in self.scope else None
+
+    def _name(self, scope: str) -> None:
+        self.scope = scope
+        # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
+        label, colon, _ = scope.partition(":")
+        self._label = label if colon and label in ENVIRONMENTS else None
+
+    def scoped(self, scope: str | None) -> Asking:
+        """The same for another scope: same terms, same listeners."""
+        twin = copy(self)
+        twin._name(check_scope(scope))
+        return twin
 
     # --- events ---
 

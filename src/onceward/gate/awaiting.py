@@ -11,6 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
+from copy import copy
 from functools import wraps
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
@@ -45,7 +46,7 @@ from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
-from onceward._core.terms import CallOptions, Options, Seconds
+from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import arun
 from onceward.environment import Environment
 from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
@@ -107,11 +108,23 @@ class AsyncGate:
         self._bell = AsyncBell(self.environment)
         self._renewer = AsyncRenewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
+        self._borrowed = False
 
     @property
     def scope(self) -> str:
         """Who the keys belong to."""
         return self._asking.scope
+
+    def scoped(self, scope: str | None) -> Self:
+        """Same as `Gate.scoped`."""
+        twin = copy(self)
+        twin._asking = self._asking.scoped(scope)
+        twin._borrowed = True
+        return twin
+
+    def agreed(self, **options: Unpack[Options]) -> Terms:
+        """Same as `Gate.agreed`."""
+        return self._asking.agreed(options)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Same as `Gate.listen`."""
@@ -276,7 +289,8 @@ class AsyncGate:
 
     async def close(self) -> None:
         """Close the store."""
-        await self.store.close()
+        if not self._borrowed:
+            await self.store.close()
 
     async def __aenter__(self) -> Self:
         return self

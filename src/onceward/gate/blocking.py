@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from copy import copy
 from functools import wraps
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
@@ -48,7 +49,7 @@ from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import Purged, Store
-from onceward._core.terms import CallOptions, Options, Seconds
+from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import run
 from onceward.environment import Environment
 from onceward.gate.asking import (
@@ -125,11 +126,28 @@ class Gate:
         self._bell = Bell(self.environment)
         self._renewer = Renewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
+        self._borrowed = False
 
     @property
     def scope(self) -> str:
         """Who the keys belong to."""
         return self._asking.scope
+
+    def scoped(self, scope: str | None) -> Self:
+        """
+        This gate for another scope: the same store, terms and listeners.
+
+        For services with many tenants; take the scope from who is authenticated. Close the gate it came from: closing
+        this one does nothing.
+        """
+        twin = copy(self)
+        twin._asking = self._asking.scoped(scope)
+        twin._borrowed = True
+        return twin
+
+    def agreed(self, **options: Unpack[Options]) -> Terms:
+        """The terms of an operation that is declared with these options; refused if they cannot work."""
+        return self._asking.agreed(options)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every event from now on; returns the function that stops it."""
@@ -317,8 +335,9 @@ class Gate:
 
     def close(self) -> None:
         """Stop renewing, and close the store."""
-        self._renewer.close()
-        self.store.close()
+        if not self._borrowed:
+            self._renewer.close()
+            self.store.close()
 
     def __enter__(self) -> Self:
         return self

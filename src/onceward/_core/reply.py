@@ -1,0 +1,61 @@
+"""
+An HTTP answer as a result: status, headers and body, kept together and given back byte for byte.
+
+Stored form (codec `http/1`): one line of JSON with the status and the headers, then the body as it is.
+
+    [201,[["content-type","application/json"]]]\\n{"id":7}
+
+What is read back is checked as if a stranger had written it: a planted line end in a header would let whoever can
+write to the store forge answers.
+"""
+
+from __future__ import annotations
+
+import re
+from json import dumps
+from typing import NamedTuple
+
+from onceward._core.errors import ResultInvalid
+from onceward._core.strict_json import parse_json
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+
+class Reply(NamedTuple):
+    """An HTTP answer: what a keyed request is remembered by."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    """Names in lower case, values as text in Latin-1, in the order in which they are sent."""
+    body: bytes = b""
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, by its name in lower case."""
+        return next((value for found, value in self.headers if found == name), None)
+
+
+def pack(reply: Reply) -> bytes:
+    """The stored form."""
+    head = dumps([reply.status, reply.headers], ensure_ascii=False, separators=(",", ":"))
+    return head.encode() + b"\n" + reply.body
+
+
+def unpack(data: bytes) -> Reply:
+    """The answer that was stored; `ResultInvalid` if this is none."""
+    head, line_end, body = data.partition(b"\n")
+    try:
+        found = parse_json(head)
+    except Exception as error:
+        raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record") from error
+    match found:
+        case [int(status), [*headers]] if line_end and type(status) is int and 100 <= status <= 999:
+            return Reply(status, tuple(map(_header, headers)), body)
+    raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record")
+
+
+def _header(found: object) -> tuple[str, str]:
+    match found:
+        case [str(name), str(value)] if _NAME.fullmatch(name) and _VALUE.fullmatch(value):
+            return name, value
+    raise ResultInvalid("a stored HTTP answer has something that is no header: look at the record")

@@ -1,0 +1,3 @@
+"""
+HTTP, server side: what is decided about a request. The middlewares (`onceward.http.asgi`, `.wsgi`, `.django`) act.
+"""

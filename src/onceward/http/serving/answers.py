@@ -1,0 +1,69 @@
+"""
+Stored results as answers, and the mark of a replay.
+
+The stored bytes are never altered: a marker in the body is put there on the way out, if the profile asks for one.
+"""
+
+from __future__ import annotations
+
+from json import loads
+from typing import Any
+
+from onceward._core.codec import BYTES, encode
+from onceward._core.operation import Outcome
+from onceward._core.reply import Reply
+from onceward.http.serving.identity import Identity
+from onceward.http.serving.media import media_type
+from onceward.http.serving.profile import Profile
+
+MEMBER = "idempotencyReplayed"
+"""The member that marker="member" adds to a replayed JSON object."""
+
+
+def as_reply(value: Any) -> Reply:
+    """A stored result as an answer: a person who reconciled a record may have given plain JSON."""
+    if isinstance(value, Reply):
+        return value
+    kept = encode(value)
+    kind = "application/octet-stream" if kept.codec == BYTES else "application/json"
+    return Reply(200, (("content-type", kind),), kept.data or b"")
+
+
+def marked(reply: Reply, profile: Profile, identity: Identity, outcome: Outcome[Any]) -> Reply:
+    """A replay, marked as one."""
+    header = profile.replay_header if identity.plan is None else profile.plan_replay_header
+    reply = reply._replace(headers=(*reply.headers, (header.lower(), "true")))
+    return in_body(reply, profile, replayed=True, first_at=outcome.first_at.isoformat())
+
+
+def in_body(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | None = None) -> Reply:
+    """The marker in the body, if the profile asks for it and the body is JSON."""
+    if profile.marker == "header" or (profile.marker == "member" and not replayed) or not _is_json(reply):
+        return reply
+    try:
+        found = loads(reply.body)
+    except ValueError:
+        return reply
+    if profile.marker == "member":
+        if not isinstance(found, dict) or MEMBER in found:
+            return reply
+        # Before the closing brace, so that everything else stays as it is, byte for byte.
+        body = reply.body.rstrip()[:-1].rstrip()
+        comma = b"," if found else b""
+        return _with_body(reply, body + comma + b'"' + MEMBER.encode() + b'":true}')
+    head = [b'{"replayed":', b"true" if replayed else b"false", b',"status":', str(reply.status).encode()]
+    if first_at is not None:
+        head += [b',"firstAt":"', first_at.encode(), b'"']
+    return _with_body(reply, b"".join([*head, b',"body":', reply.body.strip(), b"}"]))
+
+
+def _with_body(reply: Reply, body: bytes) -> Reply:
+    headers = tuple((name, value) for name, value in reply.headers if name not in ("etag", "content-length"))
+    return reply._replace(headers=headers, body=body)
+
+
+def _is_json(reply: Reply) -> bool:
+    if reply.header("content-encoding") not in (None, "identity"):
+        return False
+    kind, _ = media_type((reply.header("content-type") or "").encode("latin-1"))
+    return kind == "application/json" or kind.endswith("+json")

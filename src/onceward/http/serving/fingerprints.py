@@ -1,0 +1,187 @@
+"""
+What an HTTP request is known by: method, path, query, chosen headers and the body, as 32 bytes.
+
+    body                                          compared by
+    --------------------------------------------  --------------------------------------------------------------
+    application/json, ...+json, in UTF-8          its canonical form: order and white space do not matter
+    application/x-www-form-urlencoded             its fields: the order of different names does not matter
+    multipart/form-data                           its parts, whatever the boundary
+    anything else, or compressed, or longer       its bytes
+    than `memory_bytes_max` (JSON and forms)
+
+The path and the query count as they were sent: `%2F` is not `/`. A spelling that this does not know to be equal makes
+another request, so that a retry is refused (`key_reused`) at worst; it is never taken for one it is not.
+
+A body is fed piece by piece as it arrives, and never held here beyond `memory_bytes_max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Protocol
+from urllib.parse import unquote_to_bytes
+
+from onceward._core.canonical import canonical, parse_json
+from onceward._core.errors import RequestInvalid
+from onceward.http.serving.media import media_type
+from onceward.http.serving.multipart import MultipartHash
+from onceward.http.serving.profile import Profile
+
+DOMAIN = b"onceward/http/1\0"
+FIELDS_MAX = 10_000
+"""Fields of a form that are sorted by name; one with more goes by its bytes."""
+
+
+class BodyForm(Protocol):
+    """Takes a body piece by piece; then says what it is compared by."""
+
+    def feed(self, piece: bytes) -> None:
+        """The next piece."""
+
+    def digest(self) -> bytes:
+        """A word for the kind of comparison, and 32 bytes; `RequestInvalid` if the body has no canonical form."""
+
+
+class RequestFingerprint:
+    """The fingerprint of one request, while its body arrives."""
+
+    __slots__ = ("_form", "_hash")
+
+    def __init__(
+        self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
+    ) -> None:
+        found = list(headers)
+        self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
+        for name in profile.fingerprint_headers:
+            wanted = name.encode("ascii")
+            values = [value.strip(b" \t") for header, value in found if header == wanted]
+            self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
+        self._form = _form(found, profile)
+
+    def feed(self, piece: bytes) -> None:
+        """The next piece of the body."""
+        self._form.feed(piece)
+
+    def digest(self) -> bytes:
+        """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
+        self._hash.update(self._form.digest())
+        return self._hash.digest()
+
+
+def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:
+    """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
+    types = [value for name, value in headers if name == b"content-type"]
+    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
+    kind, parameters = media_type(types[0]) if len(types) == 1 else ("", {})
+    label = sized(b"\0".join(types)) + sized(b"\0".join(encodings))
+    if profile.fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Raw(label)
+    charset = parameters.get("charset", "utf-8").lower()
+    if (kind == "application/json" or kind.endswith("+json")) and charset in ("utf-8", "utf8"):
+        return _Whole(sized(kind.encode()), b"json", _json, label, profile.memory_bytes_max)
+    if kind == "application/x-www-form-urlencoded" and charset in ("utf-8", "utf8"):
+        return _Whole(sized(kind.encode()), b"form", _fields, label, profile.memory_bytes_max)
+    boundary = parameters.get("boundary")
+    if kind == "multipart/form-data" and boundary:
+        return _Multipart(boundary)
+    return _Raw(label)
+
+
+class _Raw:
+    """By its bytes, and by how they are to be read."""
+
+    def __init__(self, label: bytes) -> None:
+        self._hash = sha256(label)
+
+    def feed(self, piece: bytes) -> None:
+        self._hash.update(piece)
+
+    def digest(self) -> bytes:
+        return b"raw\0" + self._hash.digest()
+
+
+class _Whole:
+    """By what it says, which needs all of it; or by its bytes, if that would be too much."""
+
+    def __init__(self, kind: bytes, word: bytes, form: Form, label: bytes, limit: int) -> None:
+        self._kind, self._word, self._form, self._left = kind, word, form, limit
+        self._pieces: list[bytes] = []
+        self._label = label
+        self._raw: _Raw | None = None
+
+    def feed(self, piece: bytes) -> None:
+        self._left -= len(piece)
+        if self._raw is not None:
+            self._raw.feed(piece)
+            return
+        self._pieces.append(piece)
+        if self._left < 0:
+            self._raw = _Raw(self._label)
+            for one in self._pieces:
+                self._raw.feed(one)
+            self._pieces.clear()
+
+    def digest(self) -> bytes:
+        if self._raw is not None:
+            return self._raw.digest()
+        body = b"".join(self._pieces)
+        if not body:
+            return self._word + b"\0" + sha256(self._kind).digest()
+        form = self._form(body)
+        if form is None:
+            raw = _Raw(self._label)
+            raw.feed(body)
+            return raw.digest()
+        return self._word + b"\0" + sha256(self._kind + b"\1" + form).digest()
+
+
+class Form(Protocol):
+    """From a whole body to its canonical form; None if it has none and goes by its bytes."""
+
+    def __call__(self, body: bytes, /) -> bytes | None:
+        """The form."""
+
+
+def _json(body: bytes) -> bytes:
+    return canonical(parse_json(body))
+
+
+def _fields(body: bytes) -> bytes | None:
+    if body.count(b"&") >= FIELDS_MAX:
+        return None
+    pairs = []
+    for field in body.split(b"&"):
+        if field:
+            name, _, value = field.partition(b"=")
+            pairs.append((_decoded(name), _decoded(value)))
+    # By name only: the order of values under one name may well mean something.
+    pairs.sort(key=lambda pair: pair[0])
+    return b"".join(sized(name) + sized(value) for name, value in pairs)
+
+
+def _decoded(text: bytes) -> bytes:
+    return unquote_to_bytes(text.replace(b"+", b" "))
+
+
+class _Multipart:
+    """By its parts. What is no multipart body is refused: its handler could only guess, too."""
+
+    def __init__(self, boundary: str) -> None:
+        self._parts = MultipartHash(boundary.encode("latin-1"))
+
+    def feed(self, piece: bytes) -> None:
+        self._parts.feed(piece)
+
+    def digest(self) -> bytes:
+        found = self._parts.finish()
+        if found is None:
+            raise RequestInvalid(
+                "the body is not what its Content-Type says: multipart/form-data without its last boundary"
+            )
+        return b"multipart\0" + found
+
+
+def sized(part: bytes) -> bytes:
+    """A part of something hashed, its length in front, so that no two lists of parts run together alike."""
+    return len(part).to_bytes(8, "big") + part

@@ -1,0 +1,29 @@
+"""
+Content-Type, read strictly enough to be compared: the type in lower case, and its parameters.
+"""
+
+from __future__ import annotations
+
+import re
+
+_WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_TYPE = re.compile(rf"\s*({_WORD}/{_WORD})\s*")
+_PARAMETER = re.compile(rf';\s*({_WORD})=(?:({_WORD})|"((?:[^"\\]|\\.)*)")\s*')
+
+
+def media_type(raw: bytes) -> tuple[str, dict[str, str]]:
+    """The type and its parameters; `("", {})` if this is none."""
+    text = raw.decode("latin-1")
+    kind = _TYPE.match(text)
+    if kind is None:
+        return "", {}
+    parameters: dict[str, str] = {}
+    at = kind.end()
+    while at < len(text):
+        found = _PARAMETER.match(text, at)
+        if found is None or found.group(1).lower() in parameters:
+            return "", {}
+        name, token, quoted = found.groups()
+        parameters[name.lower()] = token if token is not None else re.sub(r"\\(.)", r"\1", quoted)
+        at = found.end()
+    return kind.group(1).lower(), parameters

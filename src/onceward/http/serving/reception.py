@@ -1,0 +1,170 @@
+"""
+What is decided about a request before and after it runs. Nothing here acts, and nothing knows ASGI or WSGI.
+
+    admit ----> None: pass it through, untouched
+          ----> Reply: answer this (a refusal, or the published contract)
+          ----> Admitted: a keyed request; read its body into `fingerprint`, then run it under the gate
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+
+from onceward._core.errors import OncewardError, OwnershipLost, ScopeMissing
+from onceward._core.operation import Outcome
+from onceward._core.reply import Reply
+from onceward._core.terms import Terms
+from onceward.http.serving.answers import as_reply, marked
+from onceward.http.serving.fingerprints import RequestFingerprint
+from onceward.http.serving.identity import Identity, identity_of
+from onceward.http.serving.problems import WELL_KNOWN, pending, problem
+from onceward.http.serving.profile import Profile, profile
+from onceward.http.serving.publishing import error_page, published
+from onceward.http.serving.routes import Route, Routes
+
+SCOPES_REMEMBERED = 1_024
+"""Gates of scopes that are kept ready; the one not used for longest goes first."""
+
+log = logging.getLogger("onceward.http")
+
+
+class Incoming(NamedTuple):
+    """A request, as a `scope` function sees it."""
+
+    method: str
+    path: str
+    """Decoded, as routes match it."""
+    raw_path: bytes
+    """As it was sent."""
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    """Names in lower case."""
+    raw: Any
+    """What the server or framework handed over: the ASGI scope, the WSGI environ, or Django's request."""
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, in any case."""
+        wanted = name.lower().encode("latin-1")
+        return next((value.decode("latin-1") for found, value in self.headers if found == wanted), None)
+
+
+ScopeOf = str | Callable[[Incoming], str | None] | Callable[[Incoming], Awaitable[str | None]]
+
+
+class Scoped(Protocol):
+    """A gate of either colour."""
+
+    def scoped(self, scope: str | None) -> Self:
+        """The same gate for another scope."""
+
+    def agreed(self, **options: Any) -> Terms:
+        """The gate's terms, with changes."""
+
+
+G = TypeVar("G", bound=Scoped)
+
+
+class Admitted(NamedTuple):
+    """A keyed request."""
+
+    incoming: Incoming
+    identity: Identity
+    profile: Profile
+    name: str
+    """What records and logs call this operation: method and route."""
+    options: dict[str, Any]
+    """For the gate's `call`."""
+    fingerprint: RequestFingerprint
+
+
+class Reception(Generic[G]):
+    """A gate, a profile and its routes, in front of an application."""
+
+    def __init__(
+        self,
+        gate: G,
+        *,
+        scope: ScopeOf | None,
+        profile_: str | Profile,
+        routes: Iterable[Route],
+        well_known: str | None = WELL_KNOWN,
+        changes: dict[str, Any],
+    ) -> None:
+        if scope is None:
+            raise ScopeMissing(
+                "the middleware needs scope=: a function from the request to who is calling, as authenticated (for "
+                'example lambda request: "live:" + request.raw["state"]["tenant"]), or one text if there is one caller'
+            )
+        self._gate = gate
+        self.scope_of = scope
+        self.routes = Routes(profile(profile_, **changes), routes)
+        self.well_known = well_known
+        self.pages = well_known or WELL_KNOWN
+        for one in self.routes.treatments():
+            gate.agreed(**one.options)  # What the gate cannot do is refused here.
+        self._gates: OrderedDict[str, G] = OrderedDict()
+
+    def admit(self, incoming: Incoming) -> Admitted | Reply | None:
+        """What becomes of a request; see above."""
+        if incoming.method not in self.routes.methods:
+            return self._published(incoming)
+        treatment = self.routes.find(incoming.method, incoming.path)
+        if treatment is None:
+            return None
+        chosen = treatment.profile
+        try:
+            identity = identity_of(incoming.headers, chosen)
+        except OncewardError as error:
+            return self.refuse(error, chosen)
+        if identity is None:
+            return None
+        name = f"{incoming.method} {treatment.name or incoming.path}"[:200]
+        fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
+        return Admitted(incoming, identity, chosen, name, treatment.options, fingerprint)
+
+    def _published(self, incoming: Incoming) -> Reply | None:
+        if self.well_known is None or not incoming.path.startswith(self.well_known) or incoming.method != "GET":
+            return None
+        rest = incoming.path.removeprefix(self.well_known)
+        if rest == "":
+            default = self.routes.default
+            return published(default.profile, self._gate.agreed(**default.options), self.routes.others())
+        return error_page(rest.removeprefix("/"), self.routes.base) if rest.startswith("/") else None
+
+    def gate_for(self, scope: object) -> G:
+        """The gate of whoever is calling; `ScopeMissing` if that is not known."""
+        if not isinstance(scope, str) or not scope:
+            raise ScopeMissing(
+                "the middleware's scope function did not say who is calling, so nothing was run: it must return a text "
+                'such as "live:acme" for every keyed request (refuse unauthenticated ones before this middleware)'
+            )
+        found = self._gates.get(scope)
+        if found is None:
+            found = self._gates[scope] = self._gate.scoped(scope)
+            if len(self._gates) > SCOPES_REMEMBERED:
+                self._gates.popitem(last=False)
+        return found
+
+    # --- answers ---
+
+    def answer(self, admitted: Admitted, outcome: Outcome[Any]) -> Reply:
+        """What an outcome says to the client. Not for the first answer of a fresh run: that is the handler's own."""
+        if outcome.pending:
+            return pending(admitted.profile, outcome.retry_after_seconds, pages=self.pages)
+        return marked(as_reply(outcome.value), admitted.profile, admitted.identity, outcome)
+
+    def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
+        """A refusal as an answer; what is wrong on this side goes into the log, too."""
+        reply = problem(error, chosen or self.routes.base, pages=self.pages)
+        if reply.status >= 500:
+            log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
+        return reply
+
+    def refused(self, admitted: Admitted, error: OncewardError) -> Reply:
+        """What a gate's refusal says to the client."""
+        if isinstance(error, OwnershipLost) and error.outcome is not None:
+            return self.answer(admitted, error.outcome)
+        return self.refuse(error, admitted.profile)
