@@ -1,0 +1,83 @@
+"""
+Keeping an answer while it is given: what is held back until it is stored, and what may pass.
+
+A client that has the whole answer will not ask again. So the end of an answer leaves only after the answer is stored:
+
+    short, of known length or in one piece     held back whole
+    a stream (no Content-Length)               passes piece by piece; its end is held back
+    longer than can be kept                    passes; what completes its Content-Length is held back
+
+A stream is kept up to the limit, and replayed. Beyond it nothing is kept, and the record will say that it ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onceward._core.reply import Reply
+from onceward.http.serving.profile import Profile
+from onceward.http.serving.running import Unkept
+
+
+class Recording:
+    """One answer, while it is given. Header names are in lower case."""
+
+    def __init__(self, profile: Profile, limit: int) -> None:
+        self._allowed = frozenset(profile.stored_headers)
+        self._limit = limit
+        self._status: int | None = None
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._kept: list[bytes] | None = []
+        self._size = 0
+        self._held: list[bytes] = []
+        self._length: int | None = None
+        self.passing = False
+        """Whether pieces pass as they come: then the head of the answer has to go first."""
+        self.complete = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a status yet."""
+        return self._status is not None
+
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """The status and the headers. If there is a second one before any body, it counts (PEP 3333 says so)."""
+        self._status, self._headers = status, list(headers)
+        declared = [value for name, value in self._headers if name == b"content-length"]
+        self._length = int(declared[0]) if len(declared) == 1 and declared[0].isdigit() else None
+
+    def feed(self, piece: bytes, *, more: bool) -> bytes:
+        """The next piece of the body; what may be sent on now."""
+        self._size += len(piece)
+        if self._kept is not None:
+            self._kept.append(piece)
+            if self._size > self._limit:
+                self._kept = None
+        self._held.append(piece)
+        if not more:
+            self.complete = True
+            return b""
+        if self._length is None or self._kept is None:
+            self.passing = True
+        # What completes the answer, as its length has it, waits for the record.
+        if not self.passing or (self._length is not None and self._size >= self._length):
+            return b""
+        return self.rest()
+
+    def rest(self) -> bytes:
+        """What was held back."""
+        held = b"".join(self._held)
+        self._held.clear()
+        return held
+
+    def result(self) -> Reply | Unkept:
+        """The answer as it is stored: status, the headers that may be, and the body."""
+        status = 500 if self._status is None else self._status
+        if self._kept is None:
+            return Unkept(status, self)
+        headers = tuple(
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in self._headers
+            if name.decode("latin-1") in self._allowed
+        )
+        return Reply(status, headers, b"".join(self._kept))
