@@ -12,7 +12,7 @@ from json import dumps
 from math import ceil
 from typing import Any
 
-from onceward._core.errors import ConfigurationError, KeyReused, OncewardError, RetryAdvice
+from onceward._core.errors import InDoubt, KeyReused, OncewardError, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
 
@@ -52,9 +52,10 @@ def status_of(error: OncewardError, profile: Profile) -> int:
 def problem(error: OncewardError, profile: Profile, *, pages: str = WELL_KNOWN) -> Reply:
     """A refusal as an answer."""
     status = status_of(error, profile)
-    # A fault of the declaration is for the log: it may name paths and modules.
-    shown = str(error) if status < 500 or not isinstance(error, ConfigurationError) else title_of(type(error))
-    return _made(status, error.code, title_of(type(error)), shown, error.retry, error.retry_after_seconds, pages)
+    title = title_of(type(error))
+    # What is for operators (hosts, paths, what an exception said, commands) goes into the log.
+    shown = title if status >= 500 or isinstance(error, InDoubt) else str(error)
+    return _made(status, error.code, title, shown, error.retry, error.retry_after_seconds, pages)
 
 
 def pending(profile: Profile, seconds: float | None, *, pages: str = WELL_KNOWN) -> Reply:
@@ -75,6 +76,8 @@ def _made(
         "retry": retry.value,
     }
     headers = [("content-type", PROBLEM), ("cache-control", "no-store"), ("link", f'<{page}>; rel="help"')]
+    if status in (408, 413):
+        headers.append(("connection", "close"))  # The rest of the body is not wanted.
     if retry is RetryAdvice.SAME_KEY:
         seconds = 1.0 if seconds is None else seconds
     if seconds is not None:

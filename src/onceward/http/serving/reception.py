@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from onceward._core.errors import OncewardError, OwnershipLost, ScopeMissing
+from onceward._core.errors import InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
-from onceward._core.terms import Terms
+from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
 from onceward.http.serving.fingerprints import RequestFingerprint
 from onceward.http.serving.identity import Identity, identity_of
@@ -54,17 +54,7 @@ class Incoming(NamedTuple):
 ScopeOf = str | Callable[[Incoming], str | None] | Callable[[Incoming], Awaitable[str | None]]
 
 
-class Scoped(Protocol):
-    """A gate of either colour."""
-
-    def scoped(self, scope: str | None) -> Self:
-        """The same gate for another scope."""
-
-    def agreed(self, **options: Any) -> Terms:
-        """The gate's terms, with changes."""
-
-
-G = TypeVar("G", bound=Scoped)
+G = TypeVar("G", Gate, AsyncGate)
 
 
 class Admitted(NamedTuple):
@@ -77,6 +67,7 @@ class Admitted(NamedTuple):
     """What records and logs call this operation: method and route."""
     options: dict[str, Any]
     """For the gate's `call`."""
+    result_bytes_max: int
     fingerprint: RequestFingerprint
 
 
@@ -100,11 +91,9 @@ class Reception(Generic[G]):
             )
         self._gate = gate
         self.scope_of = scope
-        self.routes = Routes(profile(profile_, **changes), routes)
+        self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
         self.well_known = well_known
         self.pages = well_known or WELL_KNOWN
-        for one in self.routes.treatments():
-            gate.agreed(**one.options)  # What the gate cannot do is refused here.
         self._gates: OrderedDict[str, G] = OrderedDict()
 
     def admit(self, incoming: Incoming) -> Admitted | Reply | None:
@@ -123,7 +112,9 @@ class Reception(Generic[G]):
             return None
         name = f"{incoming.method} {treatment.name or incoming.path}"[:200]
         fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
-        return Admitted(incoming, identity, chosen, name, treatment.options, fingerprint)
+        return Admitted(
+            incoming, identity, chosen, name, treatment.options, treatment.terms.result_bytes_max, fingerprint
+        )
 
     def _published(self, incoming: Incoming) -> Reply | None:
         if self.well_known is None or not incoming.path.startswith(self.well_known) or incoming.method != "GET":
@@ -131,8 +122,8 @@ class Reception(Generic[G]):
         rest = incoming.path.removeprefix(self.well_known)
         if rest == "":
             default = self.routes.default
-            return published(default.profile, self._gate.agreed(**default.options), self.routes.others())
-        return error_page(rest.removeprefix("/"), self.routes.base) if rest.startswith("/") else None
+            return published(default.profile, default.terms, self.routes.others())
+        return error_page(rest.removeprefix("/"), self.routes.default.profile) if rest.startswith("/") else None
 
     def gate_for(self, scope: object) -> G:
         """The gate of whoever is calling; `ScopeMissing` if that is not known."""
@@ -158,8 +149,8 @@ class Reception(Generic[G]):
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
         """A refusal as an answer; what is wrong on this side goes into the log, too."""
-        reply = problem(error, chosen or self.routes.base, pages=self.pages)
-        if reply.status >= 500:
+        reply = problem(error, chosen or self.routes.default.profile, pages=self.pages)
+        if reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
             log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
         return reply
 

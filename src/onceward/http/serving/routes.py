@@ -11,10 +11,11 @@ The first that matches counts. `{name}` is one segment of the path, `{name:path}
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.terms import Terms
 from onceward.http.serving.profile import Profile, profile
 from onceward.http.serving.running import gate_options
 
@@ -51,20 +52,26 @@ class Treatment(NamedTuple):
     """The route's path, for logs and records; None where no route matched."""
     options: dict[str, Any]
     """The profile, as options of the gate's `call`."""
+    terms: Terms
+    """What the gate makes of them."""
 
 
 class Routes:
     """A profile and its exceptions."""
 
-    def __init__(self, base: Profile, routes: Iterable[Route] = ()) -> None:
-        self.base = base
-        self.default = _treatment(base, None)
+    def __init__(self, base: Profile, routes: Iterable[Route], agreed: Callable[..., Terms]) -> None:
+        self._agreed = agreed
+        self.default = self._treatment(base, None)
         self._routes = [
-            (route, None if route.skip else _treatment(profile(base, **_changes(route)), route.path))
+            (route, None if route.skip else self._treatment(profile(base, **_changes(route)), route.path))
             for route in routes
         ]
         self.methods = frozenset().union(*(one.profile.methods for one in self.treatments()))
         """Methods that may matter anywhere: a request with another one is not looked at."""
+
+    def _treatment(self, chosen: Profile, name: str | None) -> Treatment:
+        options = gate_options(chosen)
+        return Treatment(chosen, name, options, self._agreed(**options))  # What the gate cannot do is refused here.
 
     def treatments(self) -> list[Treatment]:
         """Every one that may be in force somewhere."""
@@ -82,10 +89,6 @@ class Routes:
                 found = treatment
                 break
         return found if found is not None and method in found.profile.methods else None
-
-
-def _treatment(chosen: Profile, name: str | None) -> Treatment:
-    return Treatment(chosen, name, gate_options(chosen))
 
 
 def _changes(route: Route) -> dict[str, Any]:
