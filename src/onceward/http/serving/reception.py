@@ -89,7 +89,7 @@ class Reception(Generic[G]):
                 "the middleware needs scope=: a function from the request to who is calling, as authenticated (for "
                 'example lambda request: "live:" + request.raw["state"]["tenant"]), or one text if there is one caller'
             )
-        self._gate = gate
+        self._gate: G = gate
         self.scope_of = scope
         self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
         self.well_known = well_known
