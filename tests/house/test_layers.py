@@ -38,6 +38,7 @@ LAYERS = (
     Layer("retry", ("retry/",)),
     Layer("emitter", ("emitter/",)),
     Layer("http", ("http/",)),
+    Layer("webhooks", ("webhooks/",)),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
     Layer("simulate", ("simulate/",)),

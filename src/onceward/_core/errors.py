@@ -39,6 +39,8 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- BodyTooLarge          the request's body is too long           never: send less
     +-- UploadTimeout         the request's body did not arrive        same key, at once
     +-- HandlerFailed         the handler failed; that is remembered   new key
+    +-- SignatureInvalid      a webhook's signature is not right       never: check the secret
+    +-- TargetRefused         a webhook's URL leads inside             never: use a public https URL
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
 same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
@@ -403,3 +405,15 @@ class HandlerFailed(OncewardError):
     code = "handler_failed"
     fault = Fault.OUTSIDE
     retry = RetryAdvice.NEW_KEY
+
+
+class SignatureInvalid(OncewardError):
+    """A webhook's signature, time or id is not right, so it was not believed, and nothing was kept of it."""
+
+    code = "signature_invalid"
+
+
+class TargetRefused(OncewardError):
+    """A webhook's URL leads where this service does not send, so nothing was sent."""
+
+    code = "target_refused"
