@@ -34,6 +34,8 @@ _Names: TypeAlias = OrderedDict[tuple[bytes, tuple[int, ...]], bytes]
 _ORDER = (*(field for field in Write._fields if field != "relaxed"), "lock_timeout", "expect", "xid")
 _AS_WE_SPELL = (b"UTF8", b"SQL_ASCII")
 """Encodings of a client in which our text needs no change: the same, or none."""
+_KEPT_IN = "_prepared"
+"""Where psycopg remembers what it has prepared. Not documented; if it moves, nothing of ours is prepared."""
 _numbers = count()
 _loaders: weakref.WeakKeyDictionary[Connection, AnyTransformer] = weakref.WeakKeyDictionary()
 """Each made without its connection: it would keep that alive, and reads UTF-8 then, whatever the caller registered."""
@@ -110,7 +112,7 @@ def _names(connection: Connection) -> _Names | None:
     """What psycopg knows to be prepared; None where nothing shall be, or psycopg keeps it in some other way."""
     if connection.prepare_threshold is None:
         return None
-    return getattr(getattr(connection, "_prepared", None), "_names", None)
+    return getattr(getattr(connection, _KEPT_IN, None), "_names", None)
 
 
 def _steps(connection: Connection, effect: Send, answers: list[Any]) -> list[_Step]:
