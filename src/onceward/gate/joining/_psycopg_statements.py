@@ -87,11 +87,11 @@ class Identify:
 
 _IDENTIFY: Final = Identify()
 Flow: TypeAlias = Generator[Send | Undo | Identify, Any, T]
-_COMMIT, _ROLLBACK = Statement(spoken(b"COMMIT")), Undo(b"ROLLBACK")
+_COMMIT, _ROLLBACK = Statement(Spoken(b"COMMIT")), Undo(b"ROLLBACK")
 
 
 def _savepoint(verb: bytes, name: bytes) -> Statement:
-    return Statement(spoken(b"%b %b" % (verb, name)))
+    return Statement(Spoken(b"%b %b" % (verb, name)))
 
 
 class Opened(NamedTuple):

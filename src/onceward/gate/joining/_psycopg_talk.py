@@ -32,6 +32,7 @@ Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _Names: TypeAlias = OrderedDict[tuple[bytes, tuple[int, ...]], bytes]
 
 _ORDER = (*(field for field in Write._fields if field != "relaxed"), "lock_timeout", "expect", "xid")
+_TYPES = {**rows.TYPES, "lock_timeout": "text"}
 _AS_WE_SPELL = (b"UTF8", b"SQL_ASCII")
 """Encodings of a client in which our text needs no change: the same, or none."""
 _KEPT_IN = "_prepared"
@@ -45,19 +46,17 @@ class Spoken(NamedTuple):
     """A statement of ours with its parameters by number, all of them binary."""
 
     sql: bytes
-    formats: Sequence[Format]
-    texts: Sequence[int]
+    formats: Sequence[Format] = ()
+    texts: Sequence[int] = ()
     """Which of the parameters are text."""
-    prepares: bool
+    prepares: bool = False
     """Whether it is run often enough to be prepared."""
 
 
 def spoken(sql: bytes, *, prepares: bool = False) -> Spoken:
     """A statement as it is sent."""
     used = [name for name in _ORDER if b"%%(%b)" % name.encode() in sql]
-    texts = [
-        place for place, name in enumerate(used) if rows.TYPES.get(name, "text" if "lock" in name else "") == "text"
-    ]
+    texts = [place for place, name in enumerate(used) if _TYPES.get(name) == "text"]
     plain = numbered("", sql, _ORDER)
     return Spoken(plain.sql, plain.formats, texts, prepares)
 
