@@ -27,7 +27,7 @@ from onceward.stores import _postgres_rows as rows
 Value = bytes | None
 
 _PLACE = re.compile(r"%\((\w+)\)[sb]")
-_int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
+int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
 _array = Struct(">iiIii").pack
 _TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
 
@@ -65,11 +65,11 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     values = [
         *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
         *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
-        *(_int8(fence), _int8(attempt), _int8(first_at)),
-        None if settled_at is None else _int8(settled_at),
-        None if lease is None else _int8(lease),
-        None if replay is None else _int8(replay),
-        None if forget is None else _int8(forget),
+        *(int8(fence), int8(attempt), int8(first_at)),
+        None if settled_at is None else int8(settled_at),
+        None if lease is None else int8(lease),
+        None if replay is None else int8(replay),
+        None if forget is None else int8(forget),
         None if codec is None else codec.encode(),
         *(result, error, _TRUE if rise else _FALSE),
         *(lock_timeout.encode(), _TRUE if relaxed else _FALSE),
@@ -90,7 +90,7 @@ class _Kind(NamedTuple):
 _KINDS = {
     "bytea": _Kind(17, None),
     "text": _Kind(25, str.encode),
-    "bigint": _Kind(20, _int8),
+    "bigint": _Kind(20, int8),
     "smallint": _Kind(21, _int2),
     "boolean": _Kind(16, (_FALSE, _TRUE).__getitem__),
 }

@@ -4,28 +4,30 @@ What atomic mode sends on the caller's psycopg connection, told once for both co
     begin and claim | the caller's function | settle and commit
 
 `Statements` yields what to send, together if the driver can, and is sent the rows. What an answer or an error means is
-decided here; `psycopg.py` has the two classes that send.
+decided here; `psycopg.py` has the two classes that send, and `_psycopg_talk.py` how.
 """
 
 from __future__ import annotations
 
+import struct
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
-from psycopg.types.numeric import Int8
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
+from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, spoken
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import READ_ONLY, is_of_the_server, meaning_of, read_only_transaction
+from onceward.stores._postgres_wire import Value, int8, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
-_Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 ASKS = 10
 """Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
@@ -35,8 +37,12 @@ _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 _FAILED = "25P02"
 """The transaction has failed already: somebody swallowed an error."""
 _NO_SAVEPOINT = "3B001"
+STALE = frozenset(("26000", "0A000"))
+"""What we had prepared is gone, or does not fit the table any more."""
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 """Division by zero, root of a negative number: how an ending stops what was sent after it."""
+_RELAXED = len(Write._fields)
+"""Its place among what a put binds."""
 _SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
 _BUSY = (
     "this connection is in the middle of a statement (a COPY, a stream, or one of another thread); end that first, or "
@@ -54,35 +60,26 @@ _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 _END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+_ENDINGS = frozenset((_END_FRESH, _END))
 _PEEK = (
     b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' THEN txid_current() END, found.* "
     b"FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
 )
-_BECAME = b"SELECT txid_status(%(xid)s::bigint)"
-_NOTHING: Mapping[str, Any] = {}
-_verified: weakref.WeakKeyDictionary[_Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+_BECAME, _IDENTITY = spoken(b"SELECT txid_status(%(xid)s::bigint)"), spoken(rows.IDENTITY)
+_verified: weakref.WeakKeyDictionary[Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 """Connections that have been looked at and found good, and what they are connected to."""
 
 
-class Statement(NamedTuple):
-    """One statement, and what it binds."""
+@cache
+def _within(schema: str, sql: bytes) -> Spoken:
+    """A statement about our tables, which are there whatever the search path is."""
+    return spoken(rows.within(schema, sql), prepares=True)
+
+
+class Undo(NamedTuple):
+    """Have the driver roll back, alone: it then drops what it has prepared, which may be of a table that is gone."""
 
     sql: bytes
-    parameters: Mapping[str, Any] = _NOTHING
-    is_command: bool = False
-    """Answers nothing."""
-
-
-def _savepoint(verb: bytes, name: bytes) -> Statement:
-    return Statement(b"%b %b" % (verb, name), is_command=True)
-
-
-class Send(NamedTuple):
-    """Send these, in one round trip if the driver can; the answer is the rows of each."""
-
-    statements: Sequence[Statement]
-    begin: bytes | None
-    """What opens the transaction, if it is to be opened."""
 
 
 class Failed(Exception):
@@ -99,13 +96,12 @@ class Identify:
 
 
 _IDENTIFY: Final = Identify()
-Flow: TypeAlias = Generator[Send | Identify, Any, T]
-_COMMIT = Statement(b"COMMIT", is_command=True)
-_ROLLBACK = Statement(b"ROLLBACK")
-"""
-Always sent alone, and so is a rollback to a savepoint: psycopg then drops what it has prepared, which in a pipeline
-would hit what is prepared there.
-"""
+Flow: TypeAlias = Generator[Send | Undo | Identify, Any, T]
+_COMMIT, _ROLLBACK = Statement(Spoken(b"COMMIT")), Undo(b"ROLLBACK")
+
+
+def _savepoint(verb: bytes, name: bytes) -> Statement:
+    return Statement(Spoken(b"%b %b" % (verb, name)))
 
 
 class Opened(NamedTuple):
@@ -117,7 +113,7 @@ class Opened(NamedTuple):
 class Statements:
     """What is sent on one connection for one call."""
 
-    def __init__(self, connection: _Connection, store: PostgresStore | AsyncPostgresStore) -> None:
+    def __init__(self, connection: Connection, store: PostgresStore | AsyncPostgresStore) -> None:
         self._connection = connection
         self._target = store.target
         self._opened: list[Opened] = []
@@ -166,7 +162,7 @@ class Statements:
 
     def _verify(self, ours: tuple[Any, ...]) -> Flow[None]:
         """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
-        [[theirs]] = yield from self._send(Statement(rows.IDENTITY))
+        [[theirs]] = yield from self._send(Statement(_IDENTITY))
         if tuple(theirs) != ours:
             yield from self.rollback()
             info = self._connection.info
@@ -190,15 +186,14 @@ class Statements:
 
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
-        [[row]] = yield from self._send(self._ours(_PEEK, {"id": id}))
+        [[row]] = yield from self._send(self._ours(_PEEK, [id]))
         if self._opened and self._opened[0].savepoint is None:
             self._xid = row[0]
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
     def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
         """See `onceward.gate.joining.Joined.extend`."""
-        lives = {"family": family, "replay": Int8(replay), "forget": Int8(forget)}
-        lives["lock_timeout"] = self._target.lock_timeout
+        lives = [family, int8(replay), int8(forget), self._target.lock_timeout.encode()]
         [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
         return int(many)
 
@@ -273,35 +268,39 @@ class Statements:
     def _roll_back(self) -> Flow[bool]:
         """The transaction that we opened; or whatever the function has opened in its place."""
         if self._status != TransactionStatus.IDLE:
-            yield Send((_ROLLBACK,), None)
+            yield _ROLLBACK
         if self._xid is None:
             return True
-        [[(was,)], _] = yield Send((Statement(_BECAME, {"xid": Int8(self._xid)}), _COMMIT), b"BEGIN")
+        [[(was,)], _] = yield Send((Statement(_BECAME, [int8(self._xid)]), _COMMIT), b"BEGIN")
         return bool(was == "aborted")
 
     def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
         if self._status == TransactionStatus.IDLE:
             return False
         try:
-            yield Send((Statement(b"ROLLBACK TO SAVEPOINT %b" % savepoint),), None)
+            yield _undo_to(savepoint)
         except Failed as failed:
             if failed.code != _NO_SAVEPOINT:
                 raise
             # Not the transaction we were given: at least what has been begun since can be undone.
-            yield Send((_ROLLBACK,), None)
+            yield _ROLLBACK
             return False
-        yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),), None)
+        yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),))
         return True
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
-        parameters = rows.put_parameters(write, expect, self._target.lock_timeout, relaxed=False)
-        parameters["xid"] = self._xid
-        # One type for all numbers, whatever their size: each set of types is a prepared statement of its own.
-        return self._ours(sql, {name: Int8(one) if type(one) is int else one for name, one in parameters.items()})
+        try:
+            values = put_values(write, expect, self._target.lock_timeout, relaxed=False)
+        except (UnicodeError, struct.error) as error:
+            raise meaning_of(error, self._target.name) from error
+        del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
+        if sql in _ENDINGS:
+            values.append(None if self._xid is None else int8(self._xid))
+        return self._ours(sql, values)
 
-    def _ours(self, sql: bytes, parameters: Mapping[str, Any]) -> Statement:
+    def _ours(self, sql: bytes, values: Sequence[Value]) -> Statement:
         """About our tables."""
-        return Statement(rows.within(self._schema, sql), parameters)
+        return Statement(_within(self._schema, sql), values)
 
     def _send(self, *statements: Statement) -> Flow[list[Any]]:
         try:
@@ -312,33 +311,48 @@ class Statements:
     def _sent(self, *statements: Statement) -> Flow[list[Any]]:
         answers: list[Any]
         if not self._unsent:
-            answers = yield Send(statements, None)
+            answers = yield Send(statements)
             return answers
         self._unsent = False
         savepoint = self._opened[-1].savepoint
-        if savepoint is None:
-            answers = yield Send(statements, _begin_statement(self._connection))
-            return answers
-        answers = yield Send((_savepoint(b"SAVEPOINT", savepoint), *statements), None)
-        return answers[1:]
+        opening = _begin_statement(self._connection) if savepoint is None else b"SAVEPOINT %b" % savepoint
+        try:
+            answers = yield Send(statements, opening)
+        except Failed as failed:
+            if failed.code not in STALE:
+                raise
+            # Nothing of the caller's has run since the opening. What is sent again is prepared anew.
+            yield _ROLLBACK if savepoint is None else _undo_to(savepoint)
+            answers = yield Send(statements, opening if savepoint is None else None)
+        return answers
 
     def _meaning(self, failed: Failed, *, committing: bool = False) -> BaseException:
         """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
         code, error = failed.code, failed.error
+        if committing and not is_of_the_server(code):
+            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
         if code in _RUN_AGAIN:
             return RetryTransaction(f"{error}; roll back and run your transaction again with the same key")
+        if code in STALE:
+            return RetryTransaction(
+                f"{error}: the statements that this connection had prepared were dropped meanwhile (DEALLOCATE, or a "
+                "table that changed); roll back and run your transaction again with the same key. If it happens each "
+                "time, set prepare_threshold=None on the connection"
+            )
         if code == _FAILED:
             return IllegalMove(_SWALLOWED)
         if code == _NO_SAVEPOINT:
             return IllegalMove(ENDED)
-        if committing and not is_of_the_server(code):
-            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
         if code == READ_ONLY:
             return StoreUnavailable(read_only_transaction(self._target.name))
         return meaning_of(error, self._target.name)
 
 
-def _begin_statement(connection: _Connection) -> bytes:
+def _undo_to(savepoint: bytes) -> Undo:
+    return Undo(b"ROLLBACK TO SAVEPOINT %b" % savepoint)
+
+
+def _begin_statement(connection: Connection) -> bytes:
     """How the caller has set up its transactions."""
     words = ["BEGIN"]
     if connection.isolation_level is not None:
