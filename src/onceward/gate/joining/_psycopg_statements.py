@@ -37,8 +37,8 @@ _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 _FAILED = "25P02"
 """The transaction has failed already: somebody swallowed an error."""
 _NO_SAVEPOINT = "3B001"
-STALE = frozenset(("26000", "0A000"))
-"""What we had prepared is gone, or does not fit the table any more."""
+STALE = frozenset(("26000", "0A000", "42P05"))
+"""What we had prepared is gone, does not fit the table any more, or was prepared by somebody else (in a pooler)."""
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 """Division by zero, root of a negative number: how an ending stops what was sent after it."""
 _RELAXED = len(Write._fields)
@@ -62,9 +62,10 @@ _END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 _END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 _ENDINGS = frozenset((_END_FRESH, _END))
 _PEEK = (
-    b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' THEN txid_current() END, found.* "
-    b"FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
+    b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
+    b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
 )
+"""Which transaction it is in, unless the record can only be replayed or refused: that needs no number of its own."""
 _BECAME, _IDENTITY = spoken(b"SELECT txid_status(%(xid)s::bigint)"), spoken(rows.IDENTITY)
 _verified: weakref.WeakKeyDictionary[Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 """Connections that have been looked at and found good, and what they are connected to."""
@@ -121,7 +122,7 @@ class Statements:
         self._unsent = False
         """Whether the first `begin` is still to be sent: it goes along with the statement after it."""
         self._xid: int | None = None
-        """The transaction that we opened, once something in it is ours to lose."""
+        """The transaction that we are in; None as long as the function cannot have been called."""
         self._parted = False
         """Whether the function has committed that transaction by itself."""
         self._schema = ""
@@ -179,7 +180,7 @@ class Statements:
             [[row]] = yield from self._send(statement)
             standing = rows.standing_of(row, write, expect)
             if standing is not None:
-                if standing.landed and self._opened[0].savepoint is None:
+                if standing.landed:
                     self._xid = row[-1]
                 return standing
         raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
@@ -187,7 +188,7 @@ class Statements:
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
         [[row]] = yield from self._send(self._ours(_PEEK, [id]))
-        if self._opened and self._opened[0].savepoint is None:
+        if self._opened:
             self._xid = row[0]
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
@@ -269,24 +270,26 @@ class Statements:
         """The transaction that we opened; or whatever the function has opened in its place."""
         if self._status != TransactionStatus.IDLE:
             yield _ROLLBACK
-        if self._xid is None:
-            return True
-        [[(was,)], _] = yield Send((Statement(_BECAME, [int8(self._xid)]), _COMMIT), b"BEGIN")
-        return bool(was == "aborted")
+        return self._xid is None or (yield from self._was_aborted(self._xid))
 
     def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
-        if self._status == TransactionStatus.IDLE:
-            return False
-        try:
-            yield _undo_to(savepoint)
-        except Failed as failed:
-            if failed.code != _NO_SAVEPOINT:
-                raise
-            # Not the transaction we were given: at least what has been begun since can be undone.
-            yield _ROLLBACK
-            return False
-        yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),))
-        return True
+        if self._status != TransactionStatus.IDLE:
+            try:
+                yield _undo_to(savepoint)
+            except Failed as failed:
+                if failed.code != _NO_SAVEPOINT:
+                    raise
+                # Not the transaction we were given, or we were interrupted when we had released it already: at least
+                # what has been begun since can be undone.
+                yield _ROLLBACK
+            else:
+                yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),))
+                return True
+        return self._xid is None or (yield from self._was_aborted(self._xid))
+
+    def _was_aborted(self, xid: int) -> Flow[bool]:
+        [[(was,)], _] = yield Send((Statement(_BECAME, [int8(xid)]), _COMMIT), b"BEGIN")
+        return bool(was == "aborted")
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
         try:
@@ -335,9 +338,9 @@ class Statements:
             return RetryTransaction(f"{error}; roll back and run your transaction again with the same key")
         if code in STALE:
             return RetryTransaction(
-                f"{error}: the statements that this connection had prepared were dropped meanwhile (DEALLOCATE, or a "
-                "table that changed); roll back and run your transaction again with the same key. If it happens each "
-                "time, set prepare_threshold=None on the connection"
+                f"{error}: the statements that this connection had prepared are not there any more (DEALLOCATE, a "
+                "table that changed, or a pooler that goes to another server session); roll back and run your "
+                "transaction again with the same key. If it happens often, set prepare_threshold=None on the connection"
             )
         if code == _FAILED:
             return IllegalMove(_SWALLOWED)

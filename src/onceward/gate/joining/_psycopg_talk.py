@@ -14,15 +14,17 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
+from hashlib import sha256
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.abc import Transformer as AnyTransformer
-from psycopg.adapt import Transformer
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute, fetch_many, send
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.postgres import register_default_adapters
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
@@ -39,7 +41,19 @@ _KEPT_IN = "_prepared"
 """Where psycopg remembers what it has prepared. Not documented; if it moves, nothing of ours is prepared."""
 _numbers = count()
 _loaders: weakref.WeakKeyDictionary[Connection, AnyTransformer] = weakref.WeakKeyDictionary()
-"""Each made without its connection: it would keep that alive, and reads UTF-8 then, whatever the caller registered."""
+"""Each made without its connection: it would keep that alive. It reads UTF-8 then."""
+
+
+class _Reading(NamedTuple):
+    """How rows are read: as psycopg comes, whatever the caller has made of its types, here or everywhere."""
+
+    connection: Any
+    """Whose encoding words are in; None for UTF-8."""
+    adapters: AdaptersMap
+
+
+_as_it_comes = AdaptersMap(types=psycopg.adapters.types)
+register_default_adapters(_Reading(None, _as_it_comes))
 
 
 class Spoken(NamedTuple):
@@ -49,8 +63,8 @@ class Spoken(NamedTuple):
     formats: Sequence[Format] = ()
     texts: Sequence[int] = ()
     """Which of the parameters are text."""
-    prepares: bool = False
-    """Whether it is run often enough to be prepared."""
+    name: bytes = b""
+    """How the names begin that it is prepared under, if it is run often enough for that."""
 
 
 def spoken(sql: bytes, *, prepares: bool = False) -> Spoken:
@@ -58,7 +72,9 @@ def spoken(sql: bytes, *, prepares: bool = False) -> Spoken:
     used = [name for name in _ORDER if b"%%(%b)" % name.encode() in sql]
     texts = [place for place, name in enumerate(used) if _TYPES.get(name) == "text"]
     plain = numbered("", sql, _ORDER)
-    return Spoken(plain.sql, plain.formats, texts, prepares)
+    # Of the statement itself: behind a pooler a session may know the name from somebody else.
+    name = b"onceward_atomic_%b_" % sha256(plain.sql).hexdigest()[:16].encode() if prepares else b""
+    return Spoken(plain.sql, plain.formats, texts, name)
 
 
 class Statement(NamedTuple):
@@ -83,20 +99,19 @@ class _Step(NamedTuple):
 
 
 def talk(connection: Connection, effect: Send, answers: list[Any]) -> Generator[Any, Any, None]:
-    """Send, and add the rows of each statement to the answers. If one fails, that many have been answered before it."""
-    pgconn = connection.pgconn
-    steps = _steps(connection, effect, answers)
-    if len(steps) > 1 and psycopg.Pipeline.is_supported():
-        results = yield from _together(pgconn, steps)
-        for step, result in zip(steps, results, strict=False):
-            _take(connection, step, result)
-        if len(results) < len(steps):
-            raise psycopg.OperationalError("the connection was lost before everything was answered")
-        return
-    for step in steps:
-        step.send(*step.arguments)
-        results = yield from execute(pgconn)
-        _take(connection, step, results[-1])
+    """
+    Send, and add the rows of each statement to the answers. If one fails, that many have been answered before it.
+
+    Whatever interrupts it, wherever that is: no answer is left for the next statement to find.
+    """
+    try:
+        steps = _steps(connection, effect, answers)
+        if len(steps) > 1 and psycopg.Pipeline.is_supported():
+            yield from _together(connection, steps)
+        else:
+            yield from _one_by_one(connection, steps)
+    finally:
+        _leave(connection.pgconn)
 
 
 def forget(connection: Connection, effect: Send) -> None:
@@ -125,17 +140,17 @@ def _steps(connection: Connection, effect: Send, answers: list[Any]) -> list[_St
     def answered(result: Any) -> None:
         answers.append(_rows(connection, result, as_we_spell))
 
-    for (sql, formats, texts, prepares), values in effect.statements:
+    for (sql, formats, texts, prefix), values in effect.statements:
         if not as_we_spell:
             values = _respelt(values, texts, connection.info.encoding)
-        if names is None or not prepares:
+        if names is None or not prefix:
             arguments = (sql, values or None, None, formats or None, Format.BINARY)
             steps.append(_Step(pgconn.send_query_params, arguments, answered))
             continue
         key = (sql, ())
         name = names.get(key)
         if name is None:
-            name = b"onceward_atomic_%d" % next(_numbers)
+            name = prefix + b"%d" % next(_numbers)
             steps.append(_Step(pgconn.send_prepare, (name, sql), _keeping(names, key, name)))
         else:
             names.move_to_end(key)
@@ -156,11 +171,26 @@ def _respelt(values: Sequence[Value], texts: Sequence[int], encoding: str) -> li
     return respelt
 
 
-def _together(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[Any]]:
-    """Send all at once. The results, as many as came before the connection was lost."""
+def _one_by_one(connection: Connection, steps: Sequence[_Step]) -> Generator[Any, Any, None]:
+    for step in steps:
+        step.send(*step.arguments)
+        results = yield from execute(connection.pgconn)
+        _take(connection, step, results[-1])
+
+
+def _together(connection: Connection, steps: Sequence[_Step]) -> Generator[Any, Any, None]:
+    results = yield from _results(connection.pgconn, steps)
+    for step, result in zip(steps, results, strict=False):
+        _take(connection, step, result)
+    if len(results) < len(steps):
+        raise psycopg.OperationalError("the connection was lost before everything was answered")
+
+
+def _results(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[Any]]:
+    """Send all at once. As many results as came before the connection was lost."""
     results: list[Any] = []
-    pgconn.enter_pipeline_mode()
     try:
+        pgconn.enter_pipeline_mode()
         for step in steps:
             step.send(*step.arguments)
         pgconn.pipeline_sync()
@@ -171,16 +201,21 @@ def _together(pgconn: Any, steps: Sequence[_Step]) -> Generator[Any, Any, list[A
         if all(result.status != ExecStatus.FATAL_ERROR for result in results):
             raise  # Else the server has said why, before it hung up.
     finally:
-        _leave(pgconn)
+        _leave(pgconn)  # And once more in `talk`: this line may be the one that is interrupted.
     return results
 
 
 def _leave(pgconn: Any) -> None:
     """Out of pipeline mode. A connection with answers still on their way is of no use to anybody: close it."""
-    if pgconn.status == ConnStatus.OK and pgconn.pipeline_status != PipelineStatus.OFF:
-        try:
+    if pgconn.status != ConnStatus.OK:
+        return
+    try:
+        if pgconn.pipeline_status != PipelineStatus.OFF:
             pgconn.exit_pipeline_mode()
-        except psycopg.Error:
+    except psycopg.Error:
+        pgconn.finish()
+    else:
+        if pgconn.transaction_status == TransactionStatus.ACTIVE:
             pgconn.finish()
 
 
@@ -194,8 +229,15 @@ def _take(connection: Connection, step: _Step, result: Any) -> None:
 def _rows(connection: Connection, result: Any, as_we_spell: bool) -> list[Any]:
     if not result.ntuples:
         return []
-    loader: AnyTransformer | None = _loaders.get(connection) if as_we_spell else Transformer(connection)
-    if loader is None:
-        loader = _loaders[connection] = Transformer()
+    loader = _loader(connection, as_we_spell)
     loader.set_pgresult(result)
     return loader.load_rows(0, result.ntuples, tuple)
+
+
+def _loader(connection: Connection, as_we_spell: bool) -> AnyTransformer:
+    if not as_we_spell:
+        return Transformer(_Reading(connection, _as_it_comes))
+    loader = _loaders.get(connection)
+    if loader is None:
+        loader = _loaders[connection] = Transformer(_Reading(None, _as_it_comes))
+    return loader

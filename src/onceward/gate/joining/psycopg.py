@@ -14,9 +14,11 @@ winner. Above that level, on a deadlock and on a lock timeout, the caller has to
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.rows import tuple_row
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
@@ -113,10 +115,10 @@ class JoinedPsycopg:
         answers: list[Any] = []
         try:
             if isinstance(effect, Undo):
-                psycopg.Cursor(connection).execute(effect.sql)
+                psycopg.Cursor(connection, row_factory=tuple_row).execute(effect.sql)
             else:
-                with connection.lock:
-                    connection.wait(talk(connection, effect, answers))
+                with connection.lock, closing(talk(connection, effect, answers)) as talking:
+                    connection.wait(talking)
         except DRIVER_ERRORS as error:
             raise _failed(connection, effect, answers, error) from error
         return answers
@@ -180,10 +182,11 @@ class AsyncJoinedPsycopg:
         answers: list[Any] = []
         try:
             if isinstance(effect, Undo):
-                await psycopg.AsyncCursor(connection).execute(effect.sql)
+                await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(effect.sql)
             else:
                 async with connection.lock:
-                    await connection.wait(talk(connection, effect, answers))
+                    with closing(talk(connection, effect, answers)) as talking:
+                        await connection.wait(talking)
         except DRIVER_ERRORS as error:
             raise _failed(connection, effect, answers, error) from error
         return answers
