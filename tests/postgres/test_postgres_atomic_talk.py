@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from functools import partial
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.pq import PipelineStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from onceward import RecordRefused, RetryTransaction
 from onceward.gate.joining import _psycopg_talk
@@ -115,6 +116,44 @@ async def test_statements_dropped_unseen_by_the_function_ask_for_another_run(ban
     await caller.rollback()
 
     assert (None, 7, "one") == (found, effects, await caller.atomic("k", claim=claim))
+
+
+@told
+async def test_a_failure_is_undone_whatever_was_dropped_before(bank: Bank, claim: str) -> None:
+    """
+    A rollback is never prepared itself: often repeated, psycopg would, and then it can be dropped like the rest.
+    """
+    caller = await _warmed(bank, claim)
+
+    async def drop() -> None:
+        await caller.book()
+        await caller.execute(UNSEEN)
+        raise ZeroDivisionError
+
+    for _ in range(9):
+        with pytest.raises(ZeroDivisionError):
+            await caller.atomic("k", drop, claim=claim)
+        assert TransactionStatus.IDLE == caller.connection.info.transaction_status
+
+    assert "one" == await caller.atomic("k", claim=claim)
+
+
+@told
+async def test_after_a_failure_psycopg_knows_nothing_of_tables_that_are_gone(bank: Bank, claim: str) -> None:
+    """
+    Made in the function and rolled back with it, made anew with another type: each time, and not only the first.
+    """
+    caller = await _warmed(bank, claim)
+
+    async def make(type_name: str) -> None:
+        await caller.execute(f"CREATE TABLE passing AS SELECT 1::{type_name} AS number")
+        for _ in range(7):
+            await caller.execute("SELECT number FROM passing")
+        raise ZeroDivisionError
+
+    for type_name in ("int", "text", "int", "text"):
+        with pytest.raises(ZeroDivisionError):
+            await caller.atomic("k", partial(make, type_name), claim=claim)
 
 
 @told

@@ -16,9 +16,10 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.adapt import Transformer
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
+from psycopg.postgres import register_default_adapters
 from psycopg.pq import ExecStatus, Format
 
 from onceward._core.record import Write
@@ -30,6 +31,19 @@ _PLACE = re.compile(r"%\((\w+)\)[sb]")
 int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
 _array = Struct(">iiIii").pack
 _TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
+
+
+class Reading(NamedTuple):
+    """How values become rows and back (psycopg's AdaptContext)."""
+
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
+    """Whose encoding words are in; None for UTF-8."""
+    adapters: AdaptersMap
+
+
+AS_IT_COMES = Reading(None, AdaptersMap(types=psycopg.adapters.types))
+"""As psycopg comes, whatever the program has registered for all its connections."""
+register_default_adapters(AS_IT_COMES)
 
 
 class Statement(NamedTuple):

@@ -20,8 +20,8 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED
-from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, spoken
+from onceward.gate.joining import ENDED, NO_ENCODING
+from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, Undo, loses_words, spoken
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import READ_ONLY, is_of_the_server, meaning_of, read_only_transaction
 from onceward.stores._postgres_wire import Value, int8, put_values
@@ -44,6 +44,10 @@ _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 _RELAXED = len(Write._fields)
 """Its place among what a put binds."""
 _SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+_PIPELINED = (
+    "your function left the connection in pipeline mode, so what was sent there cannot be told from what is sent now, "
+    "and the connection was closed; end connection.pipeline() before the function ends"
+)
 _BUSY = (
     "this connection is in the middle of a statement (a COPY, a stream, or one of another thread); end that first, or "
     "use another connection"
@@ -75,12 +79,6 @@ _verified: weakref.WeakKeyDictionary[Connection, tuple[Any, ...]] = weakref.Weak
 def _within(schema: str, sql: bytes) -> Spoken:
     """A statement about our tables, which are there whatever the search path is."""
     return spoken(rows.within(schema, sql), prepares=True)
-
-
-class Undo(NamedTuple):
-    """Have the driver roll back, alone: it then drops what it has prepared, which may be of a table that is gone."""
-
-    sql: bytes
 
 
 class Failed(Exception):
@@ -135,11 +133,13 @@ class Statements:
     def begin(self) -> Flow[bool]:
         """See `onceward.gate.joining.Joined.begin`."""
         connection = self._connection
-        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        if self._is_in_a_pipeline():
             raise ConfigurationError(
                 "this connection is in pipeline mode, where errors arrive late; use gate.atomic outside of "
                 "connection.pipeline()"
             )
+        if loses_words(connection):
+            raise ConfigurationError(NO_ENCODING)
         if self._status == TransactionStatus.INERROR:
             raise IllegalMove(_SWALLOWED)
         if self._status == TransactionStatus.ACTIVE:
@@ -241,6 +241,10 @@ class Statements:
         if not self._opened:
             return not self._parted
         savepoint = self._opened.pop().savepoint
+        if self._is_in_a_pipeline():
+            # Whose answers are not ours to read. Closed, the server undoes it; whether it had been ended, nobody says.
+            self._connection.pgconn.finish()
+            return False
         if self._unsent or self._is_closed():
             sent, self._unsent = not self._unsent, False
             # Nothing was sent; or the connection broke, and the server has undone it. If it was closed in good order,
@@ -258,6 +262,9 @@ class Statements:
             if self._is_closed():
                 return True
             raise self._meaning(failed) from failed.error
+
+    def _is_in_a_pipeline(self) -> bool:
+        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF
 
     def _is_closed(self) -> bool:
         return self._connection.closed
@@ -313,6 +320,8 @@ class Statements:
 
     def _sent(self, *statements: Statement) -> Flow[list[Any]]:
         answers: list[Any]
+        if self._is_in_a_pipeline():
+            raise IllegalMove(_PIPELINED)
         if not self._unsent:
             answers = yield Send(statements)
             return answers

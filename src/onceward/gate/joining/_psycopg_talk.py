@@ -20,40 +20,26 @@ from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.abc import Transformer as AnyTransformer
-from psycopg.adapt import AdaptersMap, Transformer
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute, fetch_many, send
-from psycopg.postgres import register_default_adapters
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_wire import Value, numbered
+from onceward.stores._postgres_wire import AS_IT_COMES, Value, numbered
 
 Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _Names: TypeAlias = OrderedDict[tuple[bytes, tuple[int, ...]], bytes]
 
 _ORDER = (*(field for field in Write._fields if field != "relaxed"), "lock_timeout", "expect", "xid")
 _TYPES = {**rows.TYPES, "lock_timeout": "text"}
-_AS_WE_SPELL = (b"UTF8", b"SQL_ASCII")
-"""Encodings of a client in which our text needs no change: the same, or none."""
+_UTF8, _NO_ENCODING = b"UTF8", b"SQL_ASCII"
 _KEPT_IN = "_prepared"
 """Where psycopg remembers what it has prepared. Not documented; if it moves, nothing of ours is prepared."""
 _numbers = count()
 _loaders: weakref.WeakKeyDictionary[Connection, AnyTransformer] = weakref.WeakKeyDictionary()
 """Each made without its connection: it would keep that alive. It reads UTF-8 then."""
-
-
-class _Reading(NamedTuple):
-    """How rows are read: as psycopg comes, whatever the caller has made of its types, here or everywhere."""
-
-    connection: Any
-    """Whose encoding words are in; None for UTF-8."""
-    adapters: AdaptersMap
-
-
-_as_it_comes = AdaptersMap(types=psycopg.adapters.types)
-register_default_adapters(_Reading(None, _as_it_comes))
 
 
 class Spoken(NamedTuple):
@@ -92,19 +78,28 @@ class Send(NamedTuple):
     """What goes in front of them, and is not answered: BEGIN, or a savepoint."""
 
 
+class Undo(NamedTuple):
+    """Roll back, and have psycopg drop what it has prepared, as after a rollback of its own: a table may be gone."""
+
+    sql: bytes
+
+
 class _Step(NamedTuple):
     send: Callable[..., None]
     arguments: Sequence[Any]
     answered: Callable[[Any], None] | None
 
 
-def talk(connection: Connection, effect: Send, answers: list[Any]) -> Generator[Any, Any, None]:
+def talk(connection: Connection, effect: Send | Undo, answers: list[Any]) -> Generator[Any, Any, None]:
     """
     Send, and add the rows of each statement to the answers. If one fails, that many have been answered before it.
 
     Whatever interrupts it, wherever that is: no answer is left for the next statement to find.
     """
     try:
+        if isinstance(effect, Undo):
+            yield from _undo(connection, effect)
+            return
         steps = _steps(connection, effect, answers)
         if len(steps) > 1 and psycopg.Pipeline.is_supported():
             yield from _together(connection, steps)
@@ -114,11 +109,19 @@ def talk(connection: Connection, effect: Send, answers: list[Any]) -> Generator[
         _leave(connection.pgconn)
 
 
-def forget(connection: Connection, effect: Send) -> None:
+def _undo(connection: Connection, effect: Undo) -> Generator[Any, Any, None]:
+    """Not through a cursor: psycopg would prepare a rollback, too, and drop things only the first time it sees one."""
+    yield from _one_by_one(connection, [_Step(connection.pgconn.send_query_params, (effect.sql, None), None)])
+    kept: Any = getattr(connection, _KEPT_IN, None)
+    if hasattr(kept, "maintain_gen") and kept.clear():
+        yield from kept.maintain_gen(connection)
+
+
+def forget(connection: Connection, effect: Send | Undo) -> None:
     """That these are prepared: the server does not know them any more, or they no longer fit."""
     names = _names(connection)
-    for statement in effect.statements:
-        if names is not None:
+    if names is not None and isinstance(effect, Send):
+        for statement in effect.statements:
             names.pop((statement.spoken.sql, ()), None)
 
 
@@ -132,7 +135,7 @@ def _names(connection: Connection) -> _Names | None:
 def _steps(connection: Connection, effect: Send, answers: list[Any]) -> list[_Step]:
     pgconn = connection.pgconn
     names = _names(connection)
-    as_we_spell = pgconn.parameter_status(b"client_encoding") in _AS_WE_SPELL
+    as_we_spell = _goes_unchanged(pgconn)
     steps: list[_Step] = []
     if effect.opening is not None:
         steps.append(_Step(pgconn.send_query_params, (effect.opening, None), None))
@@ -156,6 +159,18 @@ def _steps(connection: Connection, effect: Send, answers: list[Any]) -> list[_St
             names.move_to_end(key)
         steps.append(_Step(pgconn.send_query_prepared, (name, values, formats, Format.BINARY), answered))
     return steps
+
+
+def _goes_unchanged(pgconn: Any) -> bool:
+    """Whether our words are sent in UTF-8, as the store sends them, and not in the encoding of the client."""
+    client = pgconn.parameter_status(b"client_encoding")
+    return client in (_UTF8, _NO_ENCODING) or pgconn.parameter_status(b"server_encoding") == _NO_ENCODING
+
+
+def loses_words(connection: Connection) -> bool:
+    """Whether words would be kept as they are sent, in a database that is kept in another encoding than UTF-8."""
+    told = connection.pgconn.parameter_status
+    return told(b"client_encoding") == _NO_ENCODING and told(b"server_encoding") not in (_UTF8, _NO_ENCODING)
 
 
 def _keeping(names: _Names, key: tuple[bytes, tuple[int, ...]], name: bytes) -> Callable[[Any], None]:
@@ -236,8 +251,8 @@ def _rows(connection: Connection, result: Any, as_we_spell: bool) -> list[Any]:
 
 def _loader(connection: Connection, as_we_spell: bool) -> AnyTransformer:
     if not as_we_spell:
-        return Transformer(_Reading(connection, _as_it_comes))
+        return Transformer(AS_IT_COMES._replace(connection=connection))
     loader = _loaders.get(connection)
     if loader is None:
-        loader = _loaders[connection] = Transformer(_Reading(None, _as_it_comes))
+        loader = _loaders[connection] = Transformer(AS_IT_COMES)
     return loader

@@ -18,12 +18,11 @@ from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.rows import tuple_row
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining._psycopg_statements import STALE, Failed, Flow, Identify, Statements, Undo
-from onceward.gate.joining._psycopg_talk import Connection, Send, forget, talk
+from onceward.gate.joining._psycopg_statements import STALE, Failed, Flow, Identify, Statements
+from onceward.gate.joining._psycopg_talk import Connection, Send, Undo, forget, talk
 from onceward.stores._postgres_errors import DRIVER_ERRORS
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
@@ -114,11 +113,8 @@ class JoinedPsycopg:
         connection = self._connection
         answers: list[Any] = []
         try:
-            if isinstance(effect, Undo):
-                psycopg.Cursor(connection, row_factory=tuple_row).execute(effect.sql)
-            else:
-                with connection.lock, closing(talk(connection, effect, answers)) as talking:
-                    connection.wait(talking)
+            with connection.lock, closing(talk(connection, effect, answers)) as talking:
+                connection.wait(talking)
         except DRIVER_ERRORS as error:
             raise _failed(connection, effect, answers, error) from error
         return answers
@@ -181,12 +177,9 @@ class AsyncJoinedPsycopg:
         connection = self._connection
         answers: list[Any] = []
         try:
-            if isinstance(effect, Undo):
-                await psycopg.AsyncCursor(connection, row_factory=tuple_row).execute(effect.sql)
-            else:
-                async with connection.lock:
-                    with closing(talk(connection, effect, answers)) as talking:
-                        await connection.wait(talking)
+            async with connection.lock:
+                with closing(talk(connection, effect, answers)) as talking:
+                    await connection.wait(talking)
         except DRIVER_ERRORS as error:
             raise _failed(connection, effect, answers, error) from error
         return answers
@@ -194,6 +187,6 @@ class AsyncJoinedPsycopg:
 
 def _failed(connection: Connection, effect: Send | Undo, answers: list[Any], error: BaseException) -> Failed:
     failed = Failed(len(answers), error)
-    if failed.code in STALE and isinstance(effect, Send):
+    if failed.code in STALE:
         forget(connection, effect)
     return failed
