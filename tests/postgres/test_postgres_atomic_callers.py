@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 from psycopg.postgres import register_default_adapters
 from psycopg.pq import Format
 
@@ -219,6 +220,19 @@ def test_a_connection_without_an_encoding_is_refused_where_words_would_be_lost(
         assert (psycopg.pq.TransactionStatus.IDLE, "one") == (at_rest, await caller.atomic("k"))
 
     scenario(Bank(_database(server, "LATIN1"), colour))
+
+
+def test_under_sqlalchemy_a_connection_without_an_encoding_is_told_so(url: str) -> None:
+    """
+    psycopg gives words as bytes then. That is not another database, and is not called one.
+    """
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with Gate(url, scope="test:unencoded") as gate, engine.connect() as connection:
+        connection.exec_driver_sql("SET client_encoding = 'SQL_ASCII'")
+        connection.commit()
+        with pytest.raises(ConfigurationError, match="SET client_encoding"):
+            gate.atomic(connection, "k", lambda: 1)
+    engine.dispose()
 
 
 @CLAIMS
