@@ -9,7 +9,6 @@ decided here; `psycopg.py` has the two classes that send, and `_psycopg_talk.py`
 
 from __future__ import annotations
 
-import struct
 import weakref
 from collections.abc import Generator, Sequence
 from functools import cache
@@ -23,7 +22,13 @@ from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED, NO_ENCODING
 from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, Undo, loses_words, spoken
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import READ_ONLY, is_of_the_server, meaning_of, read_only_transaction
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    READ_ONLY,
+    is_of_the_server,
+    meaning_of,
+    read_only_transaction,
+)
 from onceward.stores._postgres_wire import Value, int8, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
@@ -301,7 +306,7 @@ class Statements:
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
         try:
             values = put_values(write, expect, self._target.lock_timeout, relaxed=False)
-        except (UnicodeError, struct.error) as error:
+        except DRIVER_ERRORS as error:
             raise meaning_of(error, self._target.name) from error
         del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
         if sql in _ENDINGS:
