@@ -269,7 +269,7 @@ class Statements:
             raise self._meaning(failed) from failed.error
 
     def _is_in_a_pipeline(self) -> bool:
-        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF
+        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF and not self._is_closed()
 
     def _is_closed(self) -> bool:
         return self._connection.closed
