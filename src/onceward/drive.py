@@ -33,6 +33,20 @@ class Unstoppable(asyncio.Future[T]):
         return False
 
 
+class Kept:
+    """A cancellation that came while a store call was under way: it strikes when that has ended, however it ended."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled: asyncio.CancelledError | None = None
+
+    def taken(self) -> asyncio.CancelledError | None:
+        """Whoever takes it raises it."""
+        cancelled, self.cancelled = self.cancelled, None
+        return cancelled
+
+
 class Abandoned(BaseException):
     """Thrown into a flow whose coroutine is being closed: nothing can be awaited any more."""
 
@@ -64,7 +78,7 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
     """
     if failpoints.armed():
         perform = _ahitting(perform)
-    cancelled: asyncio.CancelledError | None = None
+    kept = Kept()
     try:
         effect = next(flow)
         while True:
@@ -73,9 +87,8 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
                 if kind in INSTANT:
                     answer = instant(effect)
                 elif kind not in INTERRUPTIBLE:
-                    answer, cancelled = await to_the_end(perform(effect), cancelled)
-                elif cancelled is not None:
-                    strike, cancelled = cancelled, None
+                    answer = await to_the_end(perform(effect), kept)
+                elif (strike := kept.taken()) is not None:
                     raise strike
                 else:
                     answer = await perform(effect)
@@ -87,16 +100,18 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
             else:
                 effect = flow.send(answer)
     except StopIteration as stop:
-        effect = answer = None  # type: ignore[assignment]
-        if cancelled is not None:
-            raise cancelled from None
+        effect = answer = strike = None  # type: ignore[assignment]
+        if kept.cancelled is not None:
+            raise kept.taken() from None  # type: ignore[misc]
         return stop.value  # type: ignore[no-any-return]
+    except Exception as error:
+        if kept.cancelled is not None:
+            raise kept.taken() from error  # type: ignore[misc]
+        raise
 
 
-async def to_the_end(
-    work: Awaitable[Any], cancelled: asyncio.CancelledError | None
-) -> tuple[Any, asyncio.CancelledError | None]:
-    """Await `work` to its end, whoever cancels us meanwhile; the cancellation is handed back."""
+async def to_the_end(work: Awaitable[Any], kept: Kept) -> Any:
+    """Await `work` to its end, whoever cancels us meanwhile; the cancellation is kept, also if the work fails."""
     future: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not future.done():
         try:
@@ -104,10 +119,10 @@ async def to_the_end(
         except asyncio.CancelledError as error:
             if future.cancelled():
                 raise
-            cancelled = error
+            kept.cancelled = error
         except Exception:  # noqa: S110 - raised by `result()` below, once
             pass
-    return future.result(), cancelled
+    return future.result()
 
 
 def _let_go(flow: Flow[Any], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import IO, Any
 
 import psycopg
@@ -37,11 +38,15 @@ class Trips:
 
     def __init__(self, written: IO[str]) -> None:
         self._written = written
-        self.count = -1
+        self.count = self.turns = -1
+        """`turns`: how often something was sent, and then something was read before the next was sent."""
 
     def end(self) -> None:
         self._written.seek(0)
-        self.count = sum("ReadyForQuery" in line for line in self._written)
+        lines = [line.split("\t") for line in self._written]
+        self.count = sum("ReadyForQuery" in line for fields in lines for line in fields)
+        ways = [fields[1] for fields in lines if fields[1:2] in (["F"], ["B"])]
+        self.turns = sum(pair == ("F", "B") for pair in pairwise(ways))
 
 
 @contextmanager
@@ -75,6 +80,7 @@ async def test_atomic_mode_adds_no_round_trip_to_the_callers_own(bank: Bank, cla
     """
     caller = await _warmed(bank, claim)
     found: dict[str, int] = {}
+    turns: dict[str, int] = {}
     with counted(caller) as by_hand:
         await caller.book()
         await caller.commit()
@@ -82,15 +88,17 @@ async def test_atomic_mode_adds_no_round_trip_to_the_callers_own(bank: Bank, cla
         with counted(caller) as trips:
             await caller.atomic("k", claim=claim)
         found[name] = trips.count
+        turns[name] = trips.turns
     async with caller.transaction():
         await caller.book()
         for name in ("joined", "joined replay"):
             with counted(caller) as trips:
                 await caller.atomic("k2", claim=claim)
             found[name] = trips.count
+            turns[name] = trips.turns
 
     assert 3 == by_hand.count
-    assert EXPECTED[claim] == found
+    assert EXPECTED[claim] == found == turns
 
 
 @pytest.mark.parametrize("claim", ["first", "last"])
@@ -120,7 +128,7 @@ async def test_without_pipeline_mode_it_takes_what_the_statements_take(
     with counted(caller) as trips:
         await caller.atomic("k")
 
-    assert 5 == trips.count
+    assert (5, 5) == (trips.count, trips.turns)
 
 
 @pytest.mark.parametrize("claim", ["first", "last"])

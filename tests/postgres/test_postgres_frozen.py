@@ -95,7 +95,7 @@ class TestAFrozenServer:
             for (pid,) in pids:
                 os.kill(pid, signal.SIGSTOP)
             try:
-                write = row("test:frozen")
+                write = row("test:frozen", colour)  # A backend of the test before may still write its own.
                 standing = store.put(write)
                 loaded = store.call("load", write.id)
             finally:

@@ -190,3 +190,32 @@ async def test_a_connection_in_the_middle_of_something_is_refused(bank: Bank, ad
     await caller.execute("SET TRANSACTION READ ONLY")
     with pytest.raises(StoreUnavailable, match=r"your transaction .* is read-only"):
         await caller.atomic("charge:1")
+
+
+@CLAIMS
+@pytest.mark.parametrize("raises", [False, True])
+@told
+async def test_over_a_forgotten_record_a_function_that_commits_is_found_out_all_the_same(
+    bank: Bank, admin: psycopg.Connection[Any], claim: str, raises: bool
+) -> None:
+    """
+    A settled record past its time makes room, though nobody has purged it: what runs over it is watched like the rest.
+    """
+    caller = await bank.caller()
+    await caller.atomic("charge:1", claim=claim)
+    admin.execute("UPDATE onceward_records SET replay_until = 1, forget_at = 1")
+
+    async def leaving() -> str:
+        await caller.book()
+        await caller.commit()
+        await caller.execute("SELECT 1")
+        if raises:
+            raise ValueError("mine")
+        return "done"
+
+    with pytest.raises(ValueError if raises else IllegalMove):
+        await caller.atomic("charge:1", leaving, claim=claim)
+    with pytest.raises(InDoubt):
+        await (await bank.caller()).atomic("charge:1", claim=claim)
+
+    assert (2, ["in_doubt"]) == committed(admin)

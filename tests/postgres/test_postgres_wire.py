@@ -54,9 +54,9 @@ def test_a_failed_statement_raises_the_drivers_error_and_leaves_the_line_usable(
             line = wire.Wire(connection)
             divide = wire.numbered("divide", b"SELECT 1 / %(by)s::bigint", ("by",))
             with pytest.raises(psycopg.errors.DivisionByZero):
-                connection.wait(line.talk(divide, [wire._int8(0)]))
+                connection.wait(line.talk(divide, [wire.int8(0)]))
 
-            assert [(1,)] == connection.wait(line.talk(divide, [wire._int8(1)]))
+            assert [(1,)] == connection.wait(line.talk(divide, [wire.int8(1)]))
 
 
 @pytest.mark.parametrize("options", ["", "client_encoding=latin1"])

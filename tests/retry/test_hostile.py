@@ -22,10 +22,9 @@ from onceward import (
     Retry,
     StopReason,
     stop_of,
-    time_left,
 )
 from onceward._core.verdict import Action, Certainty, Kind
-from onceward.retry import Breaker, Budget, CircuitState, breaker
+from onceward.retry import Breaker, CircuitState, breaker
 from onceward.testing import no_sleeping
 
 
@@ -135,7 +134,7 @@ class TestOddErrors:
         """
         No other attempt, no failure for the breaker, and its probe's slot is given back.
         """
-        circuit = Breaker("p", threshold=1, environment=still)
+        circuit = Breaker("p", probe_lapse=86_400, environment=still)
         circuit.trip()
         still.advance(30)
         script = Script(error)
@@ -370,118 +369,3 @@ class TestOddFunctions:
 def decorated() -> str:
     """Found by name."""
     return "done"
-
-
-class Tripwire(Sleepless):
-    """A clock during whose sleep something happens."""
-
-    def __init__(self, strike: Callable[[], None]) -> None:
-        super().__init__()
-        self._strike = strike
-
-    def sleep(self, seconds: float) -> None:
-        self._strike()
-
-    async def asleep(self, seconds: float) -> None:
-        self._strike()
-        await asyncio.sleep(0)
-
-
-class TestInterruptions:
-    """Whoever is stopped in the middle takes nothing along that belongs to all."""
-
-    def test_an_interrupt_during_the_wait_gives_the_budget_back(self) -> None:
-        """
-        The retry that was paid for was not made. And the next call is its own owner again.
-        """
-
-        def strike() -> None:
-            raise KeyboardInterrupt
-
-        environment = Tripwire(strike)
-        budget = Budget(environment=environment)
-        with pytest.raises(KeyboardInterrupt):
-            Retry(budget=budget, environment=environment).call(Script(REFUSED))
-
-        assert (10, 0) == (budget.tokens, budget.granted)
-        assert time_left() is None
-
-    def test_a_cancelled_wait_gives_the_budget_back(self) -> None:
-        """
-        The same, awaiting.
-        """
-
-        async def main() -> Budget:
-            environment = Tripwire(lambda: task.cancel() and None)
-            budget = Budget(environment=environment)
-
-            async def fails() -> None:
-                raise REFUSED
-
-            task = asyncio.create_task(Retry(budget=budget, environment=environment).acall(fails))
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            return budget
-
-        assert 10 == asyncio.run(main()).tokens
-
-    @pytest.mark.parametrize("reason", [StopReason.BREAKER, StopReason.ELAPSED])
-    def test_a_retry_that_is_not_made_after_all_is_not_paid_for(self, reason: StopReason) -> None:
-        """
-        While it waited, the circuit opened, or the time ran out.
-        """
-        environment = Tripwire(lambda: circuit.trip() if reason is StopReason.BREAKER else environment.advance(99))
-        circuit, budget = Breaker("p", environment=environment), Budget(environment=environment)
-        policy = Retry(breaker=circuit, budget=budget, environment=environment)
-
-        with pytest.raises(Exception) as raised:
-            policy.call(Script(REFUSED))
-        stop = stop_of(raised.value)
-        assert stop is not None
-        assert (reason, 1, 10) == (stop.reason, stop.attempts, budget.tokens)
-
-    @pytest.mark.parametrize("steps", range(1, 8))
-    def test_a_probe_that_is_cancelled_anywhere_gives_its_slot_back(self, still: Sleepless, steps: int) -> None:
-        """
-        Cancelled after so many turns of the event loop, wherever that is: the next caller may probe.
-        """
-        circuit = Breaker("p", environment=still)
-        budget = Budget(environment=still)
-        circuit.trip()
-        still.advance(30)
-
-        async def slow() -> None:
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            raise asyncio.CancelledError if steps == 7 else REFUSED
-
-        async def main() -> None:
-            policy = Retry(breaker=circuit, budget=budget, environment=still)
-            task = asyncio.create_task(policy.acall(slow))
-            for _ in range(steps):
-                await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises((asyncio.CancelledError, Exception)):
-                await task
-
-        asyncio.run(main())
-        still.advance(30)
-        assert circuit.retry_after() is None
-        assert 10 == budget.tokens + budget.granted
-
-    def test_a_cancelled_loop_gives_its_slot_back(self, still: Sleepless) -> None:
-        """
-        The block's own way out reports it.
-        """
-        circuit = Breaker("p", environment=still)
-        circuit.trip()
-        still.advance(30)
-
-        async def main() -> None:
-            async for attempt in Retry(breaker=circuit, environment=still).attempts():
-                with attempt:
-                    raise asyncio.CancelledError
-
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(main())
-        assert circuit.retry_after() is None

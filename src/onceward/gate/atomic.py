@@ -7,7 +7,6 @@ answers the flow.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from onceward._core.errors import ConfigurationError, RetryTransaction
 from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
 from onceward._core.operation import Outcome, Settling
 from onceward._core.record import Claimant, as_seen
-from onceward.drive import to_the_end
+from onceward.drive import Kept, to_the_end
 from onceward.gate.strict import Running, begin
 
 
@@ -123,21 +122,23 @@ class AsyncAtomicBlock(_Block):
         super().__init__(claimant, flow)
         self._instant = instant
         self._perform = perform
-        self._cancelled: asyncio.CancelledError | None = None
-        """A cancellation that came while a statement was under way: it strikes when that is done."""
+        self._kept = Kept()
 
     async def __aenter__(self) -> Settling:
         try:
             effect = self._enter()
             while not isinstance(effect, Call):
                 effect = await self._answer(effect)
-            if self._cancelled is not None:
-                strike, self._cancelled = self._cancelled, None
+            if (strike := self._kept.taken()) is not None:
                 effect = self._flow.send(Raised(strike))
                 while True:
                     effect = await self._answer(effect)
         except _Ended as ended:
             return self._replaying(ended.outcome)
+        except Exception as raised:
+            if self._kept.cancelled is not None:
+                raise self._kept.taken() from raised  # type: ignore[misc]
+            raise
         return self._begun(effect)
 
     async def __aexit__(
@@ -152,10 +153,12 @@ class AsyncAtomicBlock(_Block):
                     self._flow.throw(_cannot_run_again()) if isinstance(effect, Call) else await self._answer(effect)
                 )
         except _Ended as ended:
-            if self._cancelled is not None:
-                raise self._cancelled from None
+            if self._kept.cancelled is not None:
+                raise self._kept.taken() from None  # type: ignore[misc]
             return self._ended(self._operation, ended.outcome)
         except BaseException as raised:
+            if self._kept.cancelled is not None and isinstance(raised, Exception):
+                raise self._kept.taken() from raised  # type: ignore[misc]
             if raised is error:
                 return False
             raise
@@ -165,7 +168,7 @@ class AsyncAtomicBlock(_Block):
             if type(effect) in INSTANT:
                 answer = self._instant(effect)
             else:
-                answer, self._cancelled = await to_the_end(self._perform(effect), self._cancelled)
+                answer = await to_the_end(self._perform(effect), self._kept)
         except BaseException as error:
             return self._flow.throw(error)
         try:

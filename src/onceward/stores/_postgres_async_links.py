@@ -43,7 +43,7 @@ from onceward.stores._postgres_links import (
     not_connected,
 )
 from onceward.stores._postgres_url import Target
-from onceward.stores._postgres_wire import Statement, Wire
+from onceward.stores._postgres_wire import AS_IT_COMES, Statement, Wire
 from onceward.stores._seen import Seen
 
 T = TypeVar("T")
@@ -319,7 +319,9 @@ class AsyncLinks:
         if self.closed:
             raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
         try:
-            connection = await Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
+            connection = await Line.connect(
+                autocommit=True, prepare_threshold=None, context=AS_IT_COMES, **target.parameters
+            )
         except DRIVER_ERRORS as error:
             raise not_connected(error, target, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds

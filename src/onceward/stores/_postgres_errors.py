@@ -7,6 +7,7 @@ is all there is. No exception of the driver leaves the store.
 
 from __future__ import annotations
 
+import struct
 from enum import Enum
 
 import psycopg
@@ -21,7 +22,7 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 
-DRIVER_ERRORS = (psycopg.Error, OverflowError, UnicodeError)
+DRIVER_ERRORS = (psycopg.Error, OverflowError, UnicodeError, struct.error)
 """What psycopg raises: its own, and Python's for a value that has no place in a column."""
 
 
@@ -111,7 +112,8 @@ def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
     match code or "":
         case str() as data if data.startswith("22"):
             return RecordRefused(
-                f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate"
+                f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate, "
+                "and its numbers end at 64 bits"
             )
         case "55P03":
             return StoreUnavailable(

@@ -134,7 +134,10 @@ def put(target: Target, write: Write, expect: bytes | None, *, again: bool = Fal
     there has its version.
     """
     relaxed = target.may_relax and write.relaxed
-    query = _put_query(write, expect, target.lock_timeout, relaxed)
+    try:
+        query = _put_query(write, expect, target.lock_timeout, relaxed)
+    except DRIVER_ERRORS as error:
+        raise meaning_of(error, target.name) from error
     patience = Patience(target.name, lost=again)
     for _ in range(ASKS):
         failpoints.hit(BEFORE_PUT)

@@ -33,7 +33,7 @@ from onceward.stores._postgres_errors import (
 )
 from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep, open_schema
 from onceward.stores._postgres_url import Target
-from onceward.stores._postgres_wire import Statement, Wire
+from onceward.stores._postgres_wire import AS_IT_COMES, Statement, Wire
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class Links:
         if self.closed:
             raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
         try:
-            connection = Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
+            connection = Line.connect(autocommit=True, prepare_threshold=None, context=AS_IT_COMES, **target.parameters)
         except DRIVER_ERRORS as error:
             raise not_connected(error, target, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds

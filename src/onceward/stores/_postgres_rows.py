@@ -152,7 +152,7 @@ that it cannot begin earlier), then the rows to be changed, sorted by id. In any
 other out, again and again.
 """
 
-_READ = f"SELECT {_US}, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
+_READ = f"SELECT {_US} AS now, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
 FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
 FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
 

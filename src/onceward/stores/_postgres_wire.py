@@ -16,9 +16,10 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.adapt import Transformer
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
+from psycopg.postgres import register_default_adapters
 from psycopg.pq import ExecStatus, Format
 
 from onceward._core.record import Write
@@ -27,9 +28,22 @@ from onceward.stores import _postgres_rows as rows
 Value = bytes | None
 
 _PLACE = re.compile(r"%\((\w+)\)[sb]")
-_int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
+int8, _int2, _length = Struct(">q").pack, Struct(">h").pack, Struct(">i").pack
 _array = Struct(">iiIii").pack
 _TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
+
+
+class Reading(NamedTuple):
+    """How values become rows and back (psycopg's AdaptContext)."""
+
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
+    """Whose encoding words are in; None for UTF-8."""
+    adapters: AdaptersMap
+
+
+AS_IT_COMES = Reading(None, AdaptersMap(types=psycopg.adapters.types))
+"""As psycopg comes, whatever the program has registered for all its connections."""
+register_default_adapters(AS_IT_COMES)
 
 
 class Statement(NamedTuple):
@@ -65,11 +79,11 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     values = [
         *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
         *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
-        *(_int8(fence), _int8(attempt), _int8(first_at)),
-        None if settled_at is None else _int8(settled_at),
-        None if lease is None else _int8(lease),
-        None if replay is None else _int8(replay),
-        None if forget is None else _int8(forget),
+        *(int8(fence), int8(attempt), int8(first_at)),
+        None if settled_at is None else int8(settled_at),
+        None if lease is None else int8(lease),
+        None if replay is None else int8(replay),
+        None if forget is None else int8(forget),
         None if codec is None else codec.encode(),
         *(result, error, _TRUE if rise else _FALSE),
         *(lock_timeout.encode(), _TRUE if relaxed else _FALSE),
@@ -90,7 +104,7 @@ class _Kind(NamedTuple):
 _KINDS = {
     "bytea": _Kind(17, None),
     "text": _Kind(25, str.encode),
-    "bigint": _Kind(20, _int8),
+    "bigint": _Kind(20, int8),
     "smallint": _Kind(21, _int2),
     "boolean": _Kind(16, (_FALSE, _TRUE).__getitem__),
 }

@@ -147,6 +147,10 @@ ENDED = (
     "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
     "together; leave the ending to the gate"
 )
+NO_ENCODING = (
+    "this connection has no encoding (client_encoding is SQL_ASCII), so words cannot be told from bytes; give it one: "
+    "SET client_encoding = 'UTF8'"
+)
 IN_PROGRESS = (
     "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
     "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"

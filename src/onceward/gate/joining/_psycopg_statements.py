@@ -4,28 +4,35 @@ What atomic mode sends on the caller's psycopg connection, told once for both co
     begin and claim | the caller's function | settle and commit
 
 `Statements` yields what to send, together if the driver can, and is sent the rows. What an answer or an error means is
-decided here; `psycopg.py` has the two classes that send.
+decided here; `psycopg.py` has the two classes that send, and `_psycopg_talk.py` how.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
-from psycopg.types.numeric import Int8
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED
+from onceward.gate.joining import ENDED, NO_ENCODING
+from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, Undo, loses_words, spoken
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import READ_ONLY, is_of_the_server, meaning_of, read_only_transaction
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    READ_ONLY,
+    is_of_the_server,
+    meaning_of,
+    read_only_transaction,
+)
+from onceward.stores._postgres_wire import Value, int8, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
-_Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 ASKS = 10
 """Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
@@ -35,9 +42,17 @@ _RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
 _FAILED = "25P02"
 """The transaction has failed already: somebody swallowed an error."""
 _NO_SAVEPOINT = "3B001"
+STALE = frozenset(("26000", "0A000", "42P05"))
+"""What we had prepared is gone, does not fit the table any more, or was prepared by somebody else (in a pooler)."""
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 """Division by zero, root of a negative number: how an ending stops what was sent after it."""
+_RELAXED = len(Write._fields)
+"""Its place among what a put binds."""
 _SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+_PIPELINED = (
+    "your function left the connection in pipeline mode, so what was sent there cannot be told from what is sent now, "
+    "and the connection was closed; end connection.pipeline() before the function ends"
+)
 _BUSY = (
     "this connection is in the middle of a statement (a COPY, a stream, or one of another thread); end that first, or "
     "use another connection"
@@ -54,35 +69,21 @@ _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
 _END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+_ENDINGS = frozenset((_END_FRESH, _END))
 _PEEK = (
-    b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' THEN txid_current() END, found.* "
-    b"FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
+    b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
+    b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
 )
-_BECAME = b"SELECT txid_status(%(xid)s::bigint)"
-_NOTHING: Mapping[str, Any] = {}
-_verified: weakref.WeakKeyDictionary[_Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
+"""Which transaction it is in, unless the record can only be replayed or refused: that needs no number of its own."""
+_BECAME, _IDENTITY = spoken(b"SELECT txid_status(%(xid)s::bigint)"), spoken(rows.IDENTITY)
+_verified: weakref.WeakKeyDictionary[Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
 """Connections that have been looked at and found good, and what they are connected to."""
 
 
-class Statement(NamedTuple):
-    """One statement, and what it binds."""
-
-    sql: bytes
-    parameters: Mapping[str, Any] = _NOTHING
-    is_command: bool = False
-    """Answers nothing."""
-
-
-def _savepoint(verb: bytes, name: bytes) -> Statement:
-    return Statement(b"%b %b" % (verb, name), is_command=True)
-
-
-class Send(NamedTuple):
-    """Send these, in one round trip if the driver can; the answer is the rows of each."""
-
-    statements: Sequence[Statement]
-    begin: bytes | None
-    """What opens the transaction, if it is to be opened."""
+@cache
+def _within(schema: str, sql: bytes) -> Spoken:
+    """A statement about our tables, which are there whatever the search path is."""
+    return spoken(rows.within(schema, sql), prepares=True)
 
 
 class Failed(Exception):
@@ -99,13 +100,12 @@ class Identify:
 
 
 _IDENTIFY: Final = Identify()
-Flow: TypeAlias = Generator[Send | Identify, Any, T]
-_COMMIT = Statement(b"COMMIT", is_command=True)
-_ROLLBACK = Statement(b"ROLLBACK")
-"""
-Always sent alone, and so is a rollback to a savepoint: psycopg then drops what it has prepared, which in a pipeline
-would hit what is prepared there.
-"""
+Flow: TypeAlias = Generator[Send | Undo | Identify, Any, T]
+_COMMIT, _ROLLBACK = Statement(Spoken(b"COMMIT")), Undo(b"ROLLBACK")
+
+
+def _savepoint(verb: bytes, name: bytes) -> Statement:
+    return Statement(Spoken(b"%b %b" % (verb, name)))
 
 
 class Opened(NamedTuple):
@@ -117,7 +117,7 @@ class Opened(NamedTuple):
 class Statements:
     """What is sent on one connection for one call."""
 
-    def __init__(self, connection: _Connection, store: PostgresStore | AsyncPostgresStore) -> None:
+    def __init__(self, connection: Connection, store: PostgresStore | AsyncPostgresStore) -> None:
         self._connection = connection
         self._target = store.target
         self._opened: list[Opened] = []
@@ -125,7 +125,7 @@ class Statements:
         self._unsent = False
         """Whether the first `begin` is still to be sent: it goes along with the statement after it."""
         self._xid: int | None = None
-        """The transaction that we opened, once something in it is ours to lose."""
+        """The transaction that we are in; None as long as the function cannot have been called."""
         self._parted = False
         """Whether the function has committed that transaction by itself."""
         self._schema = ""
@@ -138,11 +138,13 @@ class Statements:
     def begin(self) -> Flow[bool]:
         """See `onceward.gate.joining.Joined.begin`."""
         connection = self._connection
-        if connection.pgconn.pipeline_status != PipelineStatus.OFF:
+        if self._is_in_a_pipeline():
             raise ConfigurationError(
                 "this connection is in pipeline mode, where errors arrive late; use gate.atomic outside of "
                 "connection.pipeline()"
             )
+        if loses_words(connection):
+            raise ConfigurationError(NO_ENCODING)
         if self._status == TransactionStatus.INERROR:
             raise IllegalMove(_SWALLOWED)
         if self._status == TransactionStatus.ACTIVE:
@@ -166,7 +168,7 @@ class Statements:
 
     def _verify(self, ours: tuple[Any, ...]) -> Flow[None]:
         """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
-        [[theirs]] = yield from self._send(Statement(rows.IDENTITY))
+        [[theirs]] = yield from self._send(Statement(_IDENTITY))
         if tuple(theirs) != ours:
             yield from self.rollback()
             info = self._connection.info
@@ -183,22 +185,21 @@ class Statements:
             [[row]] = yield from self._send(statement)
             standing = rows.standing_of(row, write, expect)
             if standing is not None:
-                if standing.landed and self._opened[0].savepoint is None:
+                if standing.landed:
                     self._xid = row[-1]
                 return standing
         raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
 
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
-        [[row]] = yield from self._send(self._ours(_PEEK, {"id": id}))
-        if self._opened and self._opened[0].savepoint is None:
+        [[row]] = yield from self._send(self._ours(_PEEK, [id]))
+        if self._opened:
             self._xid = row[0]
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
     def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
         """See `onceward.gate.joining.Joined.extend`."""
-        lives = {"family": family, "replay": Int8(replay), "forget": Int8(forget)}
-        lives["lock_timeout"] = self._target.lock_timeout
+        lives = [family, int8(replay), int8(forget), self._target.lock_timeout.encode()]
         [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
         return int(many)
 
@@ -245,6 +246,10 @@ class Statements:
         if not self._opened:
             return not self._parted
         savepoint = self._opened.pop().savepoint
+        if self._is_in_a_pipeline():
+            # Whose answers are not ours to read. Closed, the server undoes it; whether it had been ended, nobody says.
+            self._connection.pgconn.finish()
+            return False
         if self._unsent or self._is_closed():
             sent, self._unsent = not self._unsent, False
             # Nothing was sent; or the connection broke, and the server has undone it. If it was closed in good order,
@@ -263,6 +268,9 @@ class Statements:
                 return True
             raise self._meaning(failed) from failed.error
 
+    def _is_in_a_pipeline(self) -> bool:
+        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF and not self._is_closed()
+
     def _is_closed(self) -> bool:
         return self._connection.closed
 
@@ -273,35 +281,41 @@ class Statements:
     def _roll_back(self) -> Flow[bool]:
         """The transaction that we opened; or whatever the function has opened in its place."""
         if self._status != TransactionStatus.IDLE:
-            yield Send((_ROLLBACK,), None)
-        if self._xid is None:
-            return True
-        [[(was,)], _] = yield Send((Statement(_BECAME, {"xid": Int8(self._xid)}), _COMMIT), b"BEGIN")
-        return bool(was == "aborted")
+            yield _ROLLBACK
+        return self._xid is None or (yield from self._was_aborted(self._xid))
 
     def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
-        if self._status == TransactionStatus.IDLE:
-            return False
-        try:
-            yield Send((Statement(b"ROLLBACK TO SAVEPOINT %b" % savepoint),), None)
-        except Failed as failed:
-            if failed.code != _NO_SAVEPOINT:
-                raise
-            # Not the transaction we were given: at least what has been begun since can be undone.
-            yield Send((_ROLLBACK,), None)
-            return False
-        yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),), None)
-        return True
+        if self._status != TransactionStatus.IDLE:
+            try:
+                yield _undo_to(savepoint)
+            except Failed as failed:
+                if failed.code != _NO_SAVEPOINT:
+                    raise
+                # Not the transaction we were given, or we were interrupted when we had released it already: at least
+                # what has been begun since can be undone.
+                yield _ROLLBACK
+            else:
+                yield Send((_savepoint(b"RELEASE SAVEPOINT", savepoint),))
+                return True
+        return self._xid is None or (yield from self._was_aborted(self._xid))
+
+    def _was_aborted(self, xid: int) -> Flow[bool]:
+        [[(was,)], _] = yield Send((Statement(_BECAME, [int8(xid)]), _COMMIT), b"BEGIN")
+        return bool(was == "aborted")
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
-        parameters = rows.put_parameters(write, expect, self._target.lock_timeout, relaxed=False)
-        parameters["xid"] = self._xid
-        # One type for all numbers, whatever their size: each set of types is a prepared statement of its own.
-        return self._ours(sql, {name: Int8(one) if type(one) is int else one for name, one in parameters.items()})
+        try:
+            values = put_values(write, expect, self._target.lock_timeout, relaxed=False)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error, self._target.name) from error
+        del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
+        if sql in _ENDINGS:
+            values.append(None if self._xid is None else int8(self._xid))
+        return self._ours(sql, values)
 
-    def _ours(self, sql: bytes, parameters: Mapping[str, Any]) -> Statement:
+    def _ours(self, sql: bytes, values: Sequence[Value]) -> Statement:
         """About our tables."""
-        return Statement(rows.within(self._schema, sql), parameters)
+        return Statement(_within(self._schema, sql), values)
 
     def _send(self, *statements: Statement) -> Flow[list[Any]]:
         try:
@@ -311,34 +325,51 @@ class Statements:
 
     def _sent(self, *statements: Statement) -> Flow[list[Any]]:
         answers: list[Any]
+        if self._is_in_a_pipeline():
+            raise IllegalMove(_PIPELINED)
         if not self._unsent:
-            answers = yield Send(statements, None)
+            answers = yield Send(statements)
             return answers
         self._unsent = False
         savepoint = self._opened[-1].savepoint
-        if savepoint is None:
-            answers = yield Send(statements, _begin_statement(self._connection))
-            return answers
-        answers = yield Send((_savepoint(b"SAVEPOINT", savepoint), *statements), None)
-        return answers[1:]
+        opening = _begin_statement(self._connection) if savepoint is None else b"SAVEPOINT %b" % savepoint
+        try:
+            answers = yield Send(statements, opening)
+        except Failed as failed:
+            if failed.code not in STALE:
+                raise
+            # Nothing of the caller's has run since the opening. What is sent again is prepared anew.
+            yield _ROLLBACK if savepoint is None else _undo_to(savepoint)
+            answers = yield Send(statements, opening if savepoint is None else None)
+        return answers
 
     def _meaning(self, failed: Failed, *, committing: bool = False) -> BaseException:
         """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
         code, error = failed.code, failed.error
+        if committing and not is_of_the_server(code):
+            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
         if code in _RUN_AGAIN:
             return RetryTransaction(f"{error}; roll back and run your transaction again with the same key")
+        if code in STALE:
+            return RetryTransaction(
+                f"{error}: the statements that this connection had prepared are not there any more (DEALLOCATE, a "
+                "table that changed, or a pooler that goes to another server session); roll back and run your "
+                "transaction again with the same key. If it happens often, set prepare_threshold=None on the connection"
+            )
         if code == _FAILED:
             return IllegalMove(_SWALLOWED)
         if code == _NO_SAVEPOINT:
             return IllegalMove(ENDED)
-        if committing and not is_of_the_server(code):
-            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
         if code == READ_ONLY:
             return StoreUnavailable(read_only_transaction(self._target.name))
         return meaning_of(error, self._target.name)
 
 
-def _begin_statement(connection: _Connection) -> bytes:
+def _undo_to(savepoint: bytes) -> Undo:
+    return Undo(b"ROLLBACK TO SAVEPOINT %b" % savepoint)
+
+
+def _begin_statement(connection: Connection) -> bytes:
     """How the caller has set up its transactions."""
     words = ["BEGIN"]
     if connection.isolation_level is not None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED, IN_PROGRESS
+from onceward.gate.joining import ENDED, IN_PROGRESS, NO_ENCODING
 from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
@@ -175,7 +175,10 @@ class PostgresHome:
 
     def check(self, cursor: Any) -> None:
         """See `Home.check`."""
-        if _ask(cursor, self._rows.IDENTITY, {}) != [self.address]:
+        [theirs] = _ask(cursor, self._rows.IDENTITY, {})
+        if isinstance(theirs[-1], bytes):
+            raise ConfigurationError(NO_ENCODING)
+        if theirs != self.address:
             raise ConfigurationError(
                 "atomic mode needs your rows and the gate's records in one database: your connection is open on "
                 f"another one than the gate's store, which is {self._name}"

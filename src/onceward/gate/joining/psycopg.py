@@ -4,7 +4,7 @@ Atomic mode on the caller's own psycopg connection, of either colour.
 With no transaction open, one is opened and ended by us. Inside the caller's transaction a savepoint is used, and the
 caller commits. A connection in autocommit with no transaction open is refused: the record would commit alone.
 
-Statements that follow one another are sent together (psycopg's pipeline mode), so that atomic mode adds no round trip:
+Statements that follow one another are sent together (libpq's pipeline mode), so that atomic mode adds no round trip:
 begin and claim are one, settle and commit are one.
 
 Under READ COMMITTED a racer waits at the constraint, as long as the store's lock timeout allows, and replays the
@@ -14,15 +14,15 @@ winner. Above that level, on a deadlock and on a lock timeout, the caller has to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from contextlib import closing
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.rows import tuple_row
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining._psycopg_statements import Failed, Flow, Identify, Send, Statements
+from onceward.gate.joining._psycopg_statements import STALE, Failed, Flow, Identify, Statements
+from onceward.gate.joining._psycopg_talk import Connection, Send, Undo, forget, talk
 from onceward.stores._postgres_errors import DRIVER_ERRORS
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
@@ -109,29 +109,15 @@ class JoinedPsycopg:
             value: T = stop.value
             return value
 
-    def _send(self, effect: Send) -> list[Any]:
-        """On cursors of our own kind: the caller's rows may be made into anything."""
+    def _send(self, effect: Send | Undo) -> list[Any]:
         connection = self._connection
-        cursors: list[psycopg.Cursor[Any] | None] = []
+        answers: list[Any] = []
         try:
-            if _goes_together(effect):
-                with connection.pipeline() as pipeline:
-                    if effect.begin is not None:
-                        _send_command(pipeline, effect.begin)
-                    for sql, parameters, is_command in effect.statements:
-                        if is_command:
-                            _send_command(pipeline, sql)
-                            cursors.append(None)
-                        else:
-                            cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
-                            cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
-            else:
-                for sql, parameters, _ in effect.statements:
-                    cursors.append(cursor := psycopg.Cursor(connection, row_factory=tuple_row))
-                    cursor.execute(sql, parameters or None, binary=True)
+            with connection.lock, closing(talk(connection, effect, answers)) as talking:
+                connection.wait(talking)
         except DRIVER_ERRORS as error:
-            raise Failed(_done(cursors), error) from error
-        return [[] if cursor is None or not _has_rows(cursor) else cursor.fetchall() for cursor in cursors]
+            raise _failed(connection, effect, answers, error) from error
+        return answers
 
 
 class AsyncJoinedPsycopg:
@@ -187,51 +173,20 @@ class AsyncJoinedPsycopg:
             value: T = stop.value
             return value
 
-    async def _send(self, effect: Send) -> list[Any]:
+    async def _send(self, effect: Send | Undo) -> list[Any]:
         connection = self._connection
-        cursors: list[psycopg.AsyncCursor[Any] | None] = []
+        answers: list[Any] = []
         try:
-            if _goes_together(effect):
-                async with connection.pipeline() as pipeline:
-                    if effect.begin is not None:
-                        _send_command(pipeline, effect.begin)
-                    for sql, parameters, is_command in effect.statements:
-                        if is_command:
-                            _send_command(pipeline, sql)
-                            cursors.append(None)
-                        else:
-                            cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
-                            await cursor.execute(sql, parameters or None, binary=True, prepare=bool(parameters))
-            else:
-                for sql, parameters, _ in effect.statements:
-                    cursors.append(cursor := psycopg.AsyncCursor(connection, row_factory=tuple_row))
-                    await cursor.execute(sql, parameters or None, binary=True)
+            async with connection.lock:
+                with closing(talk(connection, effect, answers)) as talking:
+                    await connection.wait(talking)
         except DRIVER_ERRORS as error:
-            raise Failed(_done(cursors), error) from error
-        return [[] if cursor is None or not _has_rows(cursor) else await cursor.fetchall() for cursor in cursors]
+            raise _failed(connection, effect, answers, error) from error
+        return answers
 
 
-def _goes_together(effect: Send) -> bool:
-    """Whether there is more than one statement, and libpq (from 14) can send them together."""
-    return (effect.begin is not None or len(effect.statements) > 1) and psycopg.Pipeline.is_supported()
-
-
-def _send_command(pipeline: psycopg.Pipeline | psycopg.AsyncPipeline, command: bytes) -> None:
-    """
-    Send a command along with the rest, and leave its answer to the end of the pipeline.
-
-    psycopg would send a BEGIN by itself and wait for its answer; and after every statement it looks whether an earlier
-    one has failed, and then says so in the log.
-    """
-    pipeline.pgconn.send_query_params(command, None)
-    pipeline.result_queue.append(None)
-
-
-def _has_rows(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any]) -> bool:
-    """Cheaper than the cursor's `description`, which is made anew each time."""
-    return cursor.pgresult is not None and cursor.pgresult.nfields > 0
-
-
-def _done(cursors: Sequence[psycopg.Cursor[Any] | psycopg.AsyncCursor[Any] | None]) -> int:
-    """How many statements with an answer were answered before one failed."""
-    return sum(cursor is not None and cursor.pgresult is not None for cursor in cursors)
+def _failed(connection: Connection, effect: Send | Undo, answers: list[Any], error: BaseException) -> Failed:
+    failed = Failed(len(answers), error)
+    if failed.code in STALE:
+        forget(connection, effect)
+    return failed
