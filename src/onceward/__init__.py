@@ -26,6 +26,7 @@ from onceward._core.errors import (
     KeyReused,
     NothingHappened,
     NotReplayable,
+    NotSettled,
     OncewardError,
     OutcomeUnknown,
     OutOfOrder,
@@ -68,7 +69,7 @@ from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
 from onceward.gate.sealing import Seal, Sealed
-from onceward.gate.strict import needs_key
+from onceward.gate.strict import current_operation, needs_key
 from onceward.insert import Update, insert_once, insert_sql
 from onceward.retry import (
     Attempt,
@@ -137,6 +138,7 @@ __all__ = [
     "Listener",
     "NotFound",
     "NotReplayable",
+    "NotSettled",
     "NothingHappened",
     "OncewardError",
     "Operation",
@@ -179,6 +181,7 @@ __all__ = [
     "Verdict",
     "breaker",
     "canonical",
+    "current_operation",
     "deadline",
     "deadline_header",
     "derive",

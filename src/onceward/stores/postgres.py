@@ -29,7 +29,7 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, Final, Self, cast
 
-from onceward._core.errors import OncewardError
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
@@ -174,6 +174,13 @@ class AsyncPostgresStore:
         """Same as `PostgresStore.identity`, but awaits."""
         if self._identity is None:
             self._identity = await self._links().run(flows.identity(self.target))
+        return self._identity
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Same as `PostgresStore.identity`, for whoever cannot await; after `identify`."""
+        if self._identity is None:
+            raise ConfigurationError("nobody has asked this store yet which database it is in: await store.identify()")
         return self._identity
 
     async def close(self) -> None:
