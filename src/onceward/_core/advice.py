@@ -123,7 +123,7 @@ def unrecorded(held: Record, error: OncewardError) -> str:
 
 
 NEVER_SETTLED = (
-    "its function returned without settling inside its transaction (operation.settle_inside(connection, value), in the "
+    "the function returned without settling inside its transaction (operation.settle_inside(connection, value), in the "
     "transaction itself and not in a savepoint that was undone), so nobody knows whether its rows were committed"
 )
 """Of an operation with settle="inside"."""

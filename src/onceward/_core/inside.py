@@ -96,7 +96,7 @@ def _not_committed(
     ask: Ask, operation: Operation, held: Record, version: bytes, ended: Returned | Raised
 ) -> Flow[Outcome[Any]]:
     """The claim still stands there."""
-    failure = encode_failure(ended.error) if isinstance(ended, Raised) else None
+    failure = encode_failure(ended.error if isinstance(ended, Raised) else NotSettled(advice.NEVER_SETTLED))
     if _may_stand_alone(operation, ended):
         write = record.leave_in_doubt(held, version=version, error=failure)
     else:
@@ -123,7 +123,7 @@ def _not_committed(
         judge(ended.error)
         raise ended.error
     if record.is_in_doubt(stands):
-        raise advice.in_doubt(stands, advice.NEVER_SETTLED)
+        raise advice.in_doubt(stands)
     raise NotSettled(advice.not_settled(stands))
 
 
