@@ -82,7 +82,7 @@ def ended(profile: Profile, reply: Reply | Unkept, operation: Operation | None =
 
 def refuses_by_itself(reply: Reply | Unkept | None) -> bool:
     """
-    Whether the handler of a transactional route, which settled and undid that (`NotSettled`), has said so by its answer.
+    Whether the handler of a transactional route, which settled and undid that (`NotSettled`), says so by its answer.
 
     Then that answer is sent. If not, it says that all went well, and it did not: the error's problem is sent.
     """
