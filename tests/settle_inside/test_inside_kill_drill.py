@@ -1,7 +1,7 @@
 """
 Functions that settle inside their own transactions are killed between any two steps, and while the server commits.
 
-DRILL_ROUNDS=10 (or `make drill-atomic`) goes through it ten times, and with every library; otherwise it is a few of them.
+DRILL_ROUNDS=10 (or `make drill-atomic`) goes through it ten times, with every library; otherwise a few of them.
 """
 
 from __future__ import annotations
