@@ -85,7 +85,7 @@ def test_a_connection_of_the_other_colour_is_named(tmp_path: Path) -> None:
             async def wrong(operation: Operation) -> None:
                 operation.settle_inside(AsyncSession(), 1)
 
-            with pytest.raises(ConfigurationError, match="await operation[.]settle_inside_async"):
+            with pytest.raises(ConfigurationError, match=r"await operation\.settle_inside_async"):
                 await gate.run("order:1", wrong, **OPTIONS)
 
     asyncio.run(whole())
