@@ -20,6 +20,7 @@ from onceward import (
     ConfigurationError,
     Event,
     Gate,
+    IllegalMove,
     InDoubt,
     NotSettled,
     Operation,
@@ -101,8 +102,8 @@ class TestTerms:
         [
             ({"settle": "inside"}, "goes with guarantee='atomic'"),
             ({"settle": "outside"}, "settle is one of gate, inside"),
-            ({**OPTIONS, "claim": "last"}, "claim='last'"),
-            ({**OPTIONS, "remember": "all"}, "leave remember out"),
+            ({**OPTIONS, "claim": "last"}, "leave claim out"),
+            ({**OPTIONS, "remember": "all"}, "remember='success'"),
             ({"guarantee": "atomic"}, "or settle='inside'"),
         ],
         ids=str,
@@ -128,6 +129,14 @@ class TestTerms:
             bench.gate.window("orders", **OPTIONS).run({"order": 1}, bench.charge)
         with pytest.raises(ConfigurationError, match="not a gate's default"):
             Gate(bench.store, scope="acme", **OPTIONS)
+
+    @pytest.mark.parametrize("colour", [Gate, AsyncGate])
+    def test_a_store_that_shares_no_transaction_is_refused(self, colour: type[Gate] | type[AsyncGate]) -> None:
+        """
+        When it is said, and not when the rows are written already.
+        """
+        with pytest.raises(ConfigurationError, match="in the database of your rows"):
+            colour("memory://", scope="acme").agreed(**OPTIONS)
 
     def test_an_operation_that_the_gate_settles_cannot_be_settled_inside(self, bench: Bench) -> None:
         """
@@ -205,6 +214,24 @@ class TestShapes:
         for _ in range(2):
             bench.gate.run("order:1", bench.charge, **OPTIONS)
         assert ["claimed", "settled", "replayed"] == [event.happening.value for event in events]
+
+
+def test_settling_after_the_end_is_refused(bench: Bench) -> None:
+    """
+    A function that kept its operation settles nothing with it any more.
+    """
+    kept: list[Operation] = []
+
+    def fails(operation: Operation) -> None:
+        kept.append(operation)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        bench.gate.run("order:1", fails, **OPTIONS)
+    with pytest.raises(IllegalMove, match="it while it runs"):
+        bench.charge(kept[0])
+
+    assert (0, "released") == (bench.rows, bench.state())
 
 
 class TestAnswers:

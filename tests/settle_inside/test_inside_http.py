@@ -72,12 +72,12 @@ def counter(tmp_path: Path) -> Any:
 
 def test_a_transactional_route_claims_first_and_settles_inside() -> None:
     """
-    As options of the gate; what is remembered is what was settled, so `remember` is not among them.
+    As options of the gate; what is remembered is what was settled, whatever the profile says.
     """
     options = gate_options(profile("stripe", transactional=True))
 
-    assert ("atomic", "inside") == (options["guarantee"], options["settle"])
-    assert not {"remember", "before"} & set(options)
+    assert ("atomic", "inside", "success") == (options["guarantee"], options["settle"], options["remember"])
+    assert "before" not in options
     assert not remembers(profile("stripe", transactional=True), 500)
     with pytest.raises(ConfigurationError, match="is atomic"):
         profile("default", transactional=True, guarantee="keyed")

@@ -52,6 +52,7 @@ def _drill(warm: Nursery, client: str, folder: Path) -> InsideDrill:
     return InsideDrill(warm, client, server.url(name, options="application_name=drill"))
 
 
+@pytest.mark.requirement("E09")
 @pytest.mark.slow
 @pytest.mark.parametrize("client", KILLED)
 def test_killed_anywhere_inside_both_stand_or_neither(warm: Nursery, tmp_path: Path, client: str) -> None:

@@ -176,8 +176,10 @@ def _put_inside(ask: Ask, held: Record, kept: Encoded, chance: bytes) -> Flow[No
             raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
         if record.same_ending(found, write):
             return  # Settled before in this very transaction, with the same answer.
-        if not record.is_claimed(found):
+        if record.is_settled(found):
             raise AlreadySettled(advice.already(found))
+        if not record.is_claimed(found):
+            raise IllegalMove(f"this operation has ended ({record.shown_state(found)}): settle it while it runs")
         expect = found.version  # Our own renewal moved it.
     raise StoreContended(retry_after_seconds=POLL_MAX)
 

@@ -174,14 +174,11 @@ def _check_inside(terms: Terms) -> None:
         raise ConfigurationError(
             "settle='inside' goes with guarantee='atomic': the function settles in the transaction that writes its rows"
         )
-    if terms.claim == "last" or terms.relaxed_settle:
-        raise ConfigurationError(
-            "with settle='inside' the gate claims first and your own commit settles: claim='last' and relaxed_settle "
-            "do not apply"
-        )
+    if terms.claim == "last":
+        raise ConfigurationError("with settle='inside' the gate claims before your function runs: leave claim out")
     if terms.remember != "success":
         raise ConfigurationError(
-            "with settle='inside' what your function settles is remembered, and nothing else: leave remember out"
+            "with settle='inside' what your function settles is remembered, and nothing else: remember='success'"
         )
 
 

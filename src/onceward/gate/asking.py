@@ -58,6 +58,7 @@ class Asking:
     ) -> None:
         self._name(check_scope(scope))
         self._relaxes = bool(getattr(store, "relaxes", False))
+        self._joins = store is None or bool(getattr(store, "joins", False))
         self.terms = self._possible(agree(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
@@ -123,6 +124,11 @@ class Asking:
             raise ConfigurationError(
                 "relaxed_settle needs a store that was opened for it (sqlite:///agent.db?settle=relaxed, "
                 "postgresql://host/db?onceward_settle=relaxed): a power cut may then lose the last settles"
+            )
+        if terms.settle == INSIDE and not self._joins:
+            raise ConfigurationError(
+                "settle='inside' needs the gate's records in the database of your rows, and this gate's store is none "
+                "that can share a transaction: open the gate on it, with sqlite:/// or postgresql://"
             )
         return terms
 

@@ -51,6 +51,8 @@ class PostgresStore:
     """Records in a PostgreSQL database."""
 
     peeks = False
+    joins = True
+    """See `SqliteStore.joins`."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.target: Target = parse(url)
@@ -133,6 +135,8 @@ class AsyncPostgresStore:
     """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
 
     peeks = False
+    joins = True
+    """See `SqliteStore.joins`."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.target: Target = parse(url)

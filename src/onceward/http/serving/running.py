@@ -104,7 +104,7 @@ def gate_options(profile: Profile) -> dict[str, Any]:
     options |= {"in_flight": profile.in_flight, "wait": profile.wait}
     if profile.transactional:
         # The handler's own commit is what settles, so a handler that died has done nothing.
-        return options | {"guarantee": "atomic", "settle": "inside"}
+        return options | {"guarantee": "atomic", "settle": "inside", "remember": "success"}
     options["remember"] = _remember(profile)
     # A handler that rolls back with its transaction says so by failing. That it died says nothing: its COMMIT may have
     # landed. So the claim itself is blind, and only a failure that was seen releases it.
