@@ -51,7 +51,7 @@ demo: $(STAMP) ## Many senders, one killed with kill -9: one effect (GATE=off sh
 
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
-	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py
+	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py tests/settle_inside/test_inside_kill_drill.py
 
 .PHONY: bench
 bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)

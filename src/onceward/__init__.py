@@ -26,6 +26,7 @@ from onceward._core.errors import (
     KeyReused,
     NothingHappened,
     NotReplayable,
+    NotSettled,
     OncewardError,
     OutcomeUnknown,
     OutOfOrder,
@@ -70,7 +71,7 @@ from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
 from onceward.gate.sealing import Seal, Sealed
-from onceward.gate.strict import needs_key
+from onceward.gate.strict import current_operation, needs_key
 from onceward.insert import Update, insert_once, insert_sql
 from onceward.retry import (
     Attempt,
@@ -139,6 +140,7 @@ __all__ = [
     "Listener",
     "NotFound",
     "NotReplayable",
+    "NotSettled",
     "NothingHappened",
     "OncewardError",
     "Operation",
@@ -183,6 +185,7 @@ __all__ = [
     "Verdict",
     "breaker",
     "canonical",
+    "current_operation",
     "deadline",
     "deadline_header",
     "derive",

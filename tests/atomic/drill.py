@@ -51,7 +51,8 @@ class Figures(NamedTuple):
 # --- the nursery ---
 
 
-def _nursery() -> None:
+def serve() -> None:
+    """Fork a client for every line that comes in."""
     for line in sys.stdin:
         order = json.loads(line)
         pid = os.fork()
@@ -111,10 +112,10 @@ class Ended(NamedTuple):
 class Nursery:
     """The warm process, from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: str = __file__) -> None:
         path = os.pathsep.join([str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
-            [sys.executable, __file__],
+            [sys.executable, script],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -227,9 +228,9 @@ class Drill:
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
+def nursery(script: str = __file__) -> Iterator[Nursery]:
     """A nursery, and its end."""
-    one = Nursery()
+    one = Nursery(script)
     try:
         yield one
     finally:
@@ -251,4 +252,4 @@ _COMMITTING = f"{_CLIENTS} AND query LIKE 'COMMIT%' AND wait_event = 'PgSleep'"
 
 
 if __name__ == "__main__":
-    _nursery()
+    serve()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import NOT_FOUND, Event, Found, Happening, NothingHappened, OncewardError
-from onceward._core import engine
+from onceward._core import ending
 from onceward._core.key_lint import lint_key
 
 SECRET = "ann.smith@example.com"
@@ -169,7 +169,7 @@ def test_when_nobody_listens_no_event_is_made(world: Any, monkeypatch: pytest.Mo
     def never(*_: Any) -> None:
         raise AssertionError("an event was made")
 
-    monkeypatch.setattr(engine, "Event", never)
+    monkeypatch.setattr(ending, "Event", never)
     gate = world.gate()
     gate.run("charge:1", world.Effect())
     gate.run("charge:1", world.Effect())

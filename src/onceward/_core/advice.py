@@ -122,6 +122,53 @@ def unrecorded(held: Record, error: OncewardError) -> str:
     )
 
 
+NEVER_SETTLED = (
+    "the function returned without settling inside its transaction (operation.settle_inside(connection, value), in the "
+    "transaction itself and not in a savepoint that was undone), so nobody knows whether its rows were committed"
+)
+"""Of an operation with settle="inside"."""
+
+
+def no_transaction(held: Record) -> str:
+    """Settled where there is no transaction."""
+    return (
+        f"{_name(held)} was to be settled on a connection with no transaction open, so its record would not commit "
+        "with your rows. Settle in the transaction that writes them, after them and before its commit"
+    )
+
+
+def not_settled(held: Record) -> str:
+    """Settled inside, and undone."""
+    return (
+        f"{_name(held)} was settled inside a transaction, and that was rolled back or never committed: nothing "
+        "happened, and the same key may be used again. Commit the transaction before the function returns, or raise"
+    )
+
+
+def still_open(held: Record) -> str:
+    """Settled inside, and nobody knows yet."""
+    return (
+        f"{_name(held)} was settled inside a transaction that seems to be open still: commit it before the function "
+        "returns. Ask again with the same key: if it is committed the answer is there, otherwise it runs again"
+    )
+
+
+def unseen(held: Record) -> str:
+    """Settled inside or not: the store cannot say."""
+    return (
+        f"onceward: {_name(held)} ran, and the store cannot be asked whether its transaction was committed. Ask again "
+        "with the same key: if it was, the answer is there; otherwise it runs again when its lease has run out"
+    )
+
+
+def settled_note(found: Record) -> str:
+    """The note on what a function raised after its settle was committed."""
+    return (
+        f"onceward: {_name(found)} is settled: the transaction in which it was settled is committed. A retry with the "
+        "same key is given that answer"
+    )
+
+
 def _name(found: Record) -> str:
     return f"{_one_line(found.operation) or 'operation'} {digest_of(found.id)} in {found.scope}"
 

@@ -18,7 +18,18 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from onceward._core import advice, record
-from onceward._core.codec import Encoded, NotEncodable, Restore, decode, decode_failure, encode, encode_failure
+from onceward._core.codec import Encoded, NotEncodable, Restore, decode, encode, encode_failure
+from onceward._core.ending import (
+    CLAIM_SPINS_MAX,
+    HAPPENING,
+    POLL_MAX,
+    add_note,
+    end,
+    landed,
+    outcome_of,
+    tell,
+    winner_of,
+)
 from onceward._core.errors import (
     AlreadySettled,
     ConfigurationError,
@@ -27,29 +38,19 @@ from onceward._core.errors import (
     NothingHappened,
     OncewardError,
     OwnershipLost,
-    RecordRefused,
     ResultInvalid,
     StoreContended,
     StoreUnavailable,
-    Unrecorded,
 )
-from onceward._core.events import Event, Happening
-from onceward._core.flow import CHANCE, MONOTONIC, Call, Emit, Flow, Load, Pause, Probe, Put, Raised, Returned, Sleep
+from onceward._core.events import Happening
+from onceward._core.flow import CHANCE, MONOTONIC, Call, Flow, Load, Pause, Probe, Put, Raised, Returned
 from onceward._core.keys import digest_of
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
 
-CLAIM_SPINS_MAX = 20
-"""Lost races in a row before giving up: each loss means that somebody else moved the record, so one is plenty."""
-
 POLL_FIRST = 0.002
-POLL_MAX = 0.25
 """Seconds between looks at another holder's record: quick at first, then four a second. A bell cuts it short."""
-
-STORE_RETRY_FIRST = 0.02
-STORE_RETRY_MAX = 1.0
-"""Seconds between tries to store a result; the lease is the bound."""
 
 
 class Ask(NamedTuple):
@@ -108,7 +109,7 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
         else:
             write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
             standing = yield from _put_claim(ask, write, start, chance[32:])
-            if _landed(standing, write):
+            if landed(standing, write):
                 return (yield from _claimed(ask, standing, start, chance))
             found = standing.record
         look = False
@@ -122,7 +123,7 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
                 return _pending(decision)
             if deadline is None:
                 deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
-                yield from _tell(ask, Happening.WAITING, decision.record)
+                yield from tell(ask, Happening.WAITING, decision.record)
             yield from _wait(ask, decision, deadline, poll)
             poll, look = min(poll * 1.6, POLL_MAX), ask.peeks
         else:
@@ -161,7 +162,7 @@ def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[
     if start.doubt and not start.probe and not record.still_honoured(held, ask.claimant):
         # Between deciding and landing, the downstream's time ran out: sending again would not be recognised.
         with suppress(StoreUnavailable):  # If it cannot be stored: the lease will lapse, and says the same.
-            yield from _end(ask, held, record.leave_in_doubt(held, version=chance[32:]), None)
+            yield from end(ask, held, record.leave_in_doubt(held, version=chance[32:]), None)
         raise advice.in_doubt(held, "the downstream may have forgotten its key meanwhile")
     if held.lease_left is not None and held.lease_left * 2 < ask.claimant.lease:
         # The claim waited in the store: its lease began when it was sent. Do not run on what is left of it.
@@ -171,7 +172,7 @@ def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[
             yield from _take_back(ask, held.token, chance[32:])
             raise
     if ask.listening:
-        yield from _tell(ask, Happening.CLAIMED, held)
+        yield from tell(ask, Happening.CLAIMED, held)
     return Claimed(held, start.probe, chance)
 
 
@@ -180,16 +181,16 @@ def _answered(ask: Ask, decision: Replay | Refuse) -> Flow[Outcome[Any]]:
     found = decision.record
     if isinstance(decision, Replay):
         if ask.listening:
-            yield from _tell(ask, Happening.REPLAYED, found)
+            yield from tell(ask, Happening.REPLAYED, found)
         return outcome_of(found, ask.restore)
-    yield from _tell(ask, Happening.REFUSED, found, decision.why.value)
+    yield from tell(ask, Happening.REFUSED, found, decision.why.value)
     raise advice.refusal(decision.why, found)
 
 
 def _wait(ask: Ask, wait: Wait, deadline: float, poll: float) -> Flow[None]:
     left = deadline - (yield MONOTONIC)
     if ask.terms.in_flight == "refuse" or left <= 0:
-        yield from _tell(ask, Happening.REFUSED, wait.record, "in_flight")
+        yield from tell(ask, Happening.REFUSED, wait.record, "in_flight")
         raise InFlight(advice.in_flight(wait.record), retry_after_seconds=_soon(wait))
     yield Pause(wait.record.id, min(poll, left, wait.lease_left / 1e6 + 0.001))
 
@@ -205,19 +206,23 @@ def _soon(wait: Wait) -> float:
 
 
 def renew(ask: Ask, held: Record) -> Flow[Record]:
-    """Hold on for another lease; raises `OwnershipLost` if somebody else has taken over."""
+    """Hold on for another lease; `OwnershipLost` if somebody else has taken over, `IllegalMove` if it has ended."""
     chance = yield CHANCE
     write = record.renew(held, version=chance[:16], lease=ask.claimant.lease)
     expect = held.version
     for _ in range(CLAIM_SPINS_MAX):
         standing: Standing = yield Put("renew", write, expect)
         found = standing.record
-        if found is not None and _landed(standing, write):
-            yield from _tell(ask, Happening.RENEWED, found)
+        if found is not None and landed(standing, write):
+            yield from tell(ask, Happening.RENEWED, found)
             return found
-        if found is None or not record.still_holds(found, held.token):
-            yield from _tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
+        if found is None or record.outranks(found, held.token):
+            yield from tell(ask, Happening.OVERTAKEN, held)
+            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+        if not record.is_claimed(found):
+            raise IllegalMove(
+                f"its own holder has ended this operation ({record.shown_state(found)}): nothing to renew"
+            )
         expect = found.version  # Another renewal of our own moved it.
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
@@ -248,7 +253,7 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
         answer = Raised(interrupt)
     match answer:
         case Returned(Found(value)):
-            yield from _tell(ask, Happening.RECONCILED, held, "the probe found it")
+            yield from tell(ask, Happening.RECONCILED, held, "the probe found it")
             outcome = yield from settle(ask, operation, held, version, value)
             return outcome._replace(replayed=True)
         case Returned(NotFound()):
@@ -260,8 +265,8 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
             error = raised
     write = record.leave_in_doubt(held, version=version, error=encode_failure(error))
     with suppress(StoreUnavailable):  # If it cannot be stored: the lease will lapse, and says the same.
-        yield from _end(ask, held, write, None)
-    yield from _tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
+        yield from end(ask, held, write, None)
+    yield from tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
     if not isinstance(error, Exception):
         raise error
     raise advice.in_doubt(held, "the probe could not tell whether it happened") from error
@@ -282,12 +287,12 @@ def settle(ask: Ask, operation: Operation, held: Record, version: bytes, value: 
         result=kept.data,
         relaxed=ask.terms.relaxed_settle,
     )
-    stands = yield from _end(ask, held, write, operation, value)
+    stands = yield from end(ask, held, write, operation, value)
     if stands.codec is None:
-        yield from _tell(ask, Happening.NOT_REPLAYABLE, stands)
+        yield from tell(ask, Happening.NOT_REPLAYABLE, stands)
         return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
     if ask.listening:
-        yield from _tell(ask, Happening.SETTLED, stands)
+        yield from tell(ask, Happening.SETTLED, stands)
     # Through the codec, so that the first answer and every replay are equal by construction.
     return Outcome(decode(kept, ask.restore), False, stands.first_at, stands.attempt, stands.fence)
 
@@ -307,8 +312,8 @@ _NOTHING = Encoded(None, None)
 def _unremembered(ask: Ask, operation: Operation, held: Record, version: bytes, value: Any) -> Flow[Outcome[Any]]:
     """The function returned something that is not to be remembered: its answer says that nothing happened."""
     write = record.release(held, version=version, forget=ask.terms.remember_release)
-    stands = yield from _end(ask, held, write, operation, value)
-    yield from _tell(ask, _HAPPENING[stands.state], stands, "the answer is not one to remember")
+    stands = yield from end(ask, held, write, operation, value)
+    yield from tell(ask, HAPPENING[stands.state], stands, "the answer is not one to remember")
     return Outcome(value, False, stands.first_at, stands.attempt, stands.fence, False)
 
 
@@ -317,16 +322,16 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
     error = ended.error
     write = _after_failure(ask, operation, held, version, ended)
     try:
-        stands = yield from _end(ask, held, write, operation)
+        stands = yield from end(ask, held, write, operation)
     except OwnershipLost as lost:
         raise lost from error
     except StoreUnavailable as unstored:
         # The lease will lapse and say the same. What the function raised matters more.
-        _note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
+        add_note(error, f"onceward: the record of {operation.digest} could not be updated: {unstored}")
         raise error from None
-    yield from _tell(ask, _HAPPENING[stands.state], stands, type(error).__name__)
+    yield from tell(ask, HAPPENING[stands.state], stands, type(error).__name__)
     if record.is_in_doubt(stands):
-        _note(error, advice.doubt_note(stands))
+        add_note(error, advice.doubt_note(stands))
     judge(error)
     raise error
 
@@ -345,13 +350,6 @@ def _after_failure(ask: Ask, operation: Operation, held: Record, version: bytes,
     return record.leave_in_doubt(held, version=version, error=failure)
 
 
-_HAPPENING = {
-    record.State.SETTLED.value: Happening.SETTLED,
-    record.State.RELEASED.value: Happening.RELEASED,
-    record.State.IN_DOUBT.value: Happening.IN_DOUBT,
-}
-
-
 def _remembers(ask: Ask, ended: Returned | Raised) -> bool:
     remember = ask.terms.remember
     if callable(remember):
@@ -359,88 +357,9 @@ def _remembers(ask: Ask, ended: Returned | Raised) -> bool:
     return remember == "all" or type(ended) is Returned
 
 
-def _end(ask: Ask, held: Record, write: Write, operation: Operation | None, value: Any = None) -> Flow[Record]:
-    """
-    Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
-    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told.
-    """
-    expect, pause, spins = held.version, STORE_RETRY_FIRST, 0
-    while spins < CLAIM_SPINS_MAX:
-        try:
-            standing: Standing = yield Put(_AT[write.state], write, expect)
-        except StoreUnavailable as error:
-            if isinstance(error, RecordRefused) and write.result is not None:
-                write = record.without_result(write)  # No patience makes it fit, and it has happened all the same.
-                continue
-            yield from _hold_out(ask, held, operation, error, pause, value)
-            pause = min(pause * 2, STORE_RETRY_MAX)
-            continue
-        found = standing.record
-        if found is not None and _landed(standing, write):
-            return found
-        if found is None or record.outranks(found, held.token):
-            yield from _tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=_winner(found, ask.restore))
-        if record.same_ending(found, write):
-            return found
-        if not record.is_claimed(found):
-            raise AlreadySettled(advice.already(found))
-        expect = found.version  # Our own renewal moved it.
-        spins += 1
-    raise StoreContended(retry_after_seconds=POLL_MAX)
-
-
-_AT = {
-    record.State.SETTLED.value: "settle",
-    record.State.RELEASED.value: "release",
-    record.State.IN_DOUBT.value: "doubt",
-}
-
-
-def _hold_out(
-    ask: Ask, held: Record, operation: Operation | None, error: StoreUnavailable, pause: float, value: Any
-) -> Flow[None]:
-    """The store is away: pause if the lease allows it, else give the caller the value with the error."""
-    left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
-    if left <= 0:
-        raise Unrecorded(advice.unrecorded(held, error), value=value) from error
-    yield from _tell(ask, Happening.STORE_RETRIED, held, type(error).__name__)
-    yield Sleep(min(pause, left))
-
-
-def _landed(standing: Standing, write: Write) -> bool:
-    """Whether our write stands there: it landed now, or it did before and the answer was lost."""
-    return standing.landed or (standing.record is not None and standing.record.version == write.version)
-
-
 def glanced(seen: Glance, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
     """The first answer, if a quick look shows one for this very request; None: ask properly."""
     return outcome_of(seen, restore) if record.replays(seen, fingerprint) else None
-
-
-def outcome_of(found: Record | Glance, restore: Restore | None) -> Outcome[Any]:
-    """The stored answer of a settled record; a remembered failure is raised, as data."""
-    if found.error is not None:
-        raise decode_failure(found.error)
-    value = decode(Encoded(found.codec, found.result), restore)
-    return Outcome(value, True, found.first_at, found.attempt, found.fence)
-
-
-def _winner(found: Record | None, restore: Restore | None) -> Outcome[Any] | None:
-    if found is None or not record.is_settled(found) or found.codec is None:
-        return None
-    return outcome_of(found, restore)
-
-
-def _note(error: BaseException, note: str) -> None:
-    with suppress(Exception):  # An exception that cannot take a note is raised without one.
-        error.add_note(note)
-
-
-def _tell(ask: Ask, happening: Happening, about: Record, detail: str = "") -> Flow[None]:
-    if ask.listening:
-        digest = digest_of(about.id)
-        yield Emit(Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail))
 
 
 # --- reconcile ---
@@ -480,8 +399,8 @@ def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> F
             result=kept.data,
         )
         standing: Standing = yield Put("reconcile", write, found.version)
-        if _landed(standing, write) and standing.record is not None:
-            yield from _tell(ask, Happening.RECONCILED, standing.record, standing.record.state)
+        if landed(standing, write) and standing.record is not None:
+            yield from tell(ask, Happening.RECONCILED, standing.record, standing.record.state)
             return standing.record
     raise StoreContended(retry_after_seconds=POLL_MAX)
 

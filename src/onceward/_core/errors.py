@@ -20,6 +20,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- RecordedFailure       the remembered failure of the first run  never, or a new key
     +-- OutOfOrder            a sequence expected another number       same key, after the others
     +-- SequenceForgotten     an old number nobody remembers           never
+    +-- NotSettled            settled inside, and never committed      same key, at once
     +-- RetryTransaction      your transaction must start over         same key, at once
     +-- StoreUnavailable      the store did not answer                 same key, after a pause
     |   +-- StoreContended    the record kept moving                   same key, after a pause
@@ -232,6 +233,13 @@ class SequenceForgotten(OncewardError):
     """This number lies behind the sequence's mark, and its result is not (or no longer) stored."""
 
     code = "sequence_forgotten"
+
+
+class NotSettled(OncewardError):
+    """The function settled inside its transaction, and that was not committed. Nothing happened; use the same key."""
+
+    code = "not_settled"
+    retry = RetryAdvice.SAME_KEY
 
 
 class RetryTransaction(OncewardError):

@@ -249,6 +249,8 @@ BOUNDARIES = {
     "reconcile": "the reconciled record is put",
     "parted.load": "a claim that the caller's function committed is looked up",
     "parted": "what the caller's function committed by itself is left in doubt, outside of its transaction",
+    "inside": "the answer is put into the function's own transaction",
+    "inside.load": "it is looked up whether the function's own transaction was committed",
     "begin": "the caller's transaction is opened or joined",
     "commit": "the caller's transaction is committed, or its savepoint released",
     "rollback": "the caller's transaction is undone",

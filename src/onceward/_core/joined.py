@@ -20,7 +20,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
-from onceward._core.engine import CLAIM_SPINS_MAX, POLL_FIRST, POLL_MAX, Ask, call, outcome_of
+from onceward._core.ending import CLAIM_SPINS_MAX, POLL_MAX, outcome_of
+from onceward._core.engine import POLL_FIRST, Ask, call
 from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
 from onceward._core.flow import (
     CHANCE,

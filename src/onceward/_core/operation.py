@@ -82,7 +82,18 @@ class Operation:
     `operation.downstream_key("stripe")` on, hand `operation.fence` to a resource that can refuse a lower one.
     """
 
-    __slots__ = ("__weakref__", "_began", "_broke", "_done", "_since", "held_until", "lost", "record", "started")
+    __slots__ = (
+        "__weakref__",
+        "_began",
+        "_broke",
+        "_done",
+        "_since",
+        "held_until",
+        "inside",
+        "lost",
+        "record",
+        "started",
+    )
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -97,6 +108,8 @@ class Operation:
         """Until when (on this process's monotonic clock) the claim holds, as far as this process knows."""
         self.lost = False
         """Whether a renewal found that another caller has taken over: stop if you can."""
+        self.inside: Inside | None = None
+        """With settle="inside": how its function settles it, and what is known of that."""
 
     @property
     def key(self) -> str:
@@ -141,6 +154,27 @@ class Operation:
         """Mark the effect: what raises before this block releases the key, what raises after it never does."""
         return _EffectMark(self)
 
+    def settle_inside(self, connection: Any, value: Any) -> None:
+        """
+        Settle this operation inside your own transaction: the answer commits with your rows, or not at all.
+
+        For operations with settle="inside". Call it last, in the transaction that wrote the rows, on its connection or
+        session; then commit. If it raises, let that through: your transaction must be undone.
+        """
+        self._settler().settle(connection, value)
+
+    async def settle_inside_async(self, connection: Any, value: Any) -> None:
+        """Same as `settle_inside`, for connections and sessions that are awaited."""
+        await self._settler().settle_async(connection, value)
+
+    def _settler(self) -> Inside:
+        if self.inside is None:
+            raise ConfigurationError(
+                "this operation is settled by the gate, with what its function returns; to settle it inside your own "
+                "transaction, declare it with guarantee='atomic', settle='inside'"
+            )
+        return self.inside
+
     def spared(
         self, error: BaseException, harmless: tuple[type[BaseException], ...], *, marked: bool, classifier: Classifier
     ) -> bool:
@@ -171,6 +205,28 @@ class Operation:
 
     def __repr__(self) -> str:
         return f"<Operation {self.digest} attempt {self.attempt} fence {self.fence}>"
+
+
+class Inside:
+    """With settle="inside": how the function of an operation settles it, and what is known of that."""
+
+    __slots__ = ("astray", "called", "nested")
+
+    def __init__(self) -> None:
+        self.called = False
+        """Whether the answer was put into a transaction: if that is committed, it stands."""
+        self.nested = False
+        """Whether that was done in a savepoint of the function's own, which can be undone by itself."""
+        self.astray = False
+        """Whether it was tried where rows and record cannot commit together: rows may stand alone."""
+
+    def settle(self, connection: Any, value: Any) -> None:
+        """Put the answer into the transaction of this connection."""
+        raise NotImplementedError
+
+    async def settle_async(self, connection: Any, value: Any) -> None:
+        """Same as `settle`, but awaits."""
+        raise NotImplementedError
 
 
 class _EffectMark:

@@ -12,8 +12,9 @@ write to the store forge answers.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from json import dumps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from onceward._core.errors import ResultInvalid
 from onceward._core.strict_json import parse_json
@@ -29,6 +30,18 @@ class Reply(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     """Names in lower case, values as text in Latin-1, in the order in which they are sent."""
     body: bytes = b""
+
+    @classmethod
+    def json(cls, value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+        """An answer with a JSON body: `Reply.json({"id": 7}, status=201)`."""
+        try:
+            body = dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            raise ResultInvalid(
+                f"this answer is not JSON ({error}); give it plain data, or Reply(status, ...)"
+            ) from error
+        others = ((name.lower(), text) for name, text in (headers or {}).items())
+        return cls(status, (("content-type", "application/json"), *others), body)
 
     def header(self, name: str) -> str | None:
         """The first value of a header, by its name in lower case."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from onceward._core import advice, record
 from onceward._core.codec import Encoded, decode, encode
-from onceward._core.engine import CLAIM_SPINS_MAX, Ask, operate, outcome_of
+from onceward._core.ending import CLAIM_SPINS_MAX, outcome_of
+from onceward._core.engine import Ask, operate
 from onceward._core.errors import OutOfOrder, SequenceForgotten, StoreContended
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import CHANCE, Flow, Load, Put

@@ -42,6 +42,7 @@ class Options(TypedDict, total=False):
     classifier: Classifier
     relaxed_settle: bool
     claim: Literal["first", "last"]
+    settle: Literal["gate", "inside"]
 
 
 class CallOptions(Options, total=False):
@@ -102,6 +103,8 @@ class Terms:
 
     claim: str = "first"
     """In atomic mode, when the key is written: `first` (a racer waits before it works), or `last` (after the work)."""
+    settle: str = "gate"
+    """Who stores the answer: the `gate`, or the function, `inside` a transaction of its own (with `atomic`)."""
 
     @property
     def forget(self) -> int:
@@ -131,6 +134,7 @@ _CHOICES = {
     "in_flight": ("wait", "refuse", "accept"),
     "after_expiry": ("refuse", "run"),
     "claim": ("first", "last"),
+    "settle": ("gate", "inside"),
 }
 
 _NAMES = frozenset(field.name for field in fields(Terms))
@@ -159,7 +163,23 @@ def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
         raise ConfigurationError(
             "claim='last' is for gate.atomic only: any other effect could happen twice before the key is written"
         )
+    if terms.settle == "inside":
+        _check_inside(terms)
     return terms
+
+
+def _check_inside(terms: Terms) -> None:
+    """What goes together with a function that settles by itself."""
+    if terms.guarantee != Guarantee.ATOMIC:
+        raise ConfigurationError(
+            "settle='inside' goes with guarantee='atomic': the function settles in the transaction that writes its rows"
+        )
+    if terms.claim == "last":
+        raise ConfigurationError("with settle='inside' the gate claims before your function runs: leave claim out")
+    if terms.remember != "success":
+        raise ConfigurationError(
+            "with settle='inside' what your function settles is remembered, and nothing else: remember='success'"
+        )
 
 
 def _check(name: str, value: Any) -> Any:

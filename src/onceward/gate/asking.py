@@ -14,6 +14,7 @@ from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.inside import INSIDE
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Claimant, Glance, Guarantee
@@ -57,6 +58,7 @@ class Asking:
     ) -> None:
         self._name(check_scope(scope))
         self._relaxes = bool(getattr(store, "relaxes", False))
+        self._joins = store is None or bool(getattr(store, "joins", False))
         self.terms = self._possible(agree(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
@@ -122,6 +124,11 @@ class Asking:
             raise ConfigurationError(
                 "relaxed_settle needs a store that was opened for it (sqlite:///agent.db?settle=relaxed, "
                 "postgresql://host/db?onceward_settle=relaxed): a power cut may then lose the last settles"
+            )
+        if terms.settle == INSIDE and not self._joins:
+            raise ConfigurationError(
+                "settle='inside' needs the gate's records in the database of your rows, and this gate's store is none "
+                "that can share a transaction: open the gate on it, with sqlite:/// or postgresql://"
             )
         return terms
 
@@ -198,10 +205,15 @@ class Asking:
         awaits: bool,
         kind: str = KEY,
         family: bytes | None = None,
+        inside: bool = False,
     ) -> Called:
-        """One call of a plain function: its ask and how to run it, refused here if it cannot work."""
+        """
+        One call of a plain function: its ask and how to run it, refused here if it cannot work.
+
+        `inside`: whether the function may settle inside its own transaction.
+        """
         terms = self.agreed(options)
-        body = checked_body(fn, terms, awaits=awaits, probe=probe)
+        body = checked_body(fn, terms, awaits=awaits, probe=probe, inside=inside)
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
         return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family)
 
@@ -219,7 +231,7 @@ class Asking:
     ) -> Called | Outcome[Any]:
         """Same as `called`, for a key; or the first answer, if a quick look shows it."""
         terms = self.agreed(options) if options else self.terms
-        body = checked_body(fn, terms, awaits=awaits, probe=probe)
+        body = checked_body(fn, terms, awaits=awaits, probe=probe, inside=True)
         stored = self.stored_key(key)
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
         outcome = self._replayed(id, fingerprint, None)
@@ -268,6 +280,11 @@ class Asking:
     ) -> Called:
         """One call in the caller's own transaction; without a function, the block itself is what runs."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
+        if terms.settle == INSIDE:
+            raise ConfigurationError(
+                "in your transaction the gate claims and settles by itself; settle='inside' is for call, run, once and "
+                "step, whose functions open transactions of their own"
+            )
         if callable(terms.remember):
             raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
         if terms.in_flight == "accept":
@@ -317,16 +334,23 @@ class Asking:
             if probe is not None:
                 check_blocking(probe)
         check_probe(terms, probe)
-        if (terms.guarantee == Guarantee.ATOMIC) != (connection is not None):
+        joins = terms.guarantee == Guarantee.ATOMIC and terms.settle != INSIDE
+        if joins != (connection is not None):
             raise ConfigurationError(
                 "guarantee='atomic' and connection='name of the parameter that carries your connection' go together: "
-                "the record is written on that connection, in your transaction"
+                "the record is written on that connection, in your transaction. If the function opens a transaction of "
+                "its own, say settle='inside', and no connection"
             )
         return declared(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
 
 
 def checked_body(
-    fn: Callable[..., Any], terms: Terms, *, awaits: bool, probe: Callable[..., Any] | None = None
+    fn: Callable[..., Any],
+    terms: Terms,
+    *,
+    awaits: bool,
+    probe: Callable[..., Any] | None = None,
+    inside: bool = False,
 ) -> Body:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
     body = body_of(fn)
@@ -335,8 +359,11 @@ def checked_body(
             raise _blocks(fn)
         if probe is not None:
             check_blocking(probe)
-    if terms.guarantee == Guarantee.ATOMIC:
-        raise ConfigurationError("an atomic effect shares your transaction: use gate.atomic(connection, key, function)")
+    if terms.guarantee == Guarantee.ATOMIC and not (inside and terms.settle == INSIDE):
+        raise ConfigurationError(
+            "an atomic effect shares your transaction: use gate.atomic(connection, key, function)"
+            + ("; or settle='inside', if the function opens a transaction of its own" if inside else "")
+        )
     if probe is not None or terms.guarantee == Guarantee.PROBED:
         check_probe(terms, probe)
     return body

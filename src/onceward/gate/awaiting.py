@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.durations import SECOND
-from onceward._core.engine import Ask, operate, reconcile
+from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
@@ -41,6 +41,7 @@ from onceward._core.flow import (
     Rollback,
     Sleep,
 )
+from onceward._core.inside import INSIDE, operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
@@ -53,6 +54,7 @@ from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract
+from onceward.gate.inside import SettlesInside, introduce
 from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
@@ -147,7 +149,7 @@ class AsyncGate:
         called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=True)
         if isinstance(called, Outcome):
             return called
-        return await self.drive(operate(called.ask), called)
+        return await self.drive(operation_flow(called.ask), called)
 
     async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
         """Same as `Gate.run`, but awaits."""
@@ -190,7 +192,7 @@ class AsyncGate:
                 if taken.connection is not None:
                     joined = join_async(arguments[taken.connection], self.store)
                     return await self.drive(operate_joined(called.ask), called, joined)
-                return await self.drive(operate(called.ask), called)
+                return await self.drive(operation_flow(called.ask), called)
 
             @wraps(fn)
             async def wrapper(*args: Any, **kwargs: Any) -> T:
@@ -345,7 +347,7 @@ class _Performer:
         if kind is Call:
             return self._call(effect.operation)  # type: ignore[union-attr]
         if kind is Load:
-            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
+            return self._load(effect)  # type: ignore[arg-type]
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Awaitable[Any]:
@@ -359,12 +361,20 @@ class _Performer:
         future.add_done_callback(lambda _: gate._bell.ring(effect.write.id))
         return future
 
+    def _load(self, effect: Load) -> Awaitable[Any]:
+        if effect.at == "inside.load":
+            self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
+        return self._gate.store.load(effect.id)
+
     async def _call(self, operation: Operation) -> Returned | Raised:
-        gate = self._gate
+        gate, ask = self._gate, self._called.ask
+        if ask.terms.settle == INSIDE:
+            await introduce(gate.store)
+            operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=True)
         operation.started = True
         if self._joined is None:
             gate._housekeeping.count()
-            gate._renewer.watch(self._called.ask, operation, operation.record)
+            gate._renewer.watch(ask, operation, operation.record)
         running = begin(operation)
         try:
             value = self._called.invoke(operation)

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.durations import SECOND
-from onceward._core.engine import Ask, operate, reconcile
+from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
@@ -44,6 +44,7 @@ from onceward._core.flow import (
     Rollback,
     Sleep,
 )
+from onceward._core.inside import INSIDE, operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
@@ -65,6 +66,7 @@ from onceward.gate.asking import (
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
 from onceward.gate.declaring import OperationContract
+from onceward.gate.inside import SettlesInside
 from onceward.gate.joining import Joined, finish, join, peek
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
@@ -174,7 +176,7 @@ class Gate:
         called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=False)
         if isinstance(called, Outcome):
             return called
-        return self.drive(operate(called.ask), called)
+        return self.drive(operation_flow(called.ask), called)
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
@@ -223,7 +225,7 @@ class Gate:
                 if taken.connection is not None:
                     joined = join(arguments[taken.connection], self.store)
                     return self.drive(operate_joined(called.ask), called, joined)
-                return self.drive(operate(called.ask), called)
+                return self.drive(operation_flow(called.ask), called)
 
             @wraps(fn)
             def wrapper(*args: Any, **kwargs: Any) -> T:
@@ -381,7 +383,7 @@ class _Performer:
         if kind is Chance:
             return self._gate.environment.random(48)
         if kind is Load:
-            return self._gate.store.load(effect.id)  # type: ignore[union-attr]
+            return self._load(effect)  # type: ignore[arg-type]
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
@@ -392,12 +394,19 @@ class _Performer:
             self._gate._bell.ring(effect.write.id)
         return standing
 
+    def _load(self, effect: Load) -> Record | None:
+        if effect.at == "inside.load":
+            self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
+        return self._gate.store.load(effect.id)
+
     def _call(self, operation: Operation) -> Returned | Raised:
-        gate = self._gate
+        gate, ask = self._gate, self._called.ask
         operation.started = True
+        if ask.terms.settle == INSIDE:
+            operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
             gate._housekeeping.count()
-            gate._renewer.watch(self._called.ask, operation, operation.record)
+            gate._renewer.watch(ask, operation, operation.record)
         running = begin(operation)
         try:
             value = self._called.invoke(operation)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from onceward._core.engine import Ask, operate, reconcile
+from onceward._core.engine import Ask, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
+from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
@@ -66,7 +67,7 @@ class _Steps:
         if joins:
             return self._asking.joined(parts, fn, request, name, changes, kind=STEP, family=self._family)
         return self._asking.called(
-            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family, inside=True
         )
 
     def about(self, step: str) -> Called:
@@ -79,7 +80,7 @@ class _Steps:
         if self._touched is None or now - self._touched >= TOUCH_AT_MOST_EVERY:
             yield Extend("touch", self._family, ask.terms.retain, ask.terms.forget)
             self._touched = now
-        return (yield from operate(ask))
+        return (yield from operation_flow(ask))
 
 
 class Plan:

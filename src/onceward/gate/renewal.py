@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward._core.engine import Ask, renew
-from onceward._core.errors import OncewardError, OwnershipLost
+from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
 from onceward._core.flow import Flow
 from onceward._core.operation import Operation
 from onceward._core.record import Record
@@ -38,10 +38,16 @@ class Watched:
         self.began = self.renewed = now
 
     def is_due(self, now: float) -> bool:
-        """Whether a third of its lease has gone by, and its ceiling has not."""
-        lease = self.ask.claimant.lease / 1e6
+        """
+        Whether a third of its lease has gone by, and its ceiling has not.
+
+        Two thirds, if its function has settled it: its open transaction then holds the record, and a renewal would wait
+        for that. It usually commits at once. If it was undone, and the function tries again, the lease must not lapse.
+        """
+        lease, inside = self.ask.claimant.lease / 1e6, self.operation.inside
         within = now + lease - self.began <= self.ask.terms.lease_max / 1e6
-        return within and not self.operation.lost and now - self.renewed >= lease / 3
+        share = 2 / 3 if inside is not None and inside.called else 1 / 3
+        return within and not self.operation.lost and now - self.renewed >= lease * share
 
     def renewal(self) -> Flow[Record]:
         """The flow that renews it."""
@@ -91,6 +97,8 @@ class Renewer:
                     watched.done(self._drive(watched.ask, watched.renewal()), now)
                 except OwnershipLost:
                     watched.operation.lost = True
+                except IllegalMove:
+                    self.unwatch(watched.operation)  # It has ended: its function has settled it, and committed.
                 except OncewardError:
                     continue  # The store is away: there are two more chances before the lease runs out.
 
@@ -193,5 +201,7 @@ class AsyncRenewer:
             watched.done(held, self._environment.monotonic())
         except OwnershipLost:
             watched.operation.lost = True
+        except IllegalMove:
+            self.unwatch(watched.operation)  # It has ended: its function has settled it, and committed.
         except OncewardError:
             return  # The store is away: there are two more chances before the lease runs out.

@@ -29,7 +29,7 @@ from collections.abc import Coroutine
 from functools import cached_property
 from typing import Any, Final, Self, cast
 
-from onceward._core.errors import OncewardError
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
@@ -51,6 +51,8 @@ class PostgresStore:
     """Records in a PostgreSQL database."""
 
     peeks = False
+    joins = True
+    """See `SqliteStore.joins`."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.target: Target = parse(url)
@@ -133,6 +135,8 @@ class AsyncPostgresStore:
     """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
 
     peeks = False
+    joins = True
+    """See `SqliteStore.joins`."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.target: Target = parse(url)
@@ -174,6 +178,13 @@ class AsyncPostgresStore:
         """Same as `PostgresStore.identity`, but awaits."""
         if self._identity is None:
             self._identity = await self._links().run(flows.identity(self.target))
+        return self._identity
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """Same as `PostgresStore.identity`, for whoever cannot await; after `identify`."""
+        if self._identity is None:
+            raise ConfigurationError("nobody has asked this store yet which database it is in: await store.identify()")
         return self._identity
 
     async def close(self) -> None:

@@ -61,6 +61,9 @@ T = TypeVar("T")
 class _Opened:
     """What both colours share: how a file is opened, and the quick look."""
 
+    joins = True
+    """Whether records can be written in a transaction of the caller's own."""
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -44,6 +44,7 @@ CODES: Final[dict[str, Verdict]] = {
     "out_of_order": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
     "illegal_move": Verdict(_C.REJECTED, _K.STATE, _A.NEVER),
     "nothing_happened": Verdict(_C.REJECTED, _K.OTHER, _A.SAME_KEY),
+    "not_settled": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
     "retry_transaction": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
     # Somebody, perhaps an earlier try of this very caller, is at it: it may well happen.
     "in_flight": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),

@@ -5,6 +5,8 @@ An adapter performs five things on the caller's connection (begin, put, extend, 
 they are for is decided in `_core/joined.py`. `join` and `join_async` find the adapter by the connection's type, without
 importing any library that is not already in use.
 
+For `settle_inside` an adapter may say, after `begin`, whether the caller was in a savepoint of its own (`nested`).
+
 Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
 and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """

@@ -70,6 +70,8 @@ class JoinedDjango:
         self._home = home
         self._opened: list[list[transaction.Atomic]] = []
         """What each `begin` has entered and nobody has left: a transaction if need be, and a savepoint in it."""
+        self.nested = False
+        """Whether the caller was in a savepoint of its own."""
         self._committed = False
         self._gone = False
         """Whether a savepoint was found missing: somebody ended the transaction in SQL, behind Django's back."""
@@ -84,6 +86,7 @@ class JoinedDjango:
             )
         with self._translated():
             opens = not connection.in_atomic_block and connection.get_autocommit()
+        self.nested = any(savepoint is not None for savepoint in connection.savepoint_ids)
         entered: list[transaction.Atomic] = []
         self._opened.append(entered)
         try:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 def join(connection: Any, store: object) -> JoinedPsycopg:
     """See `onceward.gate.joining.join`."""
-    if not isinstance(store, PostgresStore):
+    if not isinstance(store, PostgresStore | AsyncPostgresStore):
         raise ConfigurationError(
             "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the "
             "gate on the same database: Gate('postgresql://...', ...)"
@@ -62,7 +62,7 @@ def join_async(connection: Any, store: object) -> AsyncJoinedPsycopg:
 class JoinedPsycopg:
     """The caller's `psycopg.Connection`."""
 
-    def __init__(self, connection: psycopg.Connection[Any], store: PostgresStore) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], store: PostgresStore | AsyncPostgresStore) -> None:
         self._connection = connection
         self._store = store
         self._statements = Statements(connection, store)

@@ -92,11 +92,14 @@ class JoinedSqlalchemy:
         self._home = home
         self._opened: list[_Opened] = []
         """Innermost last."""
+        self.nested = False
+        """Whether the caller was in a savepoint of its own."""
 
     def begin(self) -> bool:
         """See `Joined.begin`."""
         target = self._target
         opens = not target.in_transaction()
+        self.nested = bool(target.in_nested_transaction())
         with self._translated():
             transaction = target.begin() if opens else None
         try:
@@ -244,6 +247,11 @@ class AsyncJoinedSqlalchemy:
         if inner is None:
             raise ConfigurationError("this AsyncConnection is not open; `async with engine.connect() as connection:`")
         self._joined = JoinedSqlalchemy(inner, home)
+
+    @property
+    def nested(self) -> bool:
+        """See `JoinedSqlalchemy.nested`."""
+        return self._joined.nested
 
     async def begin(self) -> bool:
         """See `Joined.begin`."""

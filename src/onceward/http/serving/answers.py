@@ -29,6 +29,11 @@ def as_reply(value: Any) -> Reply:
     return Reply(200, (("content-type", kind),), kept.data or b"")
 
 
+def settled_answer(outcome: Outcome[Any], profile: Profile) -> Reply:
+    """The first answer of a transactional route: what its handler settled, whatever it answered."""
+    return in_body(as_reply(outcome.value), profile, replayed=False)
+
+
 def marked(reply: Reply, profile: Profile, identity: Identity, outcome: Outcome[Any]) -> Reply:
     """A replay, marked as one."""
     header = profile.replay_header if identity.plan is None else profile.plan_replay_header

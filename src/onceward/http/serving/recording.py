@@ -6,6 +6,7 @@ A client that has the whole answer will not ask again. So the end of an answer l
     short, of known length or in one piece     held back whole
     a stream (no Content-Length)               passes piece by piece; its end is held back
     longer than can be kept                    passes; what completes its Content-Length is held back
+    of a transactional route                   held back whole: what its handler settled is sent in its place
 
 A stream is kept up to the limit, and replayed. Beyond it nothing is kept, and the record will say that it ran.
 """
@@ -25,6 +26,7 @@ class Recording:
     def __init__(self, profile: Profile, limit: int) -> None:
         self._allowed = frozenset(profile.stored_headers)
         self._limit = limit
+        self._may_pass = not profile.transactional
         self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
         self._kept: list[bytes] | None = []
@@ -62,7 +64,7 @@ class Recording:
         if not more:
             self.complete = True
             return b""
-        if self._length is None or self._kept is None:
+        if self._may_pass and (self._length is None or self._kept is None):
             self.passing = True
         # What completes the answer, as its length has it, waits for the record.
         if not self.passing or (self._length is not None and self._size >= self._length):

@@ -6,6 +6,15 @@ How a handler's ending is told to the gate.
     answered 5xx, or raised     blind: in doubt. atomic: released. keyed, probed, repeatable: run or asked again
     remember="all"              settled, whatever it was
 
+On a transactional route the handler settles, inside its own database transaction, with
+`current_operation().settle_inside(session, Reply.json(...))`:
+
+    settled and committed       that is the answer, whatever the handler answered
+    settled and undone          released; a 4xx or 5xx of the handler's own is sent, otherwise 500 `not_settled`
+    not settled, 4xx or 5xx     released, and sent as it is: the handler's rows are undone with it
+    not settled, below 400      in doubt: rows may stand without their record
+    raised                      released, unless the commit went through: then the next request is given the answer
+
 An answer that cannot be kept (too long, or a stream that was) has been given all the same: the record says that it ran.
 """
 
@@ -15,6 +24,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from onceward._core.flow import Raised, Returned
+from onceward._core.operation import Operation
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
 
@@ -44,7 +54,9 @@ class RaisedAndRolledBack(Exception):
 
 
 def remembers(profile: Profile, status: int) -> bool:
-    """Whether an answer with this status is stored."""
+    """Whether an answer with this status is stored. A transactional route stores what its handler settled, only."""
+    if profile.transactional:
+        return False
     if profile.remember == "all":
         return True
     if profile.remember == "success":
@@ -52,11 +64,29 @@ def remembers(profile: Profile, status: int) -> bool:
     return bool(profile.remember(status))
 
 
-def ended(profile: Profile, reply: Reply | Unkept) -> Reply | Unkept:
-    """The handler answered: what the gate's function returns, or raises."""
+def ended(profile: Profile, reply: Reply | Unkept, operation: Operation | None = None) -> Reply | Unkept:
+    """
+    The handler answered: what the gate's function returns, or raises.
+
+    With `operation`, on a transactional route, whose handler must be over by then: its last word is its commit.
+    """
+    if profile.transactional:
+        settled = operation is not None and operation.inside is not None and operation.inside.called
+        if reply.status >= 400 and not settled:
+            raise RolledBack(reply)
+        return reply
     if reply.status >= 500 and not remembers(profile, reply.status):
         raise RolledBack(reply) if profile.guarantee == "atomic" else FailedAnswer(reply)
     return reply
+
+
+def refuses_by_itself(reply: Reply | Unkept | None) -> bool:
+    """
+    Whether the handler of a transactional route, which settled and undid that (`NotSettled`), says so by its answer.
+
+    Then that answer is sent. If not, it says that all went well, and it did not: the error's problem is sent.
+    """
+    return reply is not None and reply.status >= 400
 
 
 def gate_options(profile: Profile) -> dict[str, Any]:
@@ -71,7 +101,11 @@ def gate_options(profile: Profile) -> dict[str, Any]:
         "result_bytes_max": profile.result_bytes_max,
     }
     options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    options |= {"in_flight": profile.in_flight, "wait": profile.wait, "remember": _remember(profile)}
+    options |= {"in_flight": profile.in_flight, "wait": profile.wait}
+    if profile.transactional:
+        # The handler's own commit is what settles, so a handler that died has done nothing.
+        return options | {"guarantee": "atomic", "settle": "inside", "remember": "success"}
+    options["remember"] = _remember(profile)
     # A handler that rolls back with its transaction says so by failing. That it died says nothing: its COMMIT may have
     # landed. So the claim itself is blind, and only a failure that was seen releases it.
     options["guarantee"] = "blind" if profile.guarantee == "atomic" else profile.guarantee

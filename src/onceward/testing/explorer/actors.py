@@ -50,6 +50,11 @@ class Body(NamedTuple):
     """Whether its answer can be stored."""
     probe_fails: bool = False
     """Whether its probe raises instead of answering."""
+    inside: str = "commits"
+    """
+    With settle="inside", how it ends its transaction: "commits"; "forgets" to settle, and commits; "undoes" it and
+    returns; "again": undoes it once, and does it once more; "raises" after its commit.
+    """
 
     @property
     def acts(self) -> bool:

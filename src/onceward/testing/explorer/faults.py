@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceward._core import engine, record, sequence
+from onceward._core import engine, inside, record, sequence
 from onceward._core.engine import Ask
-from onceward._core.errors import Unrecorded
-from onceward._core.flow import Flow, Put
-from onceward._core.operation import Operation
+from onceward._core.errors import IllegalMove, Unrecorded
+from onceward._core.flow import Flow, Put, Returned
+from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Record, Standing, State, Write
 from onceward.testing.explorer.actors import SKEW
 from onceward.testing.explorer.plays import id_of
@@ -125,6 +125,12 @@ class _UnjoinedRecord(Register):
         return super().put(world, put, -1, changed)
 
 
+class _UnfencedInside(Register):
+    def matches(self, world: World, old: Row | None, put: Put) -> bool:
+        """Settle inside a transaction without comparing anything."""
+        return put.at == "inside" or super().matches(world, old, put)
+
+
 class _NoConstraint(Register):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Insert a settled record whatever stands there: the table has no unique constraint."""
@@ -162,6 +168,33 @@ def _skipping(right: Callable[..., Flow[int]]) -> Callable[..., Flow[int]]:
         return (yield from right(ask, scope, name)) + 1
 
     return expected
+
+
+def _sure_of_nothing(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda operation, ended: False
+
+
+def _believing_the_function(right: Callable[..., Flow[Any]]) -> Callable[..., Flow[Any]]:
+    """Whoever settled is believed to have committed."""
+
+    def not_committed(ask: Ask, operation: Operation, held: Record, version: bytes, ended: Any) -> Flow[Any]:
+        if operation.inside is not None and operation.inside.called and isinstance(ended, Returned):
+            return Outcome(ended.value, False, held.first_at, held.attempt, held.fence)
+        return (yield from right(ask, operation, held, version, ended))
+
+    return not_committed
+
+
+def _taking_renewals_for_racers(right: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
+    """Put once, and take a record that has moved for somebody else's."""
+
+    def put_inside(ask: Ask, held: Record, kept: Any, chance: bytes) -> Flow[None]:
+        flow = right(ask, held, kept, chance)
+        standing = yield next(flow)
+        if not standing.landed:
+            raise IllegalMove("the record has moved")
+
+    return put_inside
 
 
 def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
@@ -266,6 +299,40 @@ _FAULTS = (
         "atomic-together",
         ("atomic-fails",),
         _UnjoinedRecord,
+    ),
+    Fault(
+        "unfenced-inside",
+        "a function settles inside its transaction although it was overtaken",
+        "overtaken-changes-nothing",
+        ("inside", "inside-renewal"),
+        _UnfencedInside,
+    ),
+    Fault(
+        "unsettled-released",
+        "an operation whose function never settled it is released",
+        "one-effect",
+        ("inside-forgets",),
+        replaces="_may_stand_alone",
+        by=_sure_of_nothing,
+        module=inside,
+    ),
+    Fault(
+        "uncommitted-believed",
+        "an answer that was settled inside a transaction is given without looking whether that was committed",
+        "acknowledged-stands",
+        ("inside-undoes",),
+        replaces="_not_committed",
+        by=_believing_the_function,
+        module=inside,
+    ),
+    Fault(
+        "renewal-overtakes",
+        "a renewal of one's own is taken for another caller",
+        "never-stuck",
+        ("inside-renewal",),
+        replaces="_put_inside",
+        by=_taking_renewals_for_racers,
+        module=inside,
     ),
     Fault(
         "no-constraint",

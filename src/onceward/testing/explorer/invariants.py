@@ -18,6 +18,7 @@ from onceward._core.errors import (
     InFlight,
     KeyReused,
     NotReplayable,
+    NotSettled,
     OutOfOrder,
     OwnershipLost,
     RecordedFailure,
@@ -98,11 +99,12 @@ def doubt_never_reruns(move: Move) -> str | None:
 @invariant("atomic-together")
 def atomic_together(move: Move) -> str | None:
     """In atomic mode business rows and settled records are committed one for one."""
-    if move.scenario.terms.guarantee != Guarantee.ATOMIC:
+    if move.scenario.terms.guarantee != Guarantee.ATOMIC or move.scenario.forgets:
         return None
     effects = sorted(deed.id for deed in move.after.table)
     settled = sorted(r.write.id for r in move.after.rows if r.write.state == State.SETTLED and r.write.error is None)
-    unsettled = [row for row in move.after.rows if row.write.state == State.CLAIMED]
+    claims_apart = move.scenario.terms.settle == "inside"  # Then a claim commits by itself, before anything is done.
+    unsettled = [row for row in move.after.rows if row.write.state == State.CLAIMED and not claims_apart]
     if effects != settled or unsettled:
         return f"{len(effects)} business rows, {len(settled)} settled and {len(unsettled)} claimed records committed"
     return None
@@ -228,7 +230,9 @@ def one_live_lease(move: Move) -> str | None:
 @invariant("overtaken-changes-nothing")
 def overtaken_changes_nothing(move: Move) -> str | None:
     """A holder that was overtaken changes nothing."""
-    if type(move.effect) is not Put or move.effect.at not in _HELD or move.actor is None or move.new is move.old:
+    if type(move.effect) is not Put or move.actor is None or move.new is move.old:
+        return None
+    if move.effect.at not in _HELD and move.effect.at != "inside":
         return None
     if move.old is None or move.old.write.token != move.effect.write.token:
         return f"{move.actor.name} was overtaken, and its {move.effect.at} landed"
@@ -337,7 +341,8 @@ def never_stuck(move: Move) -> str | None:
     if move.actor.after == "*":
         reused = isinstance(error, KeyReused) and any(one.order != move.actor.order for one in move.scenario.actors)
         return None if reused or isinstance(error, _AT_LAST) else f"long after, a retry hears {_heard(error)}"
-    if isinstance(error, _EXPECTED) or (faults and isinstance(error, StoreUnavailable)):
+    undone = isinstance(error, NotSettled) and move.actor.body.inside == "undoes"
+    if undone or isinstance(error, _EXPECTED) or (faults and isinstance(error, StoreUnavailable)):
         return None
     return f"{move.actor.name} hears {_heard(error)}"
 

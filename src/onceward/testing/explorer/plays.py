@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
-from onceward._core import engine, joined, sequence
+from onceward._core import engine, inside, joined, sequence
 from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
-from onceward._core.flow import Effect, Extend, Flow, Load
+from onceward._core.flow import Begin, Call, Commit, Effect, Extend, Flow, Load, Raised, Returned, Rollback
 from onceward._core.keys import record_id
-from onceward._core.operation import NOT_FOUND, Found
+from onceward._core.operation import NOT_FOUND, Found, Inside, Operation
 from onceward._core.record import Glance, Record
 from onceward._core.terms import Terms
 from onceward.gate.asking import KEY, STEP, Asking
-from onceward.testing.explorer.actors import Actor
+from onceward.testing.explorer.actors import Actor, Interrupted
 from onceward.testing.explorer.scenario import Look, Watch
 
 SCOPE = "test:explorer"
@@ -62,6 +62,62 @@ def calls_joined(terms: Terms) -> Play:
         return ((ask.claimant.id, outcome),)
 
     return play
+
+
+def calls_inside(terms: Terms) -> Play:
+    """Call an operation whose function settles it inside a transaction of its own."""
+
+    def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
+        ask = ASKING.ask((NAME,), request, terms)
+        flow = inside.operation_flow(ask)
+        effect = next(flow)
+        try:
+            while True:
+                if isinstance(effect, Call):
+                    effect = flow.send((yield from _function(actor, ask, effect.operation)))
+                    continue
+                try:
+                    answer = yield effect
+                except (Exception, Interrupted) as error:
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as stop:
+            return ((ask.claimant.id, stop.value),)
+
+    return play
+
+
+def _function(actor: Actor, ask: engine.Ask, operation: Operation) -> Flow[Returned | Raised]:
+    """The function of an actor, statement by statement: it may die, be stopped or go unanswered between any two."""
+    operation.started, operation.inside = True, Inside()
+    try:
+        if actor.body.inside == "again":
+            yield from _transaction(ask, operation, undone=True)
+        answer = yield from _transaction(
+            ask, operation, settles=actor.body.inside != "forgets", undone=actor.body.inside == "undoes"
+        )
+        if actor.body.inside == "raises":
+            raise actor.body.error("after the commit")
+    except (Exception, Interrupted) as error:
+        return Raised(error)
+    return Returned(answer)
+
+
+def _transaction(ask: engine.Ask, operation: Operation, *, settles: bool = True, undone: bool = False) -> Flow[Any]:
+    yield Begin("begin")
+    try:
+        ran: Returned | Raised = yield Call("call", operation)
+        if isinstance(ran, Raised):
+            raise ran.error
+        if settles:
+            yield from inside.settle_inside(ask, operation, ran.value)
+            cast(Inside, operation.inside).called = True
+        yield Rollback("rollback") if undone else Commit("commit")
+    except (Exception, Interrupted):
+        yield Rollback("rollback")
+        raise
+    return ran.value
 
 
 def plans(terms: Terms) -> Play:
@@ -131,6 +187,8 @@ def renews(terms: Terms, name: str, times: int = 1) -> Play:
                 held = yield from engine.renew(ask, held)
             except OwnershipLost:
                 raise
+            except IllegalMove:
+                return ()  # It has ended: its function has settled it.
             except OncewardError:
                 continue  # The store was away: the next look tries again.
         return ()

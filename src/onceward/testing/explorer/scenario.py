@@ -80,6 +80,11 @@ class Scenario:
     index: dict[str, int] = field(default_factory=dict, compare=False, repr=False)
     """The number of each actor, by its name."""
 
+    @property
+    def forgets(self) -> bool:
+        """Whether a function commits its rows without settling them: then they stand without their record."""
+        return any(actor.body.inside == "forgets" for actor in self.actors)
+
     def __post_init__(self) -> None:
         numbered = tuple(replace(actor, index=number) for number, actor in enumerate(self.actors))
         object.__setattr__(self, "actors", numbered)

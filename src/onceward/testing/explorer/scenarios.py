@@ -15,6 +15,7 @@ from onceward.testing.explorer.plays import (
     Play,
     agreed,
     calls,
+    calls_inside,
     calls_joined,
     numbers,
     plans,
@@ -126,6 +127,33 @@ def _claimed_last() -> list[Scenario]:
         scene("last-interrupted", f"{story}; an interrupt strikes", terms, *two, crashes=1, interrupts=1),
         scene("last-remembers", f"{story}; a failure is remembered", remembering, *remembered, crashes=1),
     ]
+
+
+def _inside() -> list[Scenario]:
+    """Claimed by the gate, settled by the function in a transaction of its own."""
+    terms = agreed("atomic", settle="inside")
+    play = calls_inside(terms)
+    two = pair(play)
+    renewed = (*two, Actor("renewer", renews(terms, "A"), background=True))
+    story = "settled inside the function's transaction"
+    found = [
+        scene("inside", f"{story}; two callers race", terms, *two, events=(LAPSE,), crashes=1),
+        scene("inside-lost", f"{story}; an answer is lost", terms, *two, events=(LAPSE,), losses=1),
+        scene("inside-interrupted", f"{story}; an interrupt strikes", terms, *two, events=(LAPSE,), interrupts=1),
+        scene("inside-renewal", f"{story}, while its lease is renewed", terms, *renewed, events=(LAPSE,)),
+        scene("inside-other", f"{story}; different requests", terms, two[0], Actor("B", play, order="18"), crashes=1),
+    ]
+    for name, body, what in (
+        ("fails", FAILS, "the first one's function fails"),
+        ("undoes", Body(inside="undoes"), "the first one rolls back, and returns"),
+        ("again", Body(inside="again"), "the first one rolls back once, and does it again"),
+        ("raises", Body(inside="raises"), "the first one raises after its commit"),
+    ):
+        found.append(scene(f"inside-{name}", f"{story}; {what}", terms, *pair(play, body), events=(LAPSE,), crashes=1))
+    return [*found, scene("inside-forgets", _FORGOTTEN, terms, *pair(play, Body(inside="forgets")))]
+
+
+_FORGOTTEN = "a function commits its rows without having settled, and returns"
 
 
 def _requests() -> list[Scenario]:
@@ -291,7 +319,10 @@ def _limits() -> list[Scenario]:
     probed, blind = agreed("probed"), agreed("blind")
     story = "a probe cannot see what a holder that overslept is about to do; only a fence can stop it"
     two = (Actor("A", calls(blind), Body("inside", happens=False)), Actor("B", calls(blind), FAILS, after="A"))
+    inside = agreed("atomic", settle="inside")
+    forgetful = pair(calls_inside(inside), Body(inside="forgets"))
     return [
+        scene("limit-inside", f"{_FORGOTTEN} too late", inside, *forgetful, events=(LAPSE,), limit="one-effect"),
         scene("limit-probe", story, probed, *pair(calls(probed)), events=(LAPSE,), zombies=True, limit="one-effect"),
         scene(
             "limit-two-people",
@@ -309,6 +340,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_races(),
     *_storms(),
     *_joined(),
+    *_inside(),
     *_requests(),
     *_failures(),
     *_leases(),

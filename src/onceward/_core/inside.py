@@ -1,0 +1,198 @@
+"""
+Claimed by the gate, settled by the function: inside a transaction of the function's own.
+
+    claim (the store's transaction)
+      |
+    the function:  begin -> rows -> settle -> commit        (the caller's transaction)
+      |
+    look ----> settled: that is the answer                  (whatever the function returned)
+         ----> not, and settle was called: release          (the transaction was undone, and took the settle with it)
+         ----> not, and it was never called: in doubt       (rows may stand without their record)
+
+Record and rows commit together, so an effect exists only with a settled record: a claim whose holder died may simply be
+claimed again. Who was overtaken cannot settle, and its transaction fails. The release after the function is no guess,
+either: it names the version that it replaces, and an open transaction that has settled holds that row. So it waits for
+the commit or the rollback, and lands only after a rollback.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core import advice, record
+from onceward._core.codec import Encoded, NotEncodable, encode, encode_failure
+from onceward._core.ending import (
+    CLAIM_SPINS_MAX,
+    HAPPENING,
+    POLL_MAX,
+    add_note,
+    end,
+    outcome_of,
+    tell,
+    winner_of,
+)
+from onceward._core.engine import Ask, call, claim, operate
+from onceward._core.errors import (
+    AlreadySettled,
+    ConfigurationError,
+    IllegalMove,
+    NotSettled,
+    OwnershipLost,
+    ResultInvalid,
+    StoreContended,
+    StoreUnavailable,
+)
+from onceward._core.events import Happening
+from onceward._core.flow import CHANCE, Begin, Commit, Flow, Load, Put, Raised, Returned, Rollback
+from onceward._core.operation import Operation, Outcome, judge
+from onceward._core.record import Record, Standing
+
+INSIDE = "inside"
+"""What the option `settle` says."""
+
+
+def operation_flow(ask: Ask) -> Flow[Outcome[Any]]:
+    """The flow of one operation, by who settles it."""
+    return operate_inside(ask) if ask.terms.settle == INSIDE else operate(ask)
+
+
+def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
+    """Claim, run the function, and learn whether the transaction in which it settled was committed."""
+    claimed = yield from claim(ask)
+    if isinstance(claimed, Outcome):
+        return claimed
+    operation = Operation(claimed.held)
+    ended = yield from call(operation)
+    try:
+        found: Record | None = yield Load("inside.load", ask.claimant.id)
+    except StoreUnavailable as away:
+        if isinstance(ended, Raised):
+            add_note(ended.error, advice.unseen(operation.record))
+            raise ended.error from None
+        raise StoreUnavailable(advice.unseen(operation.record)) from away
+    if record.outranks(found, operation.record.token) or found is None:
+        yield from tell(ask, Happening.OVERTAKEN, operation.record)
+        lost = OwnershipLost(advice.overtaken(operation.record, found), outcome=winner_of(found, ask.restore))
+        raise lost from (ended.error if isinstance(ended, Raised) else None)
+    if not record.is_claimed(found):
+        return (yield from _committed(ask, found, ended))
+    return (yield from _not_committed(ask, operation, found, claimed.chance[32:], ended))
+
+
+def _committed(ask: Ask, found: Record, ended: Returned | Raised) -> Flow[Outcome[Any]]:
+    """It stands. What was raised after that commit, or because its answer was lost, is told all the same."""
+    if not record.is_settled(found):
+        raise IllegalMove(f"this operation is {record.shown_state(found)}: its own holder cannot have done that")
+    if ask.listening:
+        yield from tell(ask, Happening.SETTLED, found)
+    if isinstance(ended, Raised):
+        add_note(ended.error, advice.settled_note(found))
+        judge(ended.error)
+        raise ended.error
+    return outcome_of(found, ask.restore)._replace(replayed=False)
+
+
+def _not_committed(
+    ask: Ask, operation: Operation, held: Record, version: bytes, ended: Returned | Raised
+) -> Flow[Outcome[Any]]:
+    """The claim still stands there."""
+    failure = encode_failure(ended.error if isinstance(ended, Raised) else NotSettled(advice.NEVER_SETTLED))
+    if _may_stand_alone(operation, ended):
+        write = record.leave_in_doubt(held, version=version, error=failure)
+    else:
+        write = record.release(held, version=version, forget=ask.terms.remember_release, error=failure)
+    try:
+        stands = yield from end(ask, held, write, None)
+    except AlreadySettled:
+        # Its commit came between the look and the release, which changed nothing.
+        found: Record | None = yield Load("inside.load", ask.claimant.id)
+        if found is None:
+            raise
+        return (yield from _committed(ask, found, ended))
+    except OwnershipLost as lost:
+        raise lost from (ended.error if isinstance(ended, Raised) else None)
+    except StoreUnavailable as away:
+        if isinstance(ended, Raised):
+            add_note(ended.error, advice.unseen(held))
+            raise ended.error from None
+        raise NotSettled(advice.still_open(held)) from away
+    yield from tell(ask, HAPPENING[stands.state], stands, "not settled")
+    if isinstance(ended, Raised):
+        if record.is_in_doubt(stands):
+            add_note(ended.error, advice.doubt_note(stands))
+        judge(ended.error)
+        raise ended.error
+    if record.is_in_doubt(stands):
+        raise advice.in_doubt(stands)
+    raise NotSettled(advice.not_settled(stands))
+
+
+def _may_stand_alone(operation: Operation, ended: Returned | Raised) -> bool:
+    """Whether rows may have been committed without the record: only then is there anything to doubt."""
+    inside = operation.inside
+    if not operation.started or inside is None:
+        return False
+    return inside.astray or (isinstance(ended, Returned) and (inside.nested or not inside.called))
+
+
+def settle_inside(ask: Ask, operation: Operation, value: Any) -> Flow[None]:
+    """
+    Put the answer into the transaction of the function, which it is part of from now on.
+
+    A renewal of our own that came in between is no reason to fail: the token decides. If another caller has taken over,
+    nothing is written and `OwnershipLost` is raised, so that the function's transaction is undone.
+    """
+    kept = _kept(ask, value)
+    chance = yield CHANCE
+    if (yield Begin("begin")):
+        yield Rollback("rollback")
+        raise ConfigurationError(advice.no_transaction(operation.record))
+    try:
+        yield from _put_inside(ask, operation.record, kept, chance)
+        yield Commit("commit")  # Of the savepoint; the transaction is the function's to commit.
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield Rollback("rollback")
+        raise
+
+
+def _put_inside(ask: Ask, held: Record, kept: Encoded, chance: bytes) -> Flow[None]:
+    write = record.settle(
+        held,
+        version=chance[:16],
+        replay=ask.terms.retain,
+        forget=ask.terms.forget,
+        codec=kept.codec,
+        result=kept.data,
+    )
+    expect = held.version
+    for _ in range(CLAIM_SPINS_MAX):
+        standing: Standing = yield Put("inside", write, expect)
+        found = standing.record
+        if standing.landed:
+            return
+        if found is None or record.outranks(found, held.token):
+            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+        if record.same_ending(found, write):
+            return  # Settled before in this very transaction, with the same answer.
+        if record.is_settled(found):
+            raise AlreadySettled(advice.already(found))
+        if not record.is_claimed(found):
+            raise IllegalMove(f"this operation has ended ({record.shown_state(found)}): settle it while it runs")
+        expect = found.version  # Our own renewal moved it.
+    raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _kept(ask: Ask, value: Any) -> Encoded:
+    """What is stored of the answer; one that cannot be is refused while everything can still be undone."""
+    try:
+        kept = encode(value)
+    except NotEncodable as error:
+        raise ResultInvalid(f"{error}. Nothing was settled: let this error through, and your rows are undone") from None
+    if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max:
+        raise ResultInvalid(
+            f"the result has {len(kept.data)} bytes and at most {ask.terms.result_bytes_max} are stored; settle less, "
+            "or raise result_bytes_max. Nothing was settled: let this error through, and your rows are undone"
+        )
+    return kept
