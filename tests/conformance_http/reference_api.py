@@ -8,12 +8,14 @@ judgement. A fault is a name; the places where it acts say `fault(...)`.
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 JSON, PROBLEM = "application/json", "application/problem+json"
@@ -95,7 +97,8 @@ class Api:
             if found is None or (self.fault("large-bypassed") and len(body) > 2**20):
                 return self._run(path, body)
             key, marker = found
-            reply = self._keyed((self._scope(tenant), key), marker, fingerprint, path, body, is_gone)
+            is_shared = self.fault("tenants-shared") or (self.fault("plans-shared") and marker == "Plan-Replayed")
+            reply = self._keyed(("" if is_shared else tenant, key), marker, fingerprint, path, body, is_gone)
             return self._leaking(reply, tenant, key)
         except Refusal as refusal:
             return self._refused(refusal)
@@ -147,9 +150,6 @@ class Api:
             key = key.lower()
         return (key[:64] if self.fault("key-truncated") else key), self.profile.marker
 
-    def _scope(self, tenant: str) -> str:
-        return "" if self.fault("tenants-shared") else tenant
-
     def _fingerprint(self, path: str, body: bytes) -> bytes:
         value = self._parsed(body)
         if self.fault("query-ignored"):
@@ -161,32 +161,41 @@ class Api:
         return json.dumps([path, value], sort_keys=True).encode()
 
     def _parsed(self, body: bytes) -> Any:
-        if self.fault("json-lenient"):
-            return json.loads(body)
-
         def once(members: list[tuple[str, Any]]) -> dict[str, Any]:
-            if len(dict(members)) != len(members):
+            if len(dict(members)) != len(members) and not self.fault("json-lenient"):
                 raise ValueError("a member occurs twice")
             return dict(members)
 
         def refused(_: str) -> None:
-            raise ValueError("not a number")
+            if not self.fault("json-lenient"):
+                raise ValueError("not a number")
 
         try:
             value = json.loads(body, object_pairs_hook=once, parse_constant=refused)
-            json.dumps(value, ensure_ascii=False).encode()
+            if not self.fault("json-lenient"):
+                json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             raise Refusal(500 if self.fault("surrogate-breaks") else 400, "request_invalid") from None
         except ValueError:
+            if self.fault("unfinished-accepted") and not body.endswith(b"}"):
+                return None
             raise Refusal(400, "request_invalid") from None
         return value
 
     def _keyed(
-        self, place: tuple[str, str], marker: str, fingerprint: bytes, path: str, body: bytes, is_gone: Callable[[], bool]
+        self,
+        place: tuple[str, str],
+        marker: str,
+        fingerprint: bytes,
+        path: str,
+        body: bytes,
+        is_gone: Callable[[], bool],
     ) -> Reply:
         with self.guard:
             record = self.records.get(place)
-            if self.fault("runs-again") or (self.fault("claims-late") and record and record.reply is None):
+            if self.fault("runs-again") or (
+                self.fault("claims-late") and record and record.state == "in_flight" and record.reply is None
+            ):
                 record = None
             if record is None:
                 mine = self.records[place] = Record(fingerprint)
@@ -222,7 +231,9 @@ class Api:
                 record.reply = reply
             elif not self.fault("4xx-sticks"):
                 del self.records[place]
-        elif not (reply.status == 204 and self.fault("204-not-kept")) and not (reply.chunked and self.fault("stream-not-kept")):
+        elif not (reply.status == 204 and self.fault("204-not-kept")) and not (
+            reply.chunked and self.fault("stream-not-kept")
+        ):
             record.reply = reply
         else:
             del self.records[place]
@@ -253,9 +264,9 @@ class Api:
         with self.guard:
             self.runs += 1
             number = next(self.numbers)
-        sent = json.loads(body or b"{}")
-        if path == "/slow":
-            threading.Event().wait(HOLD_SECONDS)
+        sent = self._parsed(body) or {}
+        if path == "/slow" or self.fault("claims-late"):
+            threading.Event().wait(HOLD_SECONDS if path == "/slow" else 0.02)
         if path == "/repair":
             self.repaired.add(sent.get("n"))
         if path == "/broken":
@@ -274,7 +285,7 @@ class Api:
             return Reply(202, json.dumps(body).encode())
         if code == "in_flight" and self.fault("in-flight-423"):
             status = 423
-        said = "nope" if self.fault("other-codes") else code
+        said = "nope" if self.fault("other-codes") and code.startswith("key_") else code
         advice = {} if self.fault("advice-missing") else {"retry": RETRY.get(code, "never")}
         link = "about:blank" if self.fault("link-missing") else f"/problems/{code}"
         body = {"type": link, "title": code.replace("_", " "), "status": status, "code": said, **advice}
@@ -301,18 +312,38 @@ class Handler(BaseHTTPRequestHandler):
         if reply.chunked:
             lines += ["Transfer-Encoding: chunked"]
             middle = len(reply.body) // 2
-            payload = b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in (reply.body[:middle], reply.body[middle:], b""))
+            payload = b"".join(
+                b"%x\r\n%s\r\n" % (len(one), one) for one in (reply.body[:middle], reply.body[middle:], b"")
+            )
         else:
             lines += [] if reply.status == 204 else [f"Content-Length: {len(reply.body)}"]
             payload = b"" if self.command == "HEAD" else reply.body
-        self.wfile.write("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + payload)
+        data = "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + payload
+        if self.api.fault("unread-forgotten") and not reply.more and self.path != "/slow":
+            self.write_and_then_settle(data)
+        else:
+            self.wfile.write(data)
         self.close_connection = True
-        if self.api.fault("unread-forgotten"):
-            self.connection.shutdown(socket.SHUT_WR)
-            if self.is_gone(wait=True):
-                self.api.records.clear()
 
-    do_GET = do_HEAD = do_OPTIONS = do_DELETE = do_POST
+    def write_and_then_settle(self, data: bytes) -> None:
+        """The fault of recording an answer once it was delivered: it is forgotten if nobody took it."""
+        records = self.api.records
+        mine = {place: one.reply for place, one in records.items() if place[1] == self.headers["Idempotency-Key"]}
+        for place in mine:
+            records[place].reply = None
+        try:
+            self.wfile.write(data)
+            self.connection.shutdown(socket.SHUT_WR)
+            is_taken = not self.is_gone(wait=True)
+        except OSError:
+            is_taken = False
+        for place, kept in mine.items():
+            if is_taken:
+                records[place].reply = kept
+            else:
+                del records[place]
+
+    do_GET = do_HEAD = do_OPTIONS = do_DELETE = do_POST  # noqa: N815 - the names that http.server calls
 
     def is_gone(self, wait: bool = False) -> bool:
         """Whether the client has cut the connection."""
@@ -349,6 +380,12 @@ def serving(profile: str = "default", fault: str | None = None) -> Iterator[tupl
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def fault_names() -> set[str]:
+    """Every fault that this file knows, as it is written."""
+    calls = re.findall(r"fault\(([^)]*)\)", Path(__file__).read_text(encoding="utf-8"))
+    return {name for call in calls for name in re.findall(r'"([a-z0-9-]+)"', call)}
 
 
 DESCRIPTION: dict[str, Any] = {

@@ -46,6 +46,12 @@ def must_run_once(tally: Tally, answers: list[Answer]) -> None:
     require(executions == 1, f"it ran {executions} times")
 
 
+def must_be_replayed(witness: Witness, tally: Tally, first: Answer, again: Answer, what: str) -> None:
+    """The second answer is of the first one's execution. (Whether it is alike, byte for byte, is another check.)"""
+    require(again.succeeded, f"{what} was answered {told(witness, again)}")
+    must_run_once(tally, [first, again])
+
+
 def must_run_apart(witness: Witness, tally: Tally, answers: list[Answer], what: str) -> None:
     """These answers are of one execution each."""
     for answer in answers:
@@ -113,6 +119,7 @@ __all__ = [
     "check",
     "described",
     "must_be_refused",
+    "must_be_replayed",
     "must_replay",
     "must_run_apart",
     "must_run_once",

@@ -22,6 +22,9 @@ from onceward.environment import REAL, Environment
 SETTLE_SECONDS = 2.0
 """How long a key may still be called in flight after its first answer went out."""
 
+BUSY = (423, 425)
+"""Locked, and too early: other servers' statuses for a key in flight."""
+
 PAUSE_SECONDS = 0.05
 """Between two questions whether it is still in flight."""
 
@@ -160,7 +163,10 @@ class Talk:
     def is_in_flight(self, answer: Answer) -> bool:
         """Whether an answer says that the first request still runs."""
         codes = self.expected.in_flight_codes
-        return answer.status == self.expected.in_flight_status and (answer.code in codes or not (codes and answer.code))
+        if codes and answer.code is not None:
+            return answer.code in codes
+        # Without a word of ours the status decides; those that other servers use for it are understood, too.
+        return answer.status in (self.expected.in_flight_status, *BUSY)
 
     def is_marked(self, answer: Answer, marker: str | None = None) -> bool:
         """Whether an answer says that it is a replay."""

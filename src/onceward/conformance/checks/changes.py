@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from onceward.conformance.checking import NotShown, check, must_be_refused, must_run_once, require, told
+from onceward.conformance.checking import NotShown, check, must_be_refused, must_be_replayed
 from onceward.conformance.talking import Asked
 from onceward.conformance.target import body_members
 from onceward.conformance.witness import Witness
@@ -30,8 +30,7 @@ def json_same(witness: Witness) -> None:
     tally = witness.tally()
     first = talk.first(asked)
     again = talk.again(replace(asked, body=f" {{ {spelled}\n}}\n".encode()))
-    require(again.status == first.status, f"another spelling of the same JSON was answered {told(witness, again)}")
-    must_run_once(tally, [first, again])
+    must_be_replayed(witness, tally, first, again, "another spelling of the same JSON")
 
 
 @check(
@@ -59,8 +58,7 @@ def body_changed_original(witness: Witness) -> None:
     first = witness.talk.first(asked)
     witness.talk.again(other)
     again = witness.talk.again(asked)
-    require(again.status == first.status, f"afterwards the original was answered {told(witness, again)}")
-    must_run_once(tally, [first, again])
+    must_be_replayed(witness, tally, first, again, "afterwards the original")
 
 
 @check(
@@ -104,9 +102,7 @@ def large_body(witness: Witness) -> None:
     first = talk.send(large)
     if not first.succeeded:
         raise NotShown(f"a body of 2 MiB was answered {first}")
-    again = talk.again(large)
-    require(again.status == first.status, f"the second was answered {told(witness, again)}")
-    must_run_once(tally, [first, again])
+    must_be_replayed(witness, tally, first, talk.again(large), "the second large body")
     must_be_refused(witness, talk.again(other), talk.expected.mismatch_status, "another large body")
 
 

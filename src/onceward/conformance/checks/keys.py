@@ -7,11 +7,9 @@ from __future__ import annotations
 from onceward.conformance.checking import (
     check,
     must_be_refused,
-    must_replay,
+    must_be_replayed,
     must_run_apart,
-    must_run_once,
     require,
-    told,
 )
 from onceward.conformance.talking import Lines
 from onceward.conformance.witness import Witness
@@ -64,9 +62,10 @@ def key_longest(witness: Witness) -> None:
     talk = witness.talk
     length = talk.expected.key_length_max
     asked = talk.ask(lines=talk.keyed(_long_key(witness, length)))
+    tally = witness.tally()
     first = talk.send(asked)
     require(first.succeeded, f"a key of {length} characters was answered {first}")
-    must_replay(witness, talk.ask(lines=talk.keyed(_long_key(witness, length))))
+    must_be_replayed(witness, tally, first, talk.again(asked), "the second")
 
 
 @check(
@@ -96,8 +95,7 @@ def key_quoted(witness: Witness) -> None:
     again = talk.again(quoted.under(talk.keyed(key, quoted=False)))
     if talk.expected.quoted_keys and again.status == BAD_REQUEST:
         return
-    require(again.status == first.status, f"the bare key was answered {told(witness, again)}")
-    must_run_once(tally, [first, again])
+    must_be_replayed(witness, tally, first, again, "the bare key")
 
 
 @check("key-case", sends="a request under two keys that differ in case only", must="both run")

@@ -104,8 +104,13 @@ def _refuse(talk: Talk) -> dict[str, Answer]:
         wanted[CHANGED] = talk.changed(asked)
     if talk.expected.key_required:
         wanted[MISSING] = talk.ask(lines=())
-    answers = {name: talk.again(request) for name, request in wanted.items()}
-    return {name: answer for name, answer in answers.items() if 400 <= answer.status < 500}
+    refused = {}
+    for name, request in wanted.items():
+        with suppress(NoAnswer):
+            answer = talk.again(request)
+            if 400 <= answer.status < 500:
+                refused[name] = answer
+    return refused
 
 
 def _link(answer: Answer) -> str | None:
