@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 JSON, PROBLEM = "application/json", "application/problem+json"
-HOLD_SECONDS = 0.3
+HOLD_SECONDS = 0.4
 
 
 class Profile(NamedTuple):
@@ -73,7 +73,8 @@ class Record:
 class Api:
     """The promises, apart from HTTP."""
 
-    def __init__(self, profile: str = "default", fault: str | None = None) -> None:
+    def __init__(self, profile: str = "default", fault: str | None = None, hold: float = HOLD_SECONDS) -> None:
+        self.hold = hold
         self.name, self.profile, self._fault = profile, PROFILES[profile], fault
         self.records: dict[tuple[str, str], Record] = {}
         self.repaired: set[object] = set()
@@ -266,7 +267,7 @@ class Api:
             number = next(self.numbers)
         sent = self._parsed(body) or {}
         if path == "/slow" or self.fault("claims-late"):
-            threading.Event().wait(HOLD_SECONDS if path == "/slow" else 0.02)
+            threading.Event().wait(self.hold if path == "/slow" else 0.1)
         if path == "/repair":
             self.repaired.add(sent.get("n"))
         if path == "/broken":
@@ -319,7 +320,8 @@ class Handler(BaseHTTPRequestHandler):
             lines += [] if reply.status == 204 else [f"Content-Length: {len(reply.body)}"]
             payload = b"" if self.command == "HEAD" else reply.body
         data = "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + payload
-        if self.api.fault("unread-forgotten") and not reply.more and self.path != "/slow":
+        is_first = reply.status < 300 and not reply.more
+        if self.api.fault("unread-forgotten") and is_first and self.path != "/slow":
             self.write_and_then_settle(data)
         else:
             self.wfile.write(data)
@@ -368,9 +370,11 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(profile: str = "default", fault: str | None = None) -> Iterator[tuple[str, Api]]:
+def serving(
+    profile: str = "default", fault: str | None = None, hold: float = HOLD_SECONDS
+) -> Iterator[tuple[str, Api]]:
     """An API that listens; its address, and itself."""
-    api = Api(profile, fault)
+    api = Api(profile, fault, hold)
     server = _Server(("127.0.0.1", 0), type("Bound", (Handler,), {"api": api}))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()

@@ -5,9 +5,11 @@ Several requests at the same time: a crowd of duplicates, and one that meets a r
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from onceward.conformance.checking import (
+    Broken,
     Check,
     NotShown,
     check,
@@ -27,6 +29,9 @@ HEAD_START_SECONDS = 0.1
 
 OVERLAP_SECONDS = 0.05
 """How long the first must still run when a duplicate is sent, for the two to have met for certain."""
+
+HOLDS_MAX = 3
+"""Slow requests that are sent, if what met them cannot be told from what came too late."""
 
 SLOW = "a request that takes half a second or more"
 
@@ -50,6 +55,12 @@ class Held:
     duplicate: Met
     changed: Met | None
     other: Met | None
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether an answer came only after the first had ended."""
+        met = [one.answer for one in (self.duplicate, self.changed) if one is not None and one.answer is not None]
+        return any(answer.at > self.first.at for answer in met)
 
 
 @check(
@@ -85,7 +96,13 @@ def crowd(witness: Witness) -> None:
 )
 def in_flight(witness: Witness) -> None:
     held = _held(witness)
-    answer = _answer(held, held.duplicate, "the duplicate")
+    answer = _must_be_answered(held.duplicate, "the duplicate")
+    if answer.status == witness.talk.expected.in_flight_status:
+        return
+    _must_have_met(held, held.duplicate)
+    waited = answer.at - held.duplicate.sent
+    has_waited = answer.succeeded and answer.at > held.first.at
+    require(not has_waited, f"the duplicate had to wait for the first ({waited:.1f} s), and was then answered {answer}")
     must_be_refused(witness, answer, witness.talk.expected.in_flight_status, "a duplicate in flight")
 
 
@@ -120,8 +137,12 @@ def in_flight_changed(witness: Witness) -> None:
     held = _held(witness)
     if held.changed is None:
         raise NotShown("it is not known how to change the body; give --changed-body")
-    answer = _answer(held, held.changed, "another body")
+    answer = _must_be_answered(held.changed, "another body")
+    if not answer.succeeded:
+        _must_have_met(held, held.changed)
     must_be_refused(witness, answer, witness.talk.expected.mismatch_status, "another body under a key in flight")
+    if answer.at > held.first.at:
+        raise NotShown("the other body was answered only after the first request had ended")
 
 
 @check(
@@ -148,7 +169,21 @@ def tenant_in_flight(witness: Witness) -> None:
 
 
 def _held(witness: Witness) -> Held:
-    return witness.talk.found_once("held", lambda: _hold(witness))
+    return witness.talk.found_once("held", lambda: _hold_until_clear(witness))
+
+
+def _hold_until_clear(witness: Witness) -> Held:
+    """
+    On a busy machine an answer comes late for other reasons than waiting, and a duplicate overtakes the first: only
+    what is seen every time is believed.
+    """
+    described(witness.talk.target.slow, "--slow", SLOW)
+    for _ in range(HOLDS_MAX - 1):
+        with suppress(NotShown):
+            held = _hold(witness)
+            if not held.is_unclear:
+                return held
+    return _hold(witness)
 
 
 def _hold(witness: Witness) -> Held:
@@ -182,17 +217,15 @@ def _meet(witness: Witness, asked: Asked, other: bool) -> Met:
         return Met(sent, None, str(error))
 
 
-def _answer(held: Held, met: Met, who: str) -> Answer:
-    """What was said while the first ran."""
+def _must_be_answered(met: Met, who: str) -> Answer:
+    if met.answer is None:
+        raise Broken(f"{who}: {met.trouble}")
+    return met.answer
+
+
+def _must_have_met(held: Held, met: Met) -> None:
     if held.first.at < met.sent + OVERLAP_SECONDS:
         raise NotShown(f"the slow request took only {held.took:.2f} s; it must take half a second or more")
-    require(met.answer is not None, f"{who}: {met.trouble}")
-    answer = met.answer
-    if answer is None:
-        raise NotShown(met.trouble)
-    waited = answer.at - met.sent
-    require(answer.at < held.first.at, f"{who} had to wait for the first ({waited:.1f} s) and was answered {answer}")
-    return answer
 
 
 def _arrive(witness: Witness, connection: Connection, asked: Asked, ready: threading.Barrier) -> Answer:
