@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -371,15 +372,21 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(
-    profile: str = "default", fault: str | None = None, hold: float = HOLD_SECONDS
+    profile: str = "default",
+    fault: str | None = None,
+    hold: float = HOLD_SECONDS,
+    kind: type[Api] = Api,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[str, Api]]:
     """An API that listens; its address, and itself."""
-    api = Api(profile, fault, hold)
+    api = kind(profile, fault, hold)
     server = _Server(("127.0.0.1", 0), type("Bound", (Handler,), {"api": api}))
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", api
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_address[1]}", api
     finally:
         server.shutdown()
         server.server_close()
@@ -399,11 +406,11 @@ DESCRIPTION: dict[str, Any] = {
     "headers": {"Authorization": "Bearer one"},
     "other_headers": {"Authorization": "Bearer two"},
     "slow": {"path": "/slow"},
-    "fails_4xx": {"path": "/refused"},
+    "fail_4xx": {"path": "/refused"},
     "repair": {"path": "/repair"},
-    "fails_5xx": {"path": "/broken"},
+    "fail_5xx": {"path": "/broken"},
     "stream": {"path": "/stream"},
     "no_content": {"path": "/nothing"},
-    "seconds": 5,
+    "timeout": 5,
 }
 """Everything that the suite can be told about it."""

@@ -117,7 +117,7 @@ def red(fault: str) -> set[str]:
     # What must meet a slow request has to meet it on a busy machine, too.
     hold = 1.0 if fault in FAULTS["crowds"] or fault == "cut-frees" else reference_api.HOLD_SECONDS
     with reference_api.serving(profile, fault, hold) as (url, _):
-        described = {**reference_api.DESCRIPTION, "url": f"{url}/orders", "profile": profile, "seconds": SECONDS}
+        described = {**reference_api.DESCRIPTION, "url": f"{url}/orders", "profile": profile, "timeout": SECONDS}
         return {*examine(describe(described, {}), jobs=8).named(Verdict.BROKEN)}
 
 

@@ -117,7 +117,11 @@ class Talk:
 
     def send(self, asked: Asked, *, other: bool = False) -> Answer:
         """Send it, and read the answer."""
-        answer = self.connect(asked, other=other).answer(asked.method)
+        return self.read(self.connect(asked, other=other), asked)
+
+    def read(self, connection: Connection, asked: Asked) -> Answer:
+        """Read the answer to what was sent."""
+        answer = connection.answer(asked.method)
         if answer.status == 429:
             raise NotShown("the target limits the rate of requests (429); try again later, or with --only")
         return answer
@@ -130,7 +134,7 @@ class Talk:
 
     def opened(self, origin: Origin | None = None) -> Connection:
         """A connection on which nothing has been said."""
-        return Connection(origin or self.target.origin, self.target.seconds, self.environment)
+        return Connection(origin or self.target.origin, self.target.timeout, self.environment)
 
     def written(self, asked: Asked, *, other: bool = False) -> bytes:
         """A request as bytes."""

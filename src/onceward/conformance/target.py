@@ -64,15 +64,15 @@ class Target:
     other_headers: tuple[tuple[str, str], ...] | None = field(default=None, repr=False)
     other_path: str | None = None
     slow: Shape | None = None
-    fails_4xx: Shape | None = None
+    fail_4xx: Shape | None = None
     repair: Shape | None = None
-    fails_5xx: Shape | None = None
+    fail_5xx: Shape | None = None
     stream: Shape | None = None
     no_content: Shape | None = None
     well_known: str = WELL_KNOWN
     unique: str | None = None
     counter: Counter | None = None
-    seconds: float = SECONDS
+    timeout: float = SECONDS
     crowd: int = CROWD
     follow_links: bool = False
 
@@ -85,11 +85,11 @@ class Target:
 
 
 _TEXTS = ("url", "profile", "method", "body", "changed_body", "content_type", "other_path", "well_known", "unique")
-_SHAPES = ("slow", "fails_4xx", "repair", "fails_5xx", "stream", "no_content")
+_SHAPES = ("slow", "fail_4xx", "repair", "fail_5xx", "stream", "no_content")
 _KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((*_TEXTS, "count_url", "count_pointer"), (str,)),
     **dict.fromkeys((*_SHAPES, "headers", "other_headers", "expect"), (dict,)),
-    "seconds": (int, float),
+    "timeout": (int, float),
     "crowd": (int,),
     "follow_links": (bool,),
 }
@@ -121,7 +121,7 @@ def describe(description: Mapping[str, Any], environment: Mapping[str, str]) -> 
         well_known=_path("well_known", description.get("well_known", WELL_KNOWN)),
         unique=None if "unique" not in description else _pointer("unique", description["unique"]),
         counter=_counter(description, origin),
-        seconds=_within("seconds", description.get("seconds", SECONDS), 0.1, SECONDS_MAX),
+        timeout=_within("timeout", description.get("timeout", SECONDS), 0.1, SECONDS_MAX),
         crowd=int(_within("crowd", description.get("crowd", CROWD), 2, CROWD_MAX)),
     )
 

@@ -80,7 +80,7 @@ def crowd(witness: Witness) -> None:
         is_sensible = answer.succeeded or talk.is_in_flight(answer)
         require(is_sensible, f"one of {talk.target.crowd} duplicates sent at once was answered {answer}")
     settled = [
-        talk.again(asked, seconds=talk.target.seconds) if talk.is_in_flight(answer) else answer for answer in answers
+        talk.again(asked, seconds=talk.target.timeout) if talk.is_in_flight(answer) else answer for answer in answers
     ]
     for answer in settled:
         require(answer.succeeded, f"one of {talk.target.crowd} duplicates was never answered but with {answer}")
@@ -195,7 +195,7 @@ def _hold(witness: Witness) -> Held:
         changed = None
     tally = witness.tally()
     began = talk.environment.monotonic()
-    first = at_once(talk.connect(asked).answer, asked.method)
+    first = at_once(talk.read, talk.connect(asked), asked)
     talk.environment.sleep(HEAD_START_SECONDS)
     meeting = {"duplicate": at_once(_meet, witness, asked, False)}
     if changed is not None:
@@ -229,9 +229,9 @@ def _must_have_met(held: Held, met: Met) -> None:
 
 
 def _arrive(witness: Witness, connection: Connection, asked: Asked, ready: threading.Barrier) -> Answer:
-    ready.wait(witness.talk.target.seconds)
+    ready.wait(witness.talk.target.timeout)
     connection.send(witness.talk.written(asked))
-    return connection.answer(asked.method)
+    return witness.talk.read(connection, asked)
 
 
 CHECKS: tuple[Check, ...] = (crowd, in_flight, in_flight_advice, in_flight_changed, tenant_in_flight)

@@ -16,7 +16,7 @@ from onceward.conformance.witness import Tally, Witness
 )
 def after_4xx(witness: Witness) -> None:
     talk = witness.talk
-    asked = talk.ask(described(talk.target.fails_4xx, "--fail-4xx", "a request that is refused with a 4xx"))
+    asked = talk.ask(described(talk.target.fail_4xx, "--fail-4xx", "a request that is refused with a 4xx"))
     tally = witness.tally()
     first = talk.send(asked)
     if not 400 <= first.status < 500:
@@ -45,7 +45,7 @@ def after_4xx(witness: Witness) -> None:
 )
 def after_5xx(witness: Witness) -> None:
     talk = witness.talk
-    asked = talk.ask(described(talk.target.fails_5xx, "--fail-5xx", "a request that breaks with a 5xx"))
+    asked = talk.ask(described(talk.target.fail_5xx, "--fail-5xx", "a request that breaks with a 5xx"))
     tally = witness.tally()
     first = talk.send(asked)
     if first.status < 500:

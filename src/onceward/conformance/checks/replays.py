@@ -112,9 +112,9 @@ def cut_while_running(witness: Witness) -> None:
     if not was_running:
         raise NotShown("the slow request was answered at once; it must take half a second or more")
     talk.environment.sleep(PAUSE_SECONDS)
-    again = talk.again(asked, seconds=talk.target.seconds)
+    again = talk.again(asked, seconds=talk.target.timeout)
     if talk.is_in_flight(again):
-        raise NotShown(f"still in flight {talk.target.seconds:g} s after the cut; a longer --timeout may show more")
+        raise NotShown(f"still in flight {talk.target.timeout:g} s after the cut; a longer --timeout may show more")
     if again.code == "in_doubt":
         return
     require(again.succeeded, f"after the cut the retry was answered {again}")
