@@ -12,7 +12,7 @@ from __future__ import annotations
 from onceward.conformance.checking import Check
 from onceward.conformance.checks import CHECKS
 from onceward.conformance.expectations import PROFILES, Expectations
-from onceward.conformance.running import Examination, Finding, Verdict, chosen, examine
+from onceward.conformance.running import Examination, Finding, Verdict, examine
 from onceward.conformance.target import Target, describe
 from onceward.conformance.wire import TargetUnreachable
 
@@ -26,7 +26,6 @@ __all__ = [
     "Target",
     "TargetUnreachable",
     "Verdict",
-    "chosen",
     "describe",
     "examine",
 ]
