@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 JSON, PROBLEM = "application/json", "application/problem+json"
@@ -69,6 +71,7 @@ class Record:
         self.fingerprint = fingerprint
         self.reply: Reply | None = None
         self.state = "in_flight"
+        self.answered_at = inf
 
 
 class Api:
@@ -82,6 +85,7 @@ class Api:
         self.runs = 0
         self.numbers = count(1)
         self.guard = threading.Lock()
+        self.here = threading.local()
 
     def fault(self, *names: str) -> bool:
         return self._fault in names
@@ -195,9 +199,7 @@ class Api:
     ) -> Reply:
         with self.guard:
             record = self.records.get(place)
-            if self.fault("runs-again") or (
-                self.fault("claims-late") and record and record.state == "in_flight" and record.reply is None
-            ):
+            if record and (self.fault("runs-again") or (self.fault("claims-late") and self._came_early(record))):
                 record = None
             if record is None:
                 mine = self.records[place] = Record(fingerprint)
@@ -217,10 +219,15 @@ class Api:
                 raise Refusal(self.profile.in_flight if record.state == "in_flight" else 409, record.state)
         return self._replayed(record.reply, marker)
 
+    def _came_early(self, record: Record) -> bool:
+        """Whether this request was on its way before the first one's answer was recorded."""
+        return record.state == "in_flight" and self.here.opened < record.answered_at
+
     def _first(
         self, place: tuple[str, str], record: Record, path: str, body: bytes, is_gone: Callable[[], bool]
     ) -> Reply:
         reply = self._run(path, body)
+        record.answered_at = monotonic()
         keeps = self.profile.remember_failures
         if reply.status >= 500 and not (keeps and not self.fault("failures-forgotten")):
             record.state = "in_doubt"
@@ -267,8 +274,8 @@ class Api:
             self.runs += 1
             number = next(self.numbers)
         sent = self._parsed(body) or {}
-        if path == "/slow" or self.fault("claims-late"):
-            threading.Event().wait(self.hold if path == "/slow" else 0.1)
+        if path == "/slow":
+            threading.Event().wait(self.hold)
         if path == "/repair":
             self.repaired.add(sent.get("n"))
         if path == "/broken":
@@ -283,7 +290,8 @@ class Api:
     def _refused(self, refusal: Refusal) -> Reply:
         status, code = refusal.status, refusal.code
         if code == "in_flight" and status == 202:
-            body = {} if self.fault("pending-unsaid") else {"code": "pending", "retryAfterSeconds": 1}
+            body: dict[str, Any] = {} if self.fault("pending-unsaid") else {"code": "pending"}
+            body |= {} if self.fault("pending-unsaid", "wait-unsaid") else {"retryAfterSeconds": 1}
             return Reply(202, json.dumps(body).encode())
         if code == "in_flight" and self.fault("in-flight-423"):
             status = 423
@@ -301,7 +309,12 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     api: Api
 
+    def setup(self) -> None:
+        self.opened = monotonic()
+        super().setup()
+
     def do_POST(self) -> None:
+        self.api.here.opened = self.opened
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         try:
             reply = self.api.answer(self.command, self.path, self.headers, body, self.is_gone)

@@ -90,7 +90,7 @@ def test_a_program_gets_one_document(capsys: pytest.CaptureFixture[str]) -> None
         "target": f"{url}/orders",
         "profile": "default",
         "holds": True,
-        "counts": {"holds": 1, "does not hold": 0, "not shown": 0},
+        "counts": {"holds": 1, "doesNotHold": 0, "notShown": 0},
         "checks": [
             {"name": check.name, "verdict": "holds", "reason": "", "sends": check.sends, "must": check.must},
         ],

@@ -63,7 +63,8 @@ FAULTS: dict[str, dict[str, set[str]]] = {
         "in-flight-waits": {"in-flight"},
         "in-flight-hangs": {"in-flight", "cut-while-running"},
         "retry-after-words": {"in-flight-advice"},
-        "pending-unsaid": {"in-flight-advice"},
+        "pending-unsaid": {"in-flight", "in-flight-advice", "cut-while-running"},
+        "wait-unsaid": {"in-flight-advice"},
     },
     "failures": {
         "4xx-remembered": {"after-4xx"},
@@ -103,7 +104,7 @@ FAULTS: dict[str, dict[str, set[str]]] = {
 PROFILES = {
     **dict.fromkeys(("key-optional", "link-missing"), "ietf"),
     **dict.fromkeys(("failures-forgotten",), "stripe"),
-    **dict.fromkeys(("pending-unsaid",), "pacspace"),
+    **dict.fromkeys(("pending-unsaid", "wait-unsaid"), "pacspace"),
     **dict.fromkeys((*FAULTS["plans"], "plans-shared"), "persql"),
 }
 

@@ -46,6 +46,8 @@ URL = {"url": "http://localhost:8000/orders"}
         (URL | {"expect": {"key_required": 1}}, "not of the right kind"),
         (URL | {"expect": {"after_5xx": "rerun"}}, "one of doubt, replay, run"),
         (URL | {"expect": {"in_flight_codes": "busy"}}, "a list of words"),
+        (URL | {"expect": {"in_flight_status": 1}}, "from 200 to 599"),
+        (URL | {"expect": {"key_length_max": 20}}, "at least 36"),
         (URL | {"expect": {"profile": "mine"}}, "'profile'; known are"),
     ],
 )

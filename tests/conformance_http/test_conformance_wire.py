@@ -143,6 +143,7 @@ def test_an_address_is_read(url: str, origin: str, path: str) -> None:
         ("http://localhost:99999/", "no address"),
         ("http://[x/", "no address"),
         ("http://me:secret@localhost/", "--header"),
+        ("http://höst/", "ASCII"),
         ("http://localhost/a b", "percent-escaped"),
         ("http://localhost/é", "percent-escaped"),
     ],

@@ -48,7 +48,7 @@ def must_run_once(tally: Tally, answers: list[Answer]) -> None:
 
 def must_be_replayed(witness: Witness, tally: Tally, first: Answer, again: Answer, what: str) -> None:
     """The second answer is of the first one's execution. (Whether it is alike, byte for byte, is another check.)"""
-    require(again.succeeded, f"{what} was answered {told(witness, again)}")
+    require(witness.talk.is_done(again), f"{what} was answered {told(witness, again)}")
     must_run_once(tally, [first, again])
 
 
@@ -56,7 +56,7 @@ def must_run_apart(witness: Witness, tally: Tally, answers: list[Answer], what: 
     """These answers are of one execution each."""
     for answer in answers:
         require(not witness.talk.is_marked(answer), f"{what} got a replay")
-        require(answer.succeeded, f"{what} was answered {answer}")
+        require(witness.talk.is_done(answer), f"{what} was answered {answer}")
     executions = tally.executions(answers)
     require(executions == len(answers), f"{what} did not run on its own ({executions} of {len(answers)} ran)")
 

@@ -16,6 +16,9 @@ from onceward._core.errors import ConfigurationError
 AFTER_FAILURE = {"after_4xx": ("release", "replay"), "after_5xx": ("doubt", "replay", "run")}
 """The words for what becomes of a key whose request failed."""
 
+KEY_LENGTH_LEAST = 36
+"""A UUID's. The suite's own keys are shorter."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
@@ -63,6 +66,10 @@ class Expectations:
                 raise ConfigurationError(f"nothing is expected under the name {name!r}; known are {', '.join(types)}")
             if type(value) is not types[name] and types[name] is not tuple:
                 raise ConfigurationError(f"expect {name}: {value!r} is not of the right kind ({types[name].__name__})")
+            if name.endswith("_status") and not 200 <= value <= 599:
+                raise ConfigurationError(f"expect {name}: a status from 200 to 599 is needed")
+            if name == "key_length_max" and value < KEY_LENGTH_LEAST:
+                raise ConfigurationError(f"expect {name}: at least {KEY_LENGTH_LEAST}, for the keys that are sent")
             if name in AFTER_FAILURE and value not in AFTER_FAILURE[name]:
                 raise ConfigurationError(f"expect {name}: one of {', '.join(AFTER_FAILURE[name])} is needed")
         listed: dict[str, Any] = {

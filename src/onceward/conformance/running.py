@@ -25,6 +25,9 @@ JOBS_MAX = 16
 SECRET_CHARACTERS_MIN = 4
 """A header's value that is shorter stands in many words by chance; nobody's secret is."""
 
+REASON_CHARACTERS_MAX = 300
+"""Some reasons repeat a header of the target's, which may be long."""
+
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Told which check begins, how many have begun, and how many there are."""
 
@@ -73,7 +76,11 @@ class Examination:
             "target": self.address,
             "profile": self.profile,
             "holds": self.holds,
-            "counts": {verdict.value: self.count(verdict) for verdict in Verdict},
+            "counts": {
+                "holds": self.count(Verdict.HOLDS),
+                "doesNotHold": self.count(Verdict.BROKEN),
+                "notShown": self.count(Verdict.NOT_SHOWN),
+            },
             "checks": [
                 {
                     "name": finding.check.name,
@@ -117,14 +124,18 @@ def examine(
     if jobs > 1 and target.counter is not None:
         raise ConfigurationError("checks that run side by side cannot be told apart by a counter; leave out --jobs")
     witness = acquaint(Talk(target, environment))
-    with ThreadPoolExecutor(max_workers=jobs) as workers:
-        begun = iter(range(1, len(checks) + 1))
+    begun = iter(range(1, len(checks) + 1))
 
-        def judge(check: Check) -> Finding:
-            progress(check.name, next(begun), len(checks))
-            return _found(check, witness)
+    def judge(check: Check) -> Finding:
+        progress(check.name, next(begun), len(checks))
+        return _found(check, witness)
 
+    workers = ThreadPoolExecutor(max_workers=jobs)
+    try:
         findings = tuple(workers.map(judge, checks))
+    finally:
+        # An interrupt, or a target that has gone: no further check begins.
+        workers.shutdown(cancel_futures=True)
     return Examination(f"{target.origin}{target.request.path}", target.expected.profile, findings)
 
 
@@ -148,4 +159,4 @@ def _without_secrets(reason: str, target: Target) -> str:
         for secret in (value, value.rpartition(" ")[2]):
             if len(secret) >= SECRET_CHARACTERS_MIN:
                 reason = reason.replace(secret, "…")
-    return reason
+    return reason if len(reason) <= REASON_CHARACTERS_MAX else f"{reason[:REASON_CHARACTERS_MAX]}…"

@@ -151,7 +151,7 @@ class Talk:
     def first(self, asked: Asked, *, other: bool = False) -> Answer:
         """Send a request that nobody has sent: it must succeed, or nothing can be shown with it."""
         answer = self.send(asked, other=other)
-        if not answer.succeeded:
+        if not self.is_done(answer):
             raise NotShown(f"a fresh request was answered {answer}")
         return answer
 
@@ -166,11 +166,16 @@ class Talk:
 
     def is_in_flight(self, answer: Answer) -> bool:
         """Whether an answer says that the first request still runs."""
-        codes = self.expected.in_flight_codes
-        if codes and answer.code is not None:
+        codes, status = self.expected.in_flight_codes, self.expected.in_flight_status
+        if (codes and answer.code is not None) or status < 300:
+            # A 202 without a word is as good as any answer.
             return answer.code in codes
-        # Without a word of ours the status decides; those that other servers use for it are understood, too.
-        return answer.status in (self.expected.in_flight_status, *BUSY)
+        # Otherwise the status decides; those that other servers use for it are understood, too.
+        return answer.status in (status, *BUSY)
+
+    def is_done(self, answer: Answer) -> bool:
+        """Whether an answer is that of an execution: a success, and not the word that it still runs."""
+        return answer.succeeded and not self.is_in_flight(answer)
 
     def is_marked(self, answer: Answer, marker: str | None = None) -> bool:
         """Whether an answer says that it is a replay."""

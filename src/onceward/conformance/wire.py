@@ -24,6 +24,9 @@ from onceward.environment import REAL, Environment
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 """Of one answer's body: far more than any answer that is worth replaying."""
 
+CODE_CHARACTERS_MAX = 60
+"""Of a stranger's code in a sentence of ours."""
+
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -64,6 +67,8 @@ def read_url(url: str) -> tuple[Origin, str]:
         raise ConfigurationError(f"that is no address: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname:
         raise ConfigurationError("an address looks like http://host:port/path (or https://)")
+    if not parts.hostname.isascii():
+        raise ConfigurationError("write the host's name in ASCII (xn--...)")
     if parts.username is not None or parts.password is not None:
         raise ConfigurationError(
             "credentials do not belong into an address; give --header 'Authorization: Bearer $TOKEN'"
@@ -116,7 +121,7 @@ class Answer:
         return None
 
     def __str__(self) -> str:
-        return f"{self.status} {self.code}" if self.code else str(self.status)
+        return f"{self.status} {self.code[:CODE_CHARACTERS_MAX]}" if self.code else str(self.status)
 
 
 class Connection:
@@ -134,6 +139,8 @@ class Connection:
                 self._socket = context.wrap_socket(self._socket, server_hostname=origin.host)
         except OSError as error:
             raise TargetUnreachable(f"{origin} cannot be reached: {error.strerror or error}") from error
+        except UnicodeError:
+            raise TargetUnreachable(f"{origin} cannot be reached: that is no name of a host") from None
 
     def send(self, request: bytes) -> None:
         """Send a whole request. A server that stops listening half-way may have answered already."""

@@ -83,7 +83,7 @@ def crowd(witness: Witness) -> None:
         talk.again(asked, seconds=talk.target.timeout) if talk.is_in_flight(answer) else answer for answer in answers
     ]
     for answer in settled:
-        require(answer.succeeded, f"one of {talk.target.crowd} duplicates was never answered but with {answer}")
+        require(talk.is_done(answer), f"one of {talk.target.crowd} duplicates was never answered but with {answer}")
     executions = tally.executions(settled)
     require(executions == 1, f"{talk.target.crowd} duplicates at once ran {executions} times")
     require(len({answer.body for answer in settled}) == 1, "they were not all answered alike")
@@ -97,13 +97,15 @@ def crowd(witness: Witness) -> None:
 def in_flight(witness: Witness) -> None:
     held = _held(witness)
     answer = _must_be_answered(held.duplicate, "the duplicate")
-    if answer.status == witness.talk.expected.in_flight_status:
+    status = witness.talk.expected.in_flight_status
+    if answer.status == status and not witness.talk.is_done(answer):
         return
     _must_have_met(held, held.duplicate)
     waited = answer.at - held.duplicate.sent
     has_waited = answer.succeeded and answer.at > held.first.at
     require(not has_waited, f"the duplicate had to wait for the first ({waited:.1f} s), and was then answered {answer}")
-    must_be_refused(witness, answer, witness.talk.expected.in_flight_status, "a duplicate in flight")
+    require(answer.status != status, f"a duplicate in flight was answered {answer}, as if it had run")
+    must_be_refused(witness, answer, status, "a duplicate in flight")
 
 
 @check(
@@ -157,7 +159,7 @@ def tenant_in_flight(witness: Witness) -> None:
     if met is None or met.answer is None:
         raise NotShown("the other tenant had no answer" if met is None else f"the other tenant: {met.trouble}")
     answer = other_tenant(witness, met.answer)
-    require(answer.succeeded, f"while one tenant's key is in flight, the other's was answered {answer}")
+    require(witness.talk.is_done(answer), f"while one tenant's key is in flight, the other's was answered {answer}")
     require(not witness.talk.is_marked(answer), "another tenant got a replay")
     if witness.blind is None:
         is_apart = witness.mark_of(answer) != witness.mark_of(held.first)

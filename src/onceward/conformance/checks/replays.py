@@ -4,6 +4,8 @@ The heart of it: a request that is sent again is answered as the first time, and
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onceward.conformance.checking import (
     NotShown,
     check,
@@ -91,7 +93,7 @@ def answer_lost(witness: Witness) -> None:
     connection.taste()
     connection.reset()
     again = talk.again(asked)
-    require(again.succeeded, f"after a lost answer the retry was answered {again}")
+    require(talk.is_done(again), f"after a lost answer the retry was answered {again}")
     _must_not_have_run_again(witness, tally.counted(), marked=talk.is_marked(again))
     require(talk.again(asked).body == again.body, "two retries were answered differently")
 
@@ -164,11 +166,9 @@ def safe_methods(witness: Witness) -> None:
     used = talk.ask()
     talk.first(used)
     for method in ("GET", "HEAD", "OPTIONS"):
-        bare = talk.ask(lines=())
+        bare = replace(used, method=method, body=None, lines=())
         try:
-            plain, keyed = (
-                talk.send(type(bare)(method, bare.path, None, lines, bare.number)) for lines in ((), used.lines)
-            )
+            plain, keyed = talk.send(bare), talk.send(bare.under(used.lines))
         except NoAnswer as error:
             raise NotShown(f"{method}: {error}") from None
         require(plain.status == keyed.status, f"{method} is answered {plain} without the key and {keyed} with it")
