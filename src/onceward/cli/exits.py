@@ -15,6 +15,7 @@ from onceward._core.errors import (
     SchemaMismatch,
     StoreUnavailable,
 )
+from onceward.conformance import TargetUnreachable
 
 FINE = 0
 NO = 1
@@ -28,10 +29,10 @@ PIPE_CLOSED = 141
 
 MEANINGS = {
     FINE: "fine",
-    NO: "the answer is no: not found, not healthy, failed again, or a key that is not allowed or has findings",
+    NO: "the answer is no: not found, not healthy, failed again, not as promised, or a key that has findings",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
-    STORE: "the store cannot be used: away, full, damaged, or of another version",
+    STORE: "the store cannot be used (away, full, damaged, or of another version), or the target not reached",
     INTERRUPTED: "interrupted from the keyboard",
     PIPE_CLOSED: "whoever read the output closed it",
 }
@@ -69,7 +70,7 @@ def exit_code_of(error: OncewardError) -> int:
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.
             return USAGE
-        case StoreUnavailable() | SchemaMismatch():
+        case StoreUnavailable() | SchemaMismatch() | TargetUnreachable():
             return STORE
     return REFUSED
 

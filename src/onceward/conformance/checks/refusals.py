@@ -1,0 +1,156 @@
+"""
+What refusals say, and where the rules are published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urljoin
+
+from onceward._core.errors import ConfigurationError, RetryAdvice
+from onceward.conformance.checking import NotShown, check, require
+from onceward.conformance.talking import Talk
+from onceward.conformance.wire import Answer, NoAnswer, TargetUnreachable, read_url
+from onceward.conformance.witness import Witness
+
+PROBLEM = "application/problem+json"
+BLANK = "about:blank"
+RETENTION = re.compile(r"retention|retain|ttl|expir", re.IGNORECASE)
+ADVICE = frozenset(advice.value for advice in RetryAdvice)
+DEPTH_MAX = 8
+
+
+@check(
+    "problem-shape",
+    sends="a key that is none, another body under a used key, and no key where one is required",
+    must="each is `application/problem+json` with `type`, `title`, `status` and, where promised, `code` and `retry`",
+    when=lambda expected: expected.problem_json,
+)
+def problem_shape(witness: Witness) -> None:
+    for name, answer in _refusals(witness).items():
+        require(answer.media_type == PROBLEM, f"the refusal of {name} is {answer.media_type or 'without a type'}")
+        body = answer.json if isinstance(answer.json, dict) else {}
+        missing = [member for member in ("type", "title") if not isinstance(body.get(member), str)]
+        require(not missing, f"the refusal of {name} has no {' and no '.join(missing)}")
+        require(body.get("status") == answer.status, f"the refusal of {name} says status {body.get('status')!r}")
+        if witness.talk.expected.codes:
+            require(isinstance(body.get("code"), str), f"the refusal of {name} has no code")
+            require(
+                body.get("retry") in ADVICE, f"the refusal of {name} does not say `retry`: {', '.join(sorted(ADVICE))}"
+            )
+
+
+@check(
+    "refusal-codes",
+    sends="a key that is none, another body under a used key, and no key where one is required",
+    must="the codes are `key_invalid`, `key_reused` and `key_missing`",
+    when=lambda expected: expected.codes,
+)
+def refusal_codes(witness: Witness) -> None:
+    codes = {INVALID: "key_invalid", CHANGED: "key_reused", MISSING: "key_missing"}
+    for name, answer in _refusals(witness).items():
+        require(answer.code == codes[name], f"the refusal of {name} says {answer.code or 'no code'}, not {codes[name]}")
+
+
+@check(
+    "problem-link",
+    sends="GET to what a refusal links to: its `type`, or its `Link` with `rel=describedby`",
+    must="there is a page (another host is asked only with `--follow-links`)",
+    when=lambda expected: expected.problem_json,
+)
+def problem_link(witness: Witness) -> None:
+    for name, answer in _refusals(witness).items():
+        link = _link(answer)
+        if link is None:
+            require(not witness.talk.expected.link_required, f"the refusal of {name} links to nothing")
+            raise NotShown(f"the refusal of {name} links to nothing, which this profile allows")
+        found = _fetched(witness.talk, link)
+        require(found.status < 400, f"what the refusal of {name} links to is answered {found}")
+
+
+@check(
+    "retention-published",
+    sends="GET /.well-known/idempotency (`--well-known`)",
+    must="JSON that says how long answers are kept (a member such as `retentionSeconds`)",
+)
+def retention_published(witness: Witness) -> None:
+    path = witness.talk.target.well_known
+    answer = witness.talk.send(replace(witness.talk.ask(lines=()), method="GET", path=path, body=None))
+    require(answer.succeeded, f"{path} is answered {answer}")
+    require(isinstance(answer.json, dict), f"{path} is no JSON object")
+    require(any(_is_retention(*member) for member in _all_members(answer.json)), f"{path} does not say how long")
+
+
+INVALID, CHANGED, MISSING = "a key that is none", "another body", "a missing key"
+
+
+def _refusals(witness: Witness) -> dict[str, Answer]:
+    found = witness.talk.found_once("refusals", lambda: _refuse(witness.talk))
+    if not found:
+        raise NotShown("nothing was refused")
+    return found
+
+
+def _refuse(talk: Talk) -> dict[str, Answer]:
+    """The refusals that can be had for the asking. What is not refused is another check's business."""
+    asked = talk.ask()
+    talk.first(asked)
+    wanted = {INVALID: talk.ask(lines=talk.raw_key(f"{talk.key()} x".encode()))}
+    with suppress(NotShown):
+        wanted[CHANGED] = talk.changed(asked)
+    if talk.expected.key_required:
+        wanted[MISSING] = talk.ask(lines=())
+    refused = {}
+    for name, request in wanted.items():
+        with suppress(NoAnswer):
+            answer = talk.again(request)
+            if 400 <= answer.status < 500:
+                refused[name] = answer
+    return refused
+
+
+def _link(answer: Answer) -> str | None:
+    kind = answer.json.get("type") if isinstance(answer.json, dict) else None
+    if isinstance(kind, str) and kind != BLANK and not kind.startswith("urn:"):
+        return kind
+    for part in (answer.header("Link") or "").split(","):
+        if (match := re.match(r"\s*<([^>]*)>(.*)", part)) and "describedby" in match[2]:
+            return match[1]
+    return None
+
+
+def _fetched(talk: Talk, link: str) -> Answer:
+    try:
+        origin, path = read_url(urljoin(f"{talk.target.origin}{talk.target.request.path}", link))
+    except (ConfigurationError, ValueError):
+        raise NotShown("the link cannot be read") from None
+    if origin != talk.target.origin and not talk.target.follow_links:
+        raise NotShown(f"the link leads to {origin}; give --follow-links to ask there")
+    try:
+        # No credentials of ours: this is documentation, and may be somebody else's host.
+        connection = talk.opened(origin)
+        connection.send(
+            f"GET {path} HTTP/1.1\r\nHost: {origin.host_header}\r\nConnection: close\r\n\r\n".encode("ascii")
+        )
+        return connection.answer("GET")
+    except (TargetUnreachable, NoAnswer) as error:
+        raise NotShown(f"the link was not answered: {error}") from None
+
+
+def _all_members(value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if depth < DEPTH_MAX and isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield str(name), inner
+            yield from _all_members(inner, depth + 1)
+
+
+def _is_retention(name: str, value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return bool(RETENTION.search(name)) and (is_number or (isinstance(value, str) and bool(value)))
+
+
+CHECKS = (problem_shape, refusal_codes, problem_link, retention_published)
