@@ -80,7 +80,11 @@ class MultipartHash:
     def _head(self) -> bool:
         end = self._buffer.find(b"\r\n\r\n", self._at)
         if end < 0:
-            self._broken = len(self._buffer) - self._at > HEAD_BYTES_MAX
+            # The last three bytes may belong to the end.
+            self._broken = len(self._buffer) - self._at > HEAD_BYTES_MAX + 3
+            return False
+        if end - self._at > HEAD_BYTES_MAX:
+            self._broken = True
             return False
         lines = [_line(one) for one in self._buffer[self._at : end].split(b"\r\n")]
         head = b"".join(len(line).to_bytes(8, "big") + line for line in lines)
