@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import tracemalloc
 from collections.abc import Iterable
@@ -309,7 +310,7 @@ def test_nothing_is_held_beyond_the_limit(kind: str) -> None:
 
 def pieces_of(body: bytes, cuts: list[int]) -> list[bytes]:
     edges = sorted({0, len(body), *(cut % (len(body) + 1) for cut in cuts)})
-    return [body[a:b] for a, b in zip(edges, edges[1:], strict=False)] + [b""]
+    return [body[a:b] for a, b in itertools.pairwise(edges)] + [b""]
 
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=12)
