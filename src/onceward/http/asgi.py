@@ -346,13 +346,13 @@ class _Exchange:
 
     def _put_into_an_envelope(self, reply: Reply) -> bytes:
         """The first answer has the same shape as its replays."""
-        assert self._start is not None
+        start = self._start or {}
         first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
         wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
         if wrapped.body != reply.body:
-            headers = [one for one in self._start.get("headers", ()) if bytes(one[0]).lower() not in ABOUT_THE_BODY]
+            headers = [one for one in start.get("headers", ()) if bytes(one[0]).lower() not in ABOUT_THE_BODY]
             headers.append((b"content-length", str(len(wrapped.body)).encode()))
-            self._start = {**self._start, "headers": headers}
+            self._start = {**start, "headers": headers}
         return wrapped.body
 
 
