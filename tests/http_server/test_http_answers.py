@@ -209,6 +209,17 @@ def test_a_stream_passes_as_it_comes() -> None:
     assert b"abc" == recording.result().body  # type: ignore[union-attr]
 
 
+def test_the_head_of_server_sent_events_goes_at_once() -> None:
+    """
+    A client that opens such a stream waits for it, and the first event may be long in coming.
+    """
+    events, text = Recording(profile(), LIMIT), Recording(profile(), LIMIT)
+    events.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
+    text.begin(200, [(b"content-type", b"text/plain")])
+
+    assert (True, False) == (events.passing, text.passing)
+
+
 def test_a_short_answer_of_known_length_waits_whole() -> None:
     """
     A client that has all the bytes it was promised will not wait for more.

@@ -294,6 +294,8 @@ class _Exchange:
             self._start = message
             headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
             self._recording.begin(message["status"], headers)
+            if self._recording.passing:
+                await self._pass(b"")
         elif kind == "http.response.body":
             if self._start is None or self._recording.complete:
                 raise RuntimeError("the handler sent a body before its answer began, or after it ended")

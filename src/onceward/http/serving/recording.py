@@ -6,6 +6,7 @@ A client that has the whole answer will not ask again. So the end of an answer l
     short, of known length or in one piece,    held back whole
     or to be put into an envelope
     a stream (no Content-Length)               passes piece by piece; its end is held back
+    server-sent events                         the same, and the head at once: clients wait for it
     longer than can be kept                    passes; what completes its Content-Length is held back
 
 A stream is kept up to the limit, and replayed. Beyond it nothing is kept, and the record will say that it ran.
@@ -17,7 +18,7 @@ import re
 from collections.abc import Iterable
 
 from onceward._core.reply import Reply
-from onceward.http.serving.media import is_json
+from onceward.http.serving.media import is_json, media_type
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.running import Unkept
 
@@ -60,6 +61,7 @@ class Recording:
         if self._length is not None and self._length > self._limit:
             self._kept = None  # It will not fit: let it pass from the beginning.
         self._whole = self._envelopes and is_json(self._headers)
+        self.passing = self._length is None and _is_events(self._headers)
 
     def feed(self, piece: bytes, *, more: bool) -> bytes:
         """The next piece of the body; what may be sent on now."""
@@ -96,3 +98,7 @@ class Recording:
             if name.decode("latin-1") in self._allowed
         )
         return Reply(status, headers, b"".join(self._kept))
+
+
+def _is_events(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-type" and media_type(value)[0] == "text/event-stream" for name, value in headers)
