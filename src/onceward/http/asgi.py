@@ -247,8 +247,8 @@ class _Exchange:
         except asyncio.CancelledError:
             self._task.cancel()
             await asyncio.wait({self._task})
-        if self._task.done():
-            await self._task  # Whether it let itself be cancelled is its own affair, as everywhere.
+        if not self._recording.complete:
+            await self._task  # What it raised; or it let itself be cancelled, or not, as it likes.
 
     async def until_returned(self) -> None:
         """Wait for what the handler does after its answer."""
