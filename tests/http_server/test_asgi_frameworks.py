@@ -9,7 +9,7 @@ from concurrent.futures import wait
 from typing import Any
 
 import pytest
-from asgi_support import FRAMEWORKS, SCOPE, Answer, Asked, World
+from asgi_support import FRAMEWORKS, SCOPE, Answer, Asked, Stage, World
 
 MARKERS = ("idempotency-replayed", "plan-replayed", "idempotent-replayed")
 
@@ -302,6 +302,22 @@ def test_a_client_reads_what_is_promised(framework: str, world: World) -> None:
     assert ("ietf", True) == (contract["name"], contract["requireKey"])
     assert (200, "text/html; charset=utf-8") == (page.status_code, page.headers["content-type"])
     assert 0 == world.count
+
+
+def test_the_other_parser_of_uvicorn_does_as_well() -> None:
+    """
+    h11, in pure Python; everything else here goes through httptools.
+    """
+    stage = Stage(http="h11")
+    world = World(stage)
+    try:
+        world.serve("starlette")
+        first, second = world.post(), world.post()
+        assert seen(first) == seen(second)
+        assert ([], [("idempotency-replayed", "true")]) == (marker(first), marker(second))
+    finally:
+        world.close()
+        stage.stop()
 
 
 def test_every_framework_is_asked(world: World) -> None:
