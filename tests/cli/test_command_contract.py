@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import onceward
-from onceward import Guarantee, OncewardError, Retry
+from onceward import AsyncGate, Guarantee, OncewardError, Retry
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
-from onceward.cli.contract import _beside
+from onceward.cli.contract import beside
+from onceward.http import PROFILES, Profile
+from onceward.http.asgi import IdempotencyMiddleware
+from onceward.http.serving import profile as profile_source
 
 
 @pytest.mark.requirement("E32")
@@ -122,11 +127,11 @@ def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.M
         raise OSError("could not get source code")
 
     monkeypatch.setattr("inspect.getsource", not_shipped)
-    _beside.cache_clear()
+    beside.cache_clear()
     try:
         ran = run("contract", "--json")
     finally:
-        _beside.cache_clear()
+        beside.cache_clear()
 
     assert 0 == ran.code
     assert 86_400 == ran.document["retention"]["retainSeconds"]
@@ -148,3 +153,51 @@ def test_the_defaults_of_retries_are_part_of_it(run: Any) -> None:
     assert shown["attempts"]["value"] == Retry().max_attempts
     assert 30 * 24 * 3_600 == shown["dead_letter_keep"]["value"]
     assert [] == [name for name, one in shown.items() if not one["reason"]]
+
+
+class TestProfiles:
+    """`onceward contract --profile`."""
+
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_a_program_reads_what_an_app_with_this_profile_serves(self, name: str, run: Any) -> None:
+        """
+        The same document as `/.well-known/idempotency`, letter by letter.
+        """
+
+        async def served() -> Any:
+            async with AsyncGate("memory://", scope="test:acme") as gate:
+                app = IdempotencyMiddleware(never, gate=gate, scope="test:acme", profile=name)
+                async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+                    return (await client.get("/.well-known/idempotency")).json()
+
+        ran = run("contract", "--profile", name, "--json")
+
+        assert 0 == ran.code
+        assert asyncio.run(served()) == ran.document
+
+    @pytest.mark.parametrize("name", PROFILES)
+    def test_a_person_reads_every_field_with_its_reason(self, name: str, run: Any) -> None:
+        """
+        The text that stands beside it in the source: every field has one.
+        """
+        ran = run("contract", "--profile", name)
+
+        reasons = beside(profile_source, "Profile")
+        assert [] == [field.name for field in fields(Profile) if not reasons.get(field.name)]
+        for field in fields(Profile):
+            assert f"\n{field.name} " in ran.out
+        assert reasons["guarantee"] in ran.out
+        assert str(PROFILES[name].mismatch_status) in ran.out
+
+    def test_an_unknown_profile_is_refused(self, run: Any) -> None:
+        """
+        With the names there are.
+        """
+        ran = run("contract", "--profile", "paypal")
+
+        assert (2, "") == (ran.code, ran.out)
+        assert "stripe" in ran.err
+
+
+async def never(*_: Any) -> None:
+    pytest.fail("the application was asked")

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
-from onceward._core.reply import Reply, pack, unpack
+from onceward._core.reply import Reply, is_sound, pack, unpack
 
 JSON = "json/1"
 BYTES = "bytes/1"
@@ -73,6 +73,8 @@ def encode(value: object) -> Encoded:
     if type(value) is bytes:
         return Encoded(BYTES, value)
     if type(value) is Reply:
+        if not is_sound(value):
+            raise NotEncodable("result: this HTTP answer has a status, a header or a body that no answer can have")
         return Encoded(HTTP, pack(value))
     try:
         if _is_plain(value, NESTING_MAX):

@@ -48,8 +48,21 @@ class Reply(NamedTuple):
         return next((value for found, value in self.headers if found == name), None)
 
 
+def is_sound(reply: Reply) -> bool:
+    """Whether this can be stored and sent: a status, headers that are headers, and bytes."""
+    try:
+        return (
+            type(reply.status) is int
+            and 100 <= reply.status <= 999
+            and type(reply.body) is bytes
+            and all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in reply.headers)
+        )
+    except (TypeError, ValueError):
+        return False
+
+
 def pack(reply: Reply) -> bytes:
-    """The stored form."""
+    """The stored form of a sound one."""
     head = dumps([reply.status, reply.headers], ensure_ascii=False, separators=(",", ":"))
     return head.encode() + b"\n" + reply.body
 

@@ -27,21 +27,26 @@ from onceward.cli import exits
 from onceward.cli.documents import camel
 from onceward.cli.parsing import Groups, add_command
 from onceward.cli.printing import say, say_document
+from onceward.cli.profiles import tell_profile
 from onceward.cli.tables import facts, table
 from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
+from onceward.http import PROFILES
 from onceward.retry import choices, policy
 
 
 def add_to(parsers: Groups) -> None:
     """Declare the command."""
-    add_command(
+    command = add_command(
         parsers,
         "contract",
         "print every default with its unit and reason, the limits, the guarantees and the refusals",
         _contract,
-        examples=("onceward contract", "onceward contract --json"),
+        examples=("onceward contract", "onceward contract --json", "onceward contract --profile stripe"),
         codes=(exits.FINE, exits.USAGE),
         more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
+    )
+    command.add_argument(
+        "--profile", choices=sorted(PROFILES), help="of an HTTP API with this profile: every field with its reason"
     )
 
 
@@ -61,7 +66,7 @@ def contract() -> dict[str, Any]:
         "guarantees": [
             {
                 "name": one.value,
-                "meaning": _beside(record, "Guarantee").get(one.name, ""),
+                "meaning": beside(record, "Guarantee").get(one.name, ""),
                 "default": one == DEFAULT_TERMS.guarantee,
             }
             for one in Guarantee
@@ -71,6 +76,9 @@ def contract() -> dict[str, Any]:
 
 
 def _contract(asked: argparse.Namespace) -> int:
+    if asked.profile is not None:
+        tell_profile(asked.profile, beside, as_json=asked.json)
+        return exits.FINE
     document = contract()
     if asked.json:
         say_document(document)
@@ -100,7 +108,7 @@ def _choice(name: str) -> dict[str, Any]:
         "value": _seconds(value) if is_duration else _plain(value),
         "unit": "seconds" if is_duration else "bytes" if "bytes" in name.split("_") else None,
         "inWords": in_words(value) if is_duration else None,
-        "reason": _beside(terms, "Terms").get(name, ""),
+        "reason": beside(terms, "Terms").get(name, ""),
     }
 
 
@@ -181,7 +189,7 @@ _MEMBER_AND_TEXT = re.compile(r'^    (\w+)(?:: [^\n]+)? = [^\n]+\n    """(.*?)""
 
 
 @cache
-def _beside(module: ModuleType, name: str) -> dict[str, str]:
+def beside(module: ModuleType, name: str) -> dict[str, str]:
     """
     The text that stands under each member of a class: Python has no other place for it than the source.
 
@@ -201,7 +209,7 @@ _CONSTANT_AND_TEXT = re.compile(r'^([A-Z_]+) = [^\n]+\n"""(.*?)"""', re.MULTILIN
 
 @cache
 def _under(module: ModuleType) -> dict[str, str]:
-    """The text that stands under each constant of a module; see `_beside`."""
+    """The text that stands under each constant of a module; see `beside`."""
     try:
         source = inspect.getsource(module)
     except OSError:

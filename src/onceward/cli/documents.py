@@ -12,6 +12,7 @@ from typing import Any
 
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record
+from onceward._core.reply import Reply
 from onceward.gate.records import RecordView, view
 
 
@@ -51,4 +52,16 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")  # Codec bytes/1.
+    if isinstance(value, Reply):
+        return _answer(value)  # Codec http/1.
     return value
+
+
+def _answer(reply: Reply) -> dict[str, Any]:
+    """An HTTP answer: its body as text if it is text, otherwise in base64."""
+    try:
+        body = {"body": reply.body.decode()}
+    except UnicodeDecodeError:
+        body = {"bodyInBase64": b64encode(reply.body).decode("ascii")}
+    headers = [f"{name}: {value}" for name, value in reply.headers]
+    return {"status": reply.status, "headers": headers, "bodyBytes": len(reply.body), **body}

@@ -4,11 +4,17 @@ Records as people see them: a row in a list, and everything about one.
 
 from __future__ import annotations
 
+from typing import Any
+
+from onceward._core.codec import HTTP
 from onceward._core.record import Record
 from onceward.cli.documents import record_document
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, pretty_json, table
 from onceward.gate.records import RecordView, view
+
+BODY_SHOWN = 2_000
+"""Characters of a stored HTTP answer's body that people are shown."""
 
 _HEADINGS = ("DIGEST", "STATE", "SCOPE", "KIND", "KEY", "OPERATION", "ATTEMPT", "FIRST AT")
 
@@ -53,13 +59,22 @@ def tell_record(record: Record, *, as_json: bool) -> None:
         )
     )
     if seen.codec is not None:
-        say("\n" + pretty_json(record_document(record, with_result=True)["result"]))
+        result = record_document(record, with_result=True)["result"]
+        say("\n" + pretty_json(_cut(result) if seen.codec == HTTP else result))
     if seen.state == "in_doubt":
         say(
             "\nCheck, where the effect takes place, whether it did. Then\n"
             f"  if it happened:  onceward records reconcile {seen.digest} --happened 'RESULT AS JSON'\n"
             f"  if it did not:   onceward records reconcile {seen.digest} --did-not-happen"
         )
+
+
+def _cut(answer: dict[str, Any]) -> dict[str, Any]:
+    """An HTTP answer for people: the beginning of its body. `--json` has all of it."""
+    return {
+        name: f"{value[:BODY_SHOWN]}…" if isinstance(value, str) and len(value) > BODY_SHOWN else value
+        for name, value in answer.items()
+    }
 
 
 def _left(seconds: float | None) -> str | None:

@@ -5,7 +5,10 @@ The gate in front of any ASGI application: Starlette, FastAPI, Litestar, Django,
 
 A keyed request runs once; its answer is stored and replayed byte for byte. Everything else passes through untouched:
 other methods, requests without a key, websockets, lifespan. The handler finds the operation in `scope["state"]`
-(in Starlette and FastAPI: `request.state.operation`).
+(in Starlette, FastAPI and Litestar: `request.state.operation`).
+
+The end of an answer leaves when the answer is stored, and it is stored when the handler has returned: then whatever
+commits after the answer (a FastAPI dependency with `yield`) has committed. `answer_first=True` does not wait for that.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from onceward._core.errors import HandlerFailed, OncewardError, UploadTimeout
+from onceward._core.errors import ConfigurationError, HandlerFailed, OncewardError, UploadTimeout
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
@@ -35,7 +38,12 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-WITHOUT_BODY = (204, 205, 304)
+WITHOUT_BODY = frozenset({204, 205, 304})
+OPERATION = "operation"
+"""Where the handler finds its operation: `scope["state"]["operation"]`."""
+ABOUT_THE_BODY = frozenset({b"content-length", b"etag"})
+ENDS_THE_CONNECTION = frozenset({408, 413})
+"""Refusals in the middle of a body: the rest of it is not wanted."""
 
 
 class ClientLeft(Exception):
@@ -62,6 +70,8 @@ class IdempotencyMiddleware:
         well_known: str | None = WELL_KNOWN,
         **changes: Any,
     ) -> None:
+        if not isinstance(gate, AsyncGate):
+            raise ConfigurationError(f"an ASGI application awaits: give it an AsyncGate, not a {type(gate).__name__}")
         self.app = app
         self._reception = Reception(
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
@@ -77,41 +87,55 @@ class IdempotencyMiddleware:
             await self.app(scope, receive, send)
             return
         admitted = self._reception.admit(_incoming(scope))
-        if admitted is None:
+        if admitted is None or (isinstance(admitted, Admitted) and _is_gated(scope)):
             await self.app(scope, receive, send)
         elif isinstance(admitted, Reply):
-            await _answer(admitted, send)
+            await _answer(admitted, scope, send)
         else:
             await self._serve(admitted, scope, receive, send)
 
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
-        reception, spool = self._reception, Spool(admitted.profile)
-        exchange: _Exchange | None = None
+        spool = Spool(admitted.profile)
+        exchange = _Exchange(self.app, admitted, scope, receive, send, spool, self._reception.well_known)
+        try:
+            reply = await self._gated(admitted, exchange, spool, receive)
+            if reply is None:
+                await exchange.finish()
+            else:
+                await _answer(reply, scope, send)
+            await exchange.until_returned()
+        except ClientLeft:
+            return
+        finally:
+            exchange.abandon()
+            spool.close()
+
+    async def _gated(self, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive) -> Reply | None:
+        """Run it under the gate. The answer to give; None: the handler's own."""
+        reception, identity = self._reception, admitted.identity
         try:
             gate = reception.gate_for(await self._scope_of(admitted.incoming))
             await _upload(admitted, spool, receive)
-            exchange = _Exchange(self.app, admitted, scope, receive, send, spool)
-            outcome = await _gated(gate, admitted, exchange)
-        except ClientLeft:
-            return
+            call: Any = gate.call if identity.plan is None else gate.plan(identity.plan).call
+            outcome: Outcome[Any] = await call(
+                identity.key,
+                exchange.run,
+                request=admitted.fingerprint.digest(),
+                name=admitted.name,
+                probe=admitted.profile.probe,
+                **admitted.options,
+            )
         except FailedAnswer:
-            assert exchange is not None
-            await exchange.finish()  # The handler's own answer: it is about this attempt.
-        except RaisedAndRolledBack as failure:
-            assert failure.__cause__ is not None
-            raise failure.__cause__ from None
+            return None  # It is about this attempt.
+        except RaisedAndRolledBack:
+            return None  # What was raised is raised again.
         except OncewardError as error:
-            if exchange is not None and (error is exchange.raised or exchange.has_begun):
+            if error is exchange.raised or exchange.has_begun:
                 raise  # The handler's own; or too late to say anything else: the answer breaks off.
-            await _answer(reception.refused(admitted, error), send)
-        else:
-            if exchange.fresh:
-                await exchange.finish()
-            else:
-                await _answer(reception.answer(admitted, outcome), send)
-        finally:
-            spool.close()
+            return reception.refused(admitted, error)
+        exchange.outcome = outcome
+        return None if exchange.fresh else reception.answer(admitted, outcome)
 
     async def _scope_of(self, incoming: Incoming) -> object:
         scope_of = self._reception.scope_of
@@ -121,25 +145,9 @@ class IdempotencyMiddleware:
         return await found if inspect.isawaitable(found) else found
 
 
-def _gated(gate: AsyncGate, admitted: Admitted, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
-    """The handler under the gate: under its key, or as a step of its plan."""
-    identity, profile = admitted.identity, admitted.profile
-    call: Any = gate.call if identity.plan is None else gate.plan(identity.plan).call
-    gated: Awaitable[Outcome[Any]] = call(
-        identity.key,
-        exchange.run,
-        request=admitted.fingerprint.digest(),
-        name=admitted.name,
-        probe=profile.probe,
-        **admitted.options,
-    )
-    return gated
-
-
 async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
     """Take the whole body in: what the key stands for is not known before."""
-    declared = admitted.incoming.header("content-length")
-    spool.expect(int(declared) if declared is not None and declared.isdecimal() else None)
+    spool.expect(admitted.incoming.content_length)
     seconds = admitted.profile.upload_seconds_max
     try:
         async with asyncio.timeout(seconds):
@@ -163,14 +171,25 @@ async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
 class _Exchange:
     """One run of the handler: its request from the spool, its answer into a recording."""
 
-    def __init__(self, app: App, admitted: Admitted, scope: Scope, receive: Receive, send: Send, spool: Spool) -> None:
+    def __init__(
+        self,
+        app: App,
+        admitted: Admitted,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        spool: Spool,
+        pages: str | None,
+    ) -> None:
         self._app, self._admitted, self._scope = app, admitted, scope
-        self._receive, self._send, self._spool = receive, send, spool
+        self._receive, self._send, self._spool, self._pages = receive, send, spool, pages
         self._recording = Recording(admitted.profile, admitted.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
-        self._changed = asyncio.Event()
-        self._gone = False
+        self._hears = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._left: OSError | None = None
         self._read_all = False
         self.fresh = False
         """Whether the handler ran, and its answer is the one to give."""
@@ -178,6 +197,8 @@ class _Exchange:
         """Whether the client has been sent something."""
         self.raised: BaseException | None = None
         """What the handler raised."""
+        self.outcome: Outcome[Any] | None = None
+        """What the gate made of it."""
 
     # --- running ---
 
@@ -185,15 +206,12 @@ class _Exchange:
         """What the gate runs."""
         profile = self._admitted.profile
         self.fresh = True
-        scope = {
-            **self._scope,
-            "state": {**self._scope.get("state", {}), "operation": operation},
-            # What would let the answer leave by another way than `send` is not offered.
-            "extensions": {name: value for name, value in (self._scope.get("extensions") or {}).items()
-                           if not name.startswith("http.response")},
-        }  # fmt: skip
+        self._hand_over(operation)
         try:
-            await self._app(scope, self._replay_request, self._take_answer)
+            if profile.answer_first:
+                await self._until_answered()
+            else:
+                await self._app(self._scope, self._replay_request, self._take_answer)
             if not self._recording.complete:
                 raise RuntimeError("the handler returned without completing its answer")
         except Exception as error:
@@ -204,15 +222,51 @@ class _Exchange:
                 raise RaisedAndRolledBack from error
             raise
         finally:
-            self._changed.set()
+            self._hears.set()
         return ended(profile, self._recording.result())
+
+    def _hand_over(self, operation: Operation) -> None:
+        """
+        The handler's scope is the one that came in: what routers write into it is read by the middlewares outside.
+
+        What would let the answer leave by another way than `send` is not offered.
+        """
+        scope = self._scope
+        if scope.get("state") is None:
+            scope["state"] = {}
+        scope["state"][OPERATION] = operation
+        if offered := scope.get("extensions"):
+            scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
+
+    async def _until_answered(self) -> None:
+        """Run the handler until its answer is complete; it may go on after that."""
+        self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_answer))
+        self._task.add_done_callback(lambda _: self._answered.set())
+        try:
+            await self._answered.wait()
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        if not self._recording.complete:
+            await self._task  # What it raised; or it let itself be cancelled, or not, as it likes.
+
+    async def until_returned(self) -> None:
+        """Wait for what the handler does after its answer."""
+        if self._task is not None:
+            await self._task
+
+    def abandon(self) -> None:
+        """Nobody waits for the handler any more."""
+        if self._task is not None:
+            self._task.cancel()
 
     def _failure(self, error: Exception) -> Reply | Unkept:
         """The handler raised, and that is remembered: one answer for everybody."""
         log.exception("onceward: the handler of %s raised; its failure is remembered", self._admitted.name)
         if self.has_begun:
             return Unkept(500, error)
-        self._substitute = problem(HandlerFailed(), self._admitted.profile)
+        self.raised = None
+        self._substitute = problem(HandlerFailed(), self._admitted.profile, pages=self._pages)
         return self._substitute
 
     async def _replay_request(self) -> Message:
@@ -223,8 +277,11 @@ class _Exchange:
             self._read_all = not on_disk or not piece
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
         # A client that leaves does not end what it began: the record wants the answer, and so will the client's retry.
-        await self._changed.wait()
-        return {"type": "http.disconnect"} if self._recording.complete or self._gone else await self._receive()
+        # Only one whose answer is too long to be kept learns of it: nobody would see the end of that.
+        await self._hears.wait()
+        if self._recording.complete or self._left is not None:
+            return {"type": "http.disconnect"}
+        return await self._receive()
 
     # --- answering ---
 
@@ -237,14 +294,26 @@ class _Exchange:
             self._start = message
             headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
             self._recording.begin(message["status"], headers)
+            if self._recording.passing:
+                await self._pass(b"")
         elif kind == "http.response.body":
             if self._start is None or self._recording.complete:
                 raise RuntimeError("the handler sent a body before its answer began, or after it ended")
-            piece = self._recording.feed(message.get("body", b""), more=message.get("more_body", False))
-            if not self._recording.keeps or self._recording.complete:
-                self._changed.set()
-            if self._recording.passing and not self._recording.complete:
+            more = message.get("more_body", False)
+            piece = self._recording.feed(message.get("body", b""), more=more)
+            if not more:
+                self._hears.set()
+                self._answered.set()
+            elif self._recording.passing:
                 await self._pass(piece)
+                self._heed()
+
+    def _heed(self) -> None:
+        """If the answer is too long to be kept: let the handler learn that its client has left."""
+        if not self._recording.keeps:
+            self._hears.set()
+            if self._left is not None:
+                raise self._left
 
     async def _pass(self, piece: bytes) -> None:
         if not self.has_begun:
@@ -255,47 +324,59 @@ class _Exchange:
 
     async def _tell(self, message: Message | None) -> None:
         """Send, unless the client is gone: what it began goes on all the same."""
-        if self._gone or message is None:
+        if self._left is not None or message is None:
             return
         try:
             await self._send(message)
-        except OSError:
-            self._gone = True
+        except OSError as left:
+            self._left = left
 
     async def finish(self) -> None:
-        """The rest of the handler's answer: it is stored now, or does not have to be."""
-        if self.has_begun:
-            if self.raised is not None:
-                raise self.raised  # It broke off in the middle; so does the answer.
-            await self._tell({"type": "http.response.body", "body": self._recording.rest(), "more_body": False})
-        elif self._substitute is not None:
-            await _answer(self._substitute, self._send)
-        elif self._admitted.profile.marker == "envelope" and isinstance(reply := self._recording.result(), Reply):
-            await self._enveloped(reply)
-        else:
+        """The rest of the handler's answer, or what it raised. It is stored now, or does not have to be."""
+        if self.raised is not None:
+            raise self.raised
+        if self._substitute is not None:
+            await _answer(self._substitute, self._scope, self._send)
+            return
+        body = self._recording.rest()
+        if not self.has_begun:
+            reply = self._recording.result()
+            if self._admitted.profile.marker == "envelope" and isinstance(reply, Reply):
+                body = self._put_into_an_envelope(reply)
             await self._tell(self._start)
-            await self._tell({"type": "http.response.body", "body": self._recording.rest(), "more_body": False})
+        await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
-    async def _enveloped(self, reply: Reply) -> None:
-        assert self._start is not None
-        wrapped = in_body(reply, self._admitted.profile, replayed=False)
-        headers = [pair for pair in self._start.get("headers", ()) if bytes(pair[0]).lower() != b"content-length"]
-        headers.append((b"content-length", str(len(wrapped.body)).encode()))
-        await self._tell({**self._start, "headers": headers})
-        await self._tell({"type": "http.response.body", "body": wrapped.body, "more_body": False})
+    def _put_into_an_envelope(self, reply: Reply) -> bytes:
+        """The first answer has the same shape as its replays."""
+        start = self._start or {}
+        first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
+        wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
+        if wrapped.body != reply.body:
+            headers = [one for one in start.get("headers", ()) if bytes(one[0]).lower() not in ABOUT_THE_BODY]
+            headers.append((b"content-length", str(len(wrapped.body)).encode()))
+            self._start = {**start, "headers": headers}
+        return wrapped.body
 
 
 def _incoming(scope: Scope) -> Incoming:
-    raw = scope.get("raw_path") or quote(scope["path"]).encode("ascii")
-    headers = [(bytes(name).lower(), bytes(value)) for name, value in scope["headers"]]
-    path, query = bytes(raw).partition(b"?")[0], bytes(scope.get("query_string") or b"")
-    return Incoming(scope["method"], scope["path"], path, query, headers, scope)
+    path: str = scope["path"]
+    raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
+    headers = [(name.lower(), value) for name, value in scope["headers"]]
+    return Incoming(scope["method"], path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
 
 
-async def _answer(reply: Reply, send: Send) -> None:
+def _is_gated(scope: Scope) -> bool:
+    """Whether a middleware of ours further out runs this request already: it is one operation, not two."""
+    return isinstance((scope.get("state") or {}).get(OPERATION), Operation)
+
+
+async def _answer(reply: Reply, scope: Scope, send: Send) -> None:
     """Send a whole answer."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+    body = b"" if reply.status in WITHOUT_BODY else reply.body
     if reply.status not in WITHOUT_BODY:
-        headers.append((b"content-length", str(len(reply.body)).encode()))
+        headers.append((b"content-length", str(len(body)).encode()))
+    if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
+        headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    await send({"type": "http.response.body", "body": body})

@@ -13,7 +13,7 @@ from onceward._core.codec import BYTES, encode
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
 from onceward.http.serving.identity import Identity
-from onceward.http.serving.media import media_type
+from onceward.http.serving.media import is_json
 from onceward.http.serving.profile import Profile
 
 MEMBER = "idempotencyReplayed"
@@ -46,8 +46,8 @@ def in_body(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | N
     if profile.marker == "header" or (profile.marker == "member" and not replayed) or not _is_json(reply):
         return reply
     try:
-        found = loads(reply.body)
-    except ValueError:
+        found = loads(reply.body.decode())  # In UTF-8 only: bytes of ours are put between its bytes.
+    except (ValueError, RecursionError):
         return reply
     if profile.marker == "member":
         if not isinstance(found, dict) or MEMBER in found:
@@ -68,7 +68,4 @@ def _with_body(reply: Reply, body: bytes) -> Reply:
 
 
 def _is_json(reply: Reply) -> bool:
-    if reply.header("content-encoding") not in (None, "identity"):
-        return False
-    kind, _ = media_type((reply.header("content-type") or "").encode("latin-1"))
-    return kind == "application/json" or kind.endswith("+json")
+    return is_json([(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers])

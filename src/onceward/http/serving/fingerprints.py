@@ -5,7 +5,7 @@ What an HTTP request is known by: method, path, query, chosen headers and the bo
     --------------------------------------------  --------------------------------------------------------------
     application/json, ...+json, in UTF-8          its canonical form: order and white space do not matter
     application/x-www-form-urlencoded             its fields: the order of different names does not matter
-    multipart/form-data                           its parts, whatever the boundary
+    multipart/form-data                           its parts in their order, whatever the boundary
     anything else, or compressed, or longer       its bytes
     than `memory_bytes_max` (JSON and forms)
 
@@ -65,26 +65,31 @@ class RequestFingerprint:
 
     def digest(self) -> bytes:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
-        self._hash.update(self._form.digest())
-        return self._hash.digest()
+        whole = self._hash.copy()
+        whole.update(self._form.digest())
+        return whole.digest()
 
 
 def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
     types = [value for name, value in headers if name == b"content-type"]
     encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
-    kind, parameters = media_type(types[0]) if len(types) == 1 else ("", {})
-    label = sized(b"\0".join(types)) + sized(b"\0".join(encodings))
+    label = _listed(types) + _listed(encodings)
     if profile.fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
         return _Raw(label)
-    charset = parameters.get("charset", "utf-8").lower()
-    if (kind == "application/json" or kind.endswith("+json")) and charset in ("utf-8", "utf8"):
-        return _Whole(sized(kind.encode()), b"json", _json, label, profile.memory_bytes_max)
-    if kind == "application/x-www-form-urlencoded" and charset in ("utf-8", "utf8"):
-        return _Whole(sized(kind.encode()), b"form", _fields, label, profile.memory_bytes_max)
-    boundary = parameters.get("boundary")
-    if kind == "multipart/form-data" and boundary:
-        return _Multipart(boundary)
+    kind, parameters = media_type(types[0])
+    charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
+    # A parameter that is not known to change nothing (a version, a profile) makes another request.
+    said = _listed(
+        [kind.encode(), *(f"{name}={value}".encode("latin-1") for name, value in sorted(parameters.items()))]
+    )
+    if charset in ("utf-8", "utf8"):
+        if kind == "application/json" or kind.endswith("+json"):
+            return _Whole(said, b"json", _json, label, profile.memory_bytes_max)
+        if kind == "application/x-www-form-urlencoded":
+            return _Whole(said, b"form", _fields, label, profile.memory_bytes_max)
+        if kind == "multipart/form-data" and boundary:
+            return _Multipart(said, boundary)
     return _Raw(label)
 
 
@@ -94,7 +99,7 @@ class _Raw:
     def __init__(self, label: bytes) -> None:
         self._hash = sha256(label)
 
-    def feed(self, piece: bytes) -> None:
+    def feed(self, piece: bytes | bytearray) -> None:
         self._hash.update(piece)
 
     def digest(self) -> bytes:
@@ -105,27 +110,24 @@ class _Whole:
     """By what it says, which needs all of it; or by its bytes, if that would be too much."""
 
     def __init__(self, kind: bytes, word: bytes, form: Form, label: bytes, limit: int) -> None:
-        self._kind, self._word, self._form, self._left = kind, word, form, limit
-        self._pieces: list[bytes] = []
-        self._label = label
+        self._kind, self._word, self._form, self._limit, self._label = kind, word, form, limit, label
+        self._held = bytearray()
         self._raw: _Raw | None = None
 
     def feed(self, piece: bytes) -> None:
-        self._left -= len(piece)
-        if self._raw is not None:
-            self._raw.feed(piece)
-            return
-        self._pieces.append(piece)
-        if self._left < 0:
+        if self._raw is None and len(self._held) + len(piece) > self._limit:
             self._raw = _Raw(self._label)
-            for one in self._pieces:
-                self._raw.feed(one)
-            self._pieces.clear()
+            self._raw.feed(self._held)
+            self._held = bytearray()
+        if self._raw is None:
+            self._held += piece
+        else:
+            self._raw.feed(piece)
 
     def digest(self) -> bytes:
         if self._raw is not None:
             return self._raw.digest()
-        body = b"".join(self._pieces)
+        body = bytes(self._held)
         if not body:
             return self._word + b"\0" + sha256(self._kind).digest()
         form = self._form(body)
@@ -167,7 +169,8 @@ def _decoded(text: bytes) -> bytes:
 class _Multipart:
     """By its parts. What is no multipart body is refused: its handler could only guess, too."""
 
-    def __init__(self, boundary: str) -> None:
+    def __init__(self, kind: bytes, boundary: str) -> None:
+        self._kind = kind
         self._parts = MultipartHash(boundary.encode("latin-1"))
 
     def feed(self, piece: bytes) -> None:
@@ -177,9 +180,13 @@ class _Multipart:
         found = self._parts.finish()
         if found is None:
             raise RequestInvalid(
-                "the body is not what its Content-Type says: multipart/form-data without its last boundary"
+                "the body is not what its Content-Type says: multipart/form-data from its first boundary to its last"
             )
-        return b"multipart\0" + found
+        return b"multipart\0" + sha256(self._kind + found).digest()
+
+
+def _listed(parts: list[bytes]) -> bytes:
+    return len(parts).to_bytes(8, "big") + b"".join(map(sized, parts))
 
 
 def sized(part: bytes) -> bytes:

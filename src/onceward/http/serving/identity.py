@@ -8,6 +8,7 @@ is refused: a header that occurs twice, a quote that does not close, a key and a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from onceward._core.errors import AmbiguousIdentity, KeyInvalid, KeyMissing, PlanIncomplete
@@ -30,8 +31,9 @@ class Identity(NamedTuple):
 def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Identity | None:
     """Who this request is; None if it does not say. Header names are in lower case."""
     key = _only(headers, profile.key_header)
-    plan = _only(headers, profile.plan_header) if profile.plans else None
-    step = _only(headers, profile.step_header) if profile.plans else None
+    plan = step = None
+    if profile.plans:
+        plan, step = _only(headers, profile.plan_header), _only(headers, profile.step_header)
     if plan is None and step is None:
         if key is not None:
             return Identity(_read(key, profile.key_header, profile))
@@ -50,8 +52,13 @@ def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Ide
     return Identity(_read(step, profile.step_header, profile), _read(plan, profile.plan_header, profile))
 
 
+@lru_cache(maxsize=64)
+def _wire(name: str) -> bytes:
+    return name.lower().encode("ascii")
+
+
 def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:
-    wanted = name.lower().encode("ascii")
+    wanted = _wire(name)
     found = [value for header, value in headers if header == wanted]
     if len(found) > 1:
         raise KeyInvalid(f"{name} occurs {len(found)} times in this request; send it once")

@@ -5,6 +5,7 @@ Content-Type, read strictly enough to be compared: the type in lower case, and i
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _WORD = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _TYPE = re.compile(rf"\s*({_WORD}/{_WORD})\s*")
@@ -27,3 +28,12 @@ def media_type(raw: bytes) -> tuple[str, dict[str, str]]:
         parameters[name.lower()] = token if token is not None else re.sub(r"\\(.)", r"\1", quoted)
         at = found.end()
     return kind.group(1).lower(), parameters
+
+
+def is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a body with these headers (names in lower case) is JSON that can be looked into."""
+    kinds = [value for name, value in headers if name == b"content-type"]
+    if len(kinds) != 1 or any(name == b"content-encoding" and value != b"identity" for name, value in headers):
+        return False
+    kind, _ = media_type(kinds[0])
+    return kind == "application/json" or kind.endswith("+json")

@@ -1,8 +1,8 @@
 """
 A digest of multipart/form-data that does not depend on the boundary: clients choose another one for every attempt.
 
-Parts count in their order, each by its headers and its bytes. The body is fed piece by piece; nothing of a part's
-content is kept, however long it is.
+Parts count in their order, each by its head (names of headers in any case) and its bytes, and so does what follows the
+last boundary. The body is fed piece by piece; nothing of a part's content is kept, however long it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ from hashlib import sha256
 HEAD_BYTES_MAX = 16 * 1024
 """Headers of one part. Frameworks allow about as much."""
 
-_COUNTED = (b"content-disposition", b"content-type", b"content-transfer-encoding")
+PARTS_MAX = 10_000
+"""Parts of one body. Frameworks allow a tenth of it."""
+
+SLICE = 64 * 1024
+"""What is looked at in one go, so that what is left is seldom moved."""
 
 
 class MultipartHash:
@@ -21,85 +25,97 @@ class MultipartHash:
     def __init__(self, boundary: bytes) -> None:
         self._delimiter = b"\r\n--" + boundary
         self._buffer = b"\r\n"  # The first delimiter needs no line end before it; this gives it one.
+        self._at = 0
         self._state = self._preamble
         self._whole = sha256()
         self._part = sha256()
+        self._parts = 0
         self._ended = False
         self._broken = False
 
     def feed(self, piece: bytes) -> None:
         """The next piece."""
-        self._buffer += piece
-        while not (self._broken or self._ended) and self._state():
-            pass
-        if self._broken or self._ended:
-            self._buffer = b""
+        for start in range(0, len(piece), SLICE):
+            if self._broken:
+                return
+            self._buffer = self._buffer[self._at :] + piece[start : start + SLICE]
+            self._at = 0
+            while not self._broken and self._state():
+                pass
 
     def finish(self) -> bytes | None:
         """32 bytes; None if the body was no such thing, or broke off."""
-        return self._whole.digest() if self._ended and not self._broken else None
+        if not self._ended or self._broken:
+            return None
+        return sha256(self._whole.digest() + self._part.digest()).digest()
 
-    # --- each state does what it can with the buffer; True: look again ---
+    # --- each state does what it can with the buffer, from `_at` on; True: look again ---
 
     def _preamble(self) -> bool:
-        at = self._buffer.find(self._delimiter)
-        if at < 0:
-            self._keep_tail()
+        if len(self._buffer) < len(self._delimiter):
+            self._broken = not self._delimiter.startswith(self._buffer)
             return False
-        if at > 0:
-            self._broken = True  # Nothing that sends forms has a preamble, and some readers would skip it.
-            return False
-        self._buffer = self._buffer[len(self._delimiter) :]
+        # Nothing that sends forms has a preamble, and some readers would skip it.
+        self._broken = not self._buffer.startswith(self._delimiter)
+        self._at = len(self._delimiter)
         self._state = self._after_delimiter
         return True
 
     def _after_delimiter(self) -> bool:
-        if len(self._buffer) < 2:
+        if len(self._buffer) - self._at < 2:
             return False
-        if self._buffer[:2] == b"--":
+        following = self._buffer[self._at : self._at + 2]
+        if following == b"--":
+            self._at += 2
             self._ended = True
-            return False
-        if self._buffer[:2] != b"\r\n":
-            self._broken = True
-            return False
+            self._part = sha256()
+            self._state = self._epilogue
+            return True
         # The line end stays: a part without headers ends its head with it.
+        self._parts += 1
+        self._broken = following != b"\r\n" or self._parts > PARTS_MAX
         self._state = self._head
         return True
 
     def _head(self) -> bool:
-        at = self._buffer.find(b"\r\n\r\n")
-        if at < 0:
-            self._broken = len(self._buffer) > HEAD_BYTES_MAX
+        end = self._buffer.find(b"\r\n\r\n", self._at)
+        if end < 0:
+            # The last three bytes may belong to the end.
+            self._broken = len(self._buffer) - self._at > HEAD_BYTES_MAX + 3
             return False
-        head, self._buffer = self._buffer[:at], self._buffer[at + 4 :]
-        counted = []
-        for line in head.split(b"\r\n"):
-            name, _, value = line.partition(b":")
-            if name.lower() in _COUNTED:
-                counted.append(name.lower() + b":" + value.strip(b" \t"))
+        if end - self._at > HEAD_BYTES_MAX:
+            self._broken = True
+            return False
+        lines = [_line(one) for one in self._buffer[self._at : end].split(b"\r\n")]
+        head = b"".join(len(line).to_bytes(8, "big") + line for line in lines)
+        self._whole.update(len(head).to_bytes(8, "big") + head)
         self._part = sha256()
-        described = b"\0".join(sorted(counted))
-        self._whole.update(len(described).to_bytes(8, "big") + described)
+        self._at = end + 4
         self._state = self._content
         return True
 
     def _content(self) -> bool:
-        at = self._buffer.find(self._delimiter)
-        if at < 0:
-            self._keep_tail()
+        end = self._buffer.find(self._delimiter, self._at)
+        if end < 0:
+            # Take what cannot be the beginning of a delimiter.
+            spare = len(self._buffer) - len(self._delimiter) + 1
+            if spare > self._at:
+                self._part.update(self._buffer[self._at : spare])
+                self._at = spare
             return False
-        self._part.update(self._buffer[:at])
+        self._part.update(self._buffer[self._at : end])
         self._whole.update(self._part.digest())
-        self._buffer = self._buffer[at + len(self._delimiter) :]
+        self._at = end + len(self._delimiter)
         self._state = self._after_delimiter
         return True
 
-    def _keep_tail(self) -> None:
-        """Take what cannot be the beginning of a delimiter."""
-        spare = len(self._buffer) - len(self._delimiter) + 1
-        if spare > 0:
-            if self._state == self._content:
-                self._part.update(self._buffer[:spare])
-                self._buffer = self._buffer[spare:]
-            else:
-                self._broken = True
+    def _epilogue(self) -> bool:
+        self._part.update(self._buffer[self._at :])
+        self._at = len(self._buffer)
+        return False
+
+
+def _line(line: bytes) -> bytes:
+    """A header of a part; what is none, such as a folded line, counts as it is."""
+    name, colon, value = line.partition(b":")
+    return name.lower() + colon + value.strip(b" \t") if colon else line

@@ -12,7 +12,7 @@ from json import dumps
 from math import ceil
 from typing import Any
 
-from onceward._core.errors import InDoubt, KeyReused, OncewardError, RetryAdvice
+from onceward._core.errors import KeyReused, OncewardError, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
 
@@ -41,6 +41,24 @@ STATUSES: Mapping[str, int] = {
 }
 """Any other code is a 500: something is wrong on this side."""
 
+ABOUT_THE_REQUEST = frozenset(
+    {
+        "key_missing",
+        "key_invalid",
+        "plan_incomplete",
+        "ambiguous_identity",
+        "request_invalid",
+        "upload_timeout",
+        "body_too_large",
+    }
+)
+"""Codes whose message speaks of the request only. What others say (scopes, hosts, commands) is for the log."""
+
+ABOUT_THE_OPERATION = frozenset({"handler_failed", "recorded_failure", "unrecorded"})
+"""Codes of a 500 that say what became of the operation; any other is about the service, and says no more."""
+
+OURS = "Something is wrong on this side. Whoever runs this service finds the reason in its log."
+
 PENDING_TITLE = "Another request is running this operation right now. Ask again with the same key."
 
 
@@ -49,35 +67,33 @@ def status_of(error: OncewardError, profile: Profile) -> int:
     return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(error.code, 500)
 
 
-def problem(error: OncewardError, profile: Profile, *, pages: str = WELL_KNOWN) -> Reply:
+def problem(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
     """A refusal as an answer."""
-    status = status_of(error, profile)
     title = title_of(type(error))
-    # What is for operators (hosts, paths, what an exception said, commands) goes into the log.
-    shown = title if status >= 500 or isinstance(error, InDoubt) else str(error)
-    return _made(status, error.code, title, shown, error.retry, error.retry_after_seconds, pages)
+    detail = str(error) if error.code in ABOUT_THE_REQUEST else title
+    return _made(status_of(error, profile), error.code, title, detail, error.retry, error.retry_after_seconds, pages)
 
 
-def pending(profile: Profile, seconds: float | None, *, pages: str = WELL_KNOWN) -> Reply:
+def pending(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
     """The 202 of in_flight="accept"."""
     return _made(202, profile.pending_code, PENDING_TITLE, PENDING_TITLE, RetryAdvice.SAME_KEY, seconds or 1.0, pages)
 
 
 def _made(
-    status: int, code: str, title: str, detail: str, retry: RetryAdvice, seconds: float | None, pages: str
+    status: int, code: str, title: str, detail: str, retry: RetryAdvice, seconds: float | None, pages: str | None
 ) -> Reply:
-    page = f"{pages}/{code.lower()}"
+    page = None if pages is None else f"{pages}/{code.lower()}"
     document: dict[str, Any] = {
-        "type": page,
+        "type": page or "about:blank",
         "title": title,
         "status": status,
         "detail": detail,
         "code": code,
         "retry": retry.value,
     }
-    headers = [("content-type", PROBLEM), ("cache-control", "no-store"), ("link", f'<{page}>; rel="help"')]
-    if status in (408, 413):
-        headers.append(("connection", "close"))  # The rest of the body is not wanted.
+    headers = [("content-type", PROBLEM), ("cache-control", "no-store")]
+    if page is not None:
+        headers.append(("link", f'<{page}>; rel="help"'))
     if retry is RetryAdvice.SAME_KEY:
         seconds = 1.0 if seconds is None else seconds
     if seconds is not None:
@@ -87,5 +103,7 @@ def _made(
 
 
 def title_of(kind: type[OncewardError]) -> str:
-    """The first paragraph of a class's docstring: what everybody may know."""
+    """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
+    if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION:
+        return OURS
     return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())

@@ -10,8 +10,10 @@ A profile: what an API promises about keys, as one value. Each field can be over
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import isfinite
 from typing import Any, Literal, TypeAlias
 
 from onceward._core.errors import ConfigurationError
@@ -66,16 +68,21 @@ class Profile:
     """What an API promises about keys. Durations are seconds (or timedelta); None: what the gate says."""
 
     name: str = "default"
+    """What this profile is called, in what is published."""
     methods: tuple[str, ...] = ("POST", "PATCH", "PUT", "DELETE")
     """Methods whose requests may carry a key. Others pass through untouched, whatever they carry."""
     require_key: bool = False
     """Whether a request with one of these methods and without a key is refused (400 `key_missing`)."""
     key_header: str = "Idempotency-Key"
+    """The header that carries the key, bare or in quotation marks."""
     key_characters_max: int = KEY_CHARACTERS_MAX
+    """The longest key; a longer one is refused, never cut to fit."""
     plans: bool = True
     """Whether `Plan-Key` and `Plan-Step` name a step."""
     plan_header: str = "Plan-Key"
+    """The header that names the plan of a step."""
     step_header: str = "Plan-Step"
+    """The header that names the step in its plan."""
     both: Literal["refuse", "plan"] = "refuse"
     """A key and a step on one request: 400 `ambiguous_identity`, or the step counts."""
     in_flight: Literal["refuse", "wait", "accept"] = "refuse"
@@ -89,12 +96,17 @@ class Profile:
     remember: RememberStatus = "success"
     """Which answers are stored: those below 400; all; or what a function of the status says."""
     replay_header: str = "Idempotency-Replayed"
+    """The header that marks a replay (`true`); a first answer does not have it."""
     plan_replay_header: str = "Plan-Replayed"
+    """The same, where the request was a step of a plan."""
     marker: Literal["header", "member", "envelope"] = "header"
     """Also show a replay in the body: a member of the JSON object, or an envelope around it. Agents see no headers."""
     retain: Seconds | None = None
+    """How long an answer is replayed, from its storing."""
     tombstone: Seconds | None = None
+    """How long after that a retry is refused (410 `expired`) instead of run again."""
     after_expiry: AfterExpiry | None = None
+    """What a retry past retention gets: `refuse`, or `run` (no tombstone: it runs again)."""
     fingerprint: Literal["canonical", "raw"] = "canonical"
     """How bodies are compared: JSON and forms by what they say, or everything by its bytes."""
     fingerprint_headers: tuple[str, ...] = ()
@@ -109,14 +121,21 @@ class Profile:
     """A body that has not arrived by then is refused (408): nothing was claimed for it."""
     guarantee: Literal["blind", "repeatable", "keyed", "probed", "atomic"] = "blind"
     """What a handler's failure means. blind: a 5xx or an exception leaves the key in doubt. atomic: it is released."""
+    answer_first: bool = False
+    """Store and send an answer when it is complete, not when its handler has returned. Background tasks then follow it,
+    and the record does not speak for them. Not where something commits after the answer, as FastAPI's `yield` does."""
     transactional: bool = False
     """The handler settles inside its own database transaction; see "Settle inside your transaction"."""
     probe: Callable[..., Any] | None = None
     """With guarantee="probed": given the operation, returns Found(Reply(...)) or NOT_FOUND."""
     keyed_for: Seconds | None = None
+    """With guarantee="keyed": how long the provider behind the handler honours a key."""
     lease: Seconds | None = None
+    """How long a claim holds without renewal; a running handler's is renewed."""
     lease_max: Seconds | None = None
+    """How long a handler may hold its claim in all."""
     result_bytes_max: int | None = None
+    """A longer answer (head and body) is given once, and not kept: the record says that it ran."""
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -155,6 +174,11 @@ _CHOICES = {
     "guarantee": ("blind", "repeatable", "keyed", "probed", "atomic"),
 }
 _SIZES = ("key_characters_max", "body_bytes_max", "memory_bytes_max")
+_SWITCHES = ("require_key", "plans", "answer_first", "transactional")
+_HEADERS = ("key_header", "plan_header", "step_header", "replay_header", "plan_replay_header")
+_SEVERAL = ("methods", "fingerprint_headers", "stored_headers")
+_WORD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CODE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def profile(base: str | Profile = "default", /, **changes: Any) -> Profile:
@@ -166,39 +190,71 @@ def profile(base: str | Profile = "default", /, **changes: Any) -> Profile:
     unknown = sorted(set(changes) - _NAMES)
     if unknown:
         raise ConfigurationError(f"a profile has no {unknown[0]!r}; it has {', '.join(sorted(_NAMES))}")
+    if not isinstance(base, Profile):
+        raise ConfigurationError(f"a profile is a name or a Profile, not a {type(base).__name__}")
     return _checked(replace(base, **changes))
 
 
 def _checked(made: Profile) -> Profile:
-    for name, choices in _CHOICES.items():
-        if getattr(made, name) not in choices:
-            raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {str(getattr(made, name))[:40]!r}")
-    for name in _SIZES:
-        size = getattr(made, name)
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigurationError(f"{name} is a whole number above zero")
-    if made.key_characters_max > KEY_CHARACTERS_MAX:
-        raise ConfigurationError(f"key_characters_max is at most {KEY_CHARACTERS_MAX}")
-    if not (made.remember in ("success", "all") or callable(made.remember)):
-        raise ConfigurationError("remember is 'success', 'all' or a function of the status")
-    if not 400 <= made.mismatch_status <= 499:
-        raise ConfigurationError("mismatch_status is a status from 400 to 499")
-    if not made.upload_seconds_max > 0:
-        raise ConfigurationError("upload_seconds_max is a number of seconds above zero")
-    if (made.guarantee == "probed") != (made.probe is not None):
-        raise ConfigurationError("guarantee='probed' and probe=function go together")
-    if made.transactional and made.guarantee not in ("blind", "atomic"):
-        raise ConfigurationError("a transactional route is atomic: leave guarantee out, or say guarantee='atomic'")
-    several: tuple[Any, ...] = (made.methods, made.fingerprint_headers, made.stored_headers)
-    for names in several:
-        if isinstance(names, str):
-            raise ConfigurationError(f"{names!r} is one text where several are meant: write ({names!r},)")
-    secret = sorted(NEVER_STORED & {name.lower() for name in made.stored_headers})
-    if secret:
-        raise ConfigurationError(f"{secret[0]} is never stored: it is a secret, or belongs to one connection")
+    _check_types(made)
+    _check_sense(made)
     return replace(
         made,
         methods=tuple(method.upper() for method in made.methods),
         stored_headers=tuple(name.lower() for name in made.stored_headers),
         fingerprint_headers=tuple(sorted({name.lower() for name in made.fingerprint_headers})),
     )
+
+
+def _check_types(made: Profile) -> None:
+    for name, choices in _CHOICES.items():
+        if getattr(made, name) not in choices:
+            raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {str(getattr(made, name))[:40]!r}")
+    for name in _SIZES:
+        if not _is_whole(getattr(made, name)):
+            raise ConfigurationError(f"{name} is a whole number above zero")
+    for name in _SWITCHES:
+        if not isinstance(getattr(made, name), bool):
+            raise ConfigurationError(f"{name} is True or False")
+    for name in _HEADERS:
+        if not _is_word(getattr(made, name)):
+            raise ConfigurationError(f"{name} is the name of a header, such as {getattr(PROFILES['default'], name)}")
+    for name in _SEVERAL:
+        words = getattr(made, name)
+        if isinstance(words, str):
+            raise ConfigurationError(f"{words!r} is one text where several are meant: write ({words!r},)")
+        if not (isinstance(words, tuple | list) and all(map(_is_word, words))):
+            raise ConfigurationError(f"{name} is a tuple of names, each of them letters, digits and hyphens")
+    if not (isinstance(made.pending_code, str) and _CODE.fullmatch(made.pending_code)):
+        raise ConfigurationError("pending_code is letters, digits and underscores: it becomes part of an address")
+    if not isinstance(made.name, str):
+        raise ConfigurationError("the name of a profile is a text")
+
+
+def _is_whole(size: object) -> bool:
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 1
+
+
+def _is_word(word: object) -> bool:
+    return isinstance(word, str) and _WORD.fullmatch(word) is not None
+
+
+def _check_sense(made: Profile) -> None:
+    if made.key_characters_max > KEY_CHARACTERS_MAX:
+        raise ConfigurationError(f"key_characters_max is at most {KEY_CHARACTERS_MAX}")
+    if len({getattr(made, name).lower() for name in _HEADERS[:3]}) < 3:
+        raise ConfigurationError("key_header, plan_header and step_header are three different headers")
+    if not (made.remember in ("success", "all") or callable(made.remember)):
+        raise ConfigurationError("remember is 'success', 'all' or a function of the status")
+    if not (_is_whole(made.mismatch_status) and 400 <= made.mismatch_status <= 499):
+        raise ConfigurationError("mismatch_status is a status from 400 to 499")
+    seconds: object = made.upload_seconds_max
+    if isinstance(seconds, bool) or not (isinstance(seconds, int | float) and isfinite(seconds) and seconds > 0):
+        raise ConfigurationError("upload_seconds_max is a number of seconds above zero")
+    if (made.guarantee == "probed") != (made.probe is not None):
+        raise ConfigurationError("guarantee='probed' and probe=function go together")
+    if made.transactional and made.guarantee not in ("blind", "atomic"):
+        raise ConfigurationError("a transactional route is atomic: leave guarantee out, or say guarantee='atomic'")
+    secret = sorted(NEVER_STORED & {name.lower() for name in made.stored_headers})
+    if secret:
+        raise ConfigurationError(f"{secret[0]} is never stored: it is a secret, or belongs to one connection")

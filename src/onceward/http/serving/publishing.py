@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from html import escape
 from json import dumps
-from typing import Any
+from typing import Any, TypeAlias
 
 from onceward._core import errors
 from onceward._core.durations import SECOND
@@ -17,6 +17,9 @@ from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.http.serving.problems import PENDING_TITLE, STATUSES, WELL_KNOWN, title_of
 from onceward.http.serving.profile import Profile
+
+Exempt: TypeAlias = tuple[str, tuple[Profile, Terms] | None]
+"""The path of a route, and how it is treated; None: not at all."""
 
 _HIDDEN = frozenset({"probe", "memory_bytes_max", "lease", "lease_max", "keyed_for", "result_bytes_max"})
 """What is nobody's business outside."""
@@ -39,17 +42,27 @@ def contract_of(profile: Profile, terms: Terms) -> dict[str, Any]:
     return document
 
 
-def published(profile: Profile, terms: Terms, routes: Iterable[tuple[str, dict[str, Any]]] = ()) -> Reply:
-    """The contract in force, as an answer."""
+def contract_in_force(profile: Profile, terms: Terms, routes: Iterable[Exempt] = ()) -> dict[str, Any]:
+    """The contract of an app as a document: its profile, and what is otherwise on single routes."""
     document = contract_of(profile, terms)
-    document["routes"] = [
-        {"path": path, **{_camel(name): _plain(value) for name, value in changes.items()}} for path, changes in routes
-    ]
+    document["routes"] = [{"path": path, **_otherwise(document, treated)} for path, treated in routes]
+    return document
+
+
+def _otherwise(document: dict[str, Any], treated: tuple[Profile, Terms] | None) -> dict[str, Any]:
+    if treated is None:
+        return {"skip": True}
+    return {name: value for name, value in contract_of(*treated).items() if value != document[name]}
+
+
+def published(profile: Profile, terms: Terms, routes: Iterable[Exempt] = ()) -> Reply:
+    """The contract in force, as an answer."""
+    document = contract_in_force(profile, terms, routes)
     headers = (("content-type", "application/json"), ("cache-control", "max-age=300"))
     return Reply(200, headers, dumps(document, indent=2).encode())
 
 
-def error_page(code: str, profile: Profile) -> Reply | None:
+def error_page(code: str, profile: Profile, *, contract: str = WELL_KNOWN) -> Reply | None:
     """The page of one refusal, for people; None if there is no such code."""
     kind = _CLASSES.get(code)
     if code == profile.pending_code.lower():
@@ -69,7 +82,7 @@ def error_page(code: str, profile: Profile) -> Reply | None:
         f"<title>{escape(code)}</title><body style='font:16px/1.5 system-ui;max-width:40em;margin:3em auto'>"
         f"<h1><code>{escape(code)}</code></h1><p>HTTP status {status}. {escape(title)}</p>"
         f"<p><strong>Retry: {escape(retry)}.</strong> {escape(advice)}</p>"
-        f"<p><a href='{WELL_KNOWN}'>What this service promises about keys</a></p></body></html>"
+        f"<p><a href='{escape(contract)}'>What this service promises about keys</a></p></body></html>"
     )
     policy = (
         "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -9,11 +9,12 @@ What is decided about a request before and after it runs. Nothing here acts, and
 from __future__ import annotations
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from onceward._core.errors import InDoubt, OncewardError, OwnershipLost, ScopeMissing
+from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate, Gate
@@ -26,7 +27,9 @@ from onceward.http.serving.publishing import error_page, published
 from onceward.http.serving.routes import Route, Routes
 
 SCOPES_REMEMBERED = 1_024
-"""Gates of scopes that are kept ready; the one not used for longest goes first."""
+"""Gates of scopes that are kept ready; the oldest goes first."""
+
+_UNSEEN = re.compile(rb"[^!-~]")
 
 log = logging.getLogger("onceward.http")
 
@@ -49,6 +52,13 @@ class Incoming(NamedTuple):
         """The first value of a header, in any case."""
         wanted = name.lower().encode("latin-1")
         return next((value.decode("latin-1") for found, value in self.headers if found == wanted), None)
+
+    @property
+    def content_length(self) -> int | None:
+        """What the client says, if it says something that can be read."""
+        declared = self.header("content-length")
+        # A number that no integer type holds is as good as the longest one that is refused.
+        return int(declared[:30]) if declared is not None and declared.isascii() and declared.isdecimal() else None
 
 
 ScopeOf = str | Callable[[Incoming], str | None] | Callable[[Incoming], Awaitable[str | None]]
@@ -92,14 +102,16 @@ class Reception(Generic[G]):
         self._gate: G = gate
         self.scope_of = scope
         self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
+        if well_known is not None and not (well_known.startswith("/") and well_known.isascii()):
+            raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
-        self.pages = well_known or WELL_KNOWN
+        self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())
         self._gates: OrderedDict[str, G] = OrderedDict()
 
     def admit(self, incoming: Incoming) -> Admitted | Reply | None:
         """What becomes of a request; see above."""
-        if incoming.method not in self.routes.methods:
-            return self._published(incoming)
+        if incoming.method == "GET" and self.well_known is not None and incoming.path.startswith(self.well_known):
+            return self._published(incoming.path.removeprefix(self.well_known), self.well_known)
         treatment = self.routes.find(incoming.method, incoming.path)
         if treatment is None:
             return None
@@ -110,20 +122,18 @@ class Reception(Generic[G]):
             return self.refuse(error, chosen)
         if identity is None:
             return None
-        name = f"{incoming.method} {treatment.name or incoming.path}"[:200]
+        name = f"{incoming.method} {treatment.name or _UNSEEN.sub(b'?', incoming.raw_path).decode('ascii')}"[:200]
         fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
         return Admitted(
             incoming, identity, chosen, name, treatment.options, treatment.terms.result_bytes_max, fingerprint
         )
 
-    def _published(self, incoming: Incoming) -> Reply | None:
-        if self.well_known is None or not incoming.path.startswith(self.well_known) or incoming.method != "GET":
-            return None
-        rest = incoming.path.removeprefix(self.well_known)
+    def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":
-            default = self.routes.default
-            return published(default.profile, default.terms, self.routes.others())
-        return error_page(rest.removeprefix("/"), self.routes.default.profile) if rest.startswith("/") else None
+            return self._contract
+        if not rest.startswith("/"):
+            return None
+        return error_page(rest.removeprefix("/"), self.routes.default.profile, contract=well_known)
 
     def gate_for(self, scope: object) -> G:
         """The gate of whoever is calling; `ScopeMissing` if that is not known."""
@@ -144,12 +154,12 @@ class Reception(Generic[G]):
     def answer(self, admitted: Admitted, outcome: Outcome[Any]) -> Reply:
         """What an outcome says to the client. Not for the first answer of a fresh run: that is the handler's own."""
         if outcome.pending:
-            return pending(admitted.profile, outcome.retry_after_seconds, pages=self.pages)
+            return pending(admitted.profile, outcome.retry_after_seconds, pages=self.well_known)
         return marked(as_reply(outcome.value), admitted.profile, admitted.identity, outcome)
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
         """A refusal as an answer; what is wrong on this side goes into the log, too."""
-        reply = problem(error, chosen or self.routes.default.profile, pages=self.pages)
+        reply = problem(error, chosen or self.routes.default.profile, pages=self.well_known)
         if reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
             log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
         return reply

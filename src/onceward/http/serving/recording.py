@@ -3,8 +3,10 @@ Keeping an answer while it is given: what is held back until it is stored, and w
 
 A client that has the whole answer will not ask again. So the end of an answer leaves only after the answer is stored:
 
-    short, of known length or in one piece     held back whole
+    short, of known length or in one piece,    held back whole
+    or to be put into an envelope
     a stream (no Content-Length)               passes piece by piece; its end is held back
+    server-sent events                         the same, and the head at once: clients wait for it
     longer than can be kept                    passes; what completes its Content-Length is held back
     of a transactional route                   held back whole: what its handler settled is sent in its place
 
@@ -13,11 +15,15 @@ A stream is kept up to the limit, and replayed. Beyond it nothing is kept, and t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from onceward._core.reply import Reply
+from onceward.http.serving.media import is_json, media_type
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.running import Unkept
+
+_LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class Recording:
@@ -25,6 +31,8 @@ class Recording:
 
     def __init__(self, profile: Profile, limit: int) -> None:
         self._allowed = frozenset(profile.stored_headers)
+        self._envelopes = profile.marker == "envelope"
+        self._whole = False
         self._limit = limit
         self._may_pass = not profile.transactional
         self._status: int | None = None
@@ -51,7 +59,11 @@ class Recording:
         """The status and the headers. If there is a second one before any body, it counts (PEP 3333 says so)."""
         self._status, self._headers = status, list(headers)
         declared = [value for name, value in self._headers if name == b"content-length"]
-        self._length = int(declared[0]) if len(declared) == 1 and declared[0].isdigit() else None
+        self._length = int(declared[0]) if len(declared) == 1 and _LENGTH.fullmatch(declared[0]) else None
+        if self._length is not None and self._length > self._limit:
+            self._kept = None  # It will not fit: let it pass from the beginning.
+        self._whole = self._envelopes and is_json(self._headers)
+        self.passing = self._may_pass and self._length is None and _is_events(self._headers)
 
     def feed(self, piece: bytes, *, more: bool) -> bytes:
         """The next piece of the body; what may be sent on now."""
@@ -64,7 +76,7 @@ class Recording:
         if not more:
             self.complete = True
             return b""
-        if self._may_pass and (self._length is None or self._kept is None):
+        if self._may_pass and (self._kept is None or (self._length is None and not self._whole)):
             self.passing = True
         # What completes the answer, as its length has it, waits for the record.
         if not self.passing or (self._length is not None and self._size >= self._length):
@@ -88,3 +100,7 @@ class Recording:
             if name.decode("latin-1") in self._allowed
         )
         return Reply(status, headers, b"".join(self._kept))
+
+
+def _is_events(headers: list[tuple[bytes, bytes]]) -> bool:
+    return any(name == b"content-type" and media_type(value)[0] == "text/event-stream" for name, value in headers)

@@ -26,15 +26,17 @@ class Route:
     """A path (and perhaps methods), and what of the profile is otherwise there."""
 
     def __init__(self, path: str, *, methods: Iterable[str] | None = None, skip: bool = False, **changes: Any) -> None:
-        if not path.startswith("/"):
+        if not isinstance(path, str) or not path.startswith("/"):
             raise ConfigurationError(f"a route begins with a slash: /{path}")
+        if skip and changes:
+            raise ConfigurationError("a route that is skipped has no profile; leave out skip, or everything else")
         if isinstance(methods, str):
             raise ConfigurationError(f"{methods!r} is one text where several are meant: write ({methods!r},)")
         self.path = path
         self.methods = None if methods is None else frozenset(method.upper() for method in methods)
         self.skip = skip
         self.changes = changes
-        self._pattern = re.compile(_pattern(path))
+        self._pattern = re.compile(_pattern(path), re.DOTALL)  # A line end in a path is a character like any other.
 
     def matches(self, method: str, path: str) -> bool:
         """Whether a request goes here."""
@@ -77,9 +79,9 @@ class Routes:
         """Every one that may be in force somewhere."""
         return [self.default, *(treatment for _, treatment in self._routes if treatment is not None)]
 
-    def others(self) -> list[tuple[str, dict[str, Any]]]:
-        """The exceptions, as they are published: paths, and what is otherwise there."""
-        return [(route.path, {"skip": True} if route.skip else _changes(route)) for route, _ in self._routes]
+    def others(self) -> list[tuple[str, tuple[Profile, Terms] | None]]:
+        """The exceptions, as they are published: paths, and how they are treated."""
+        return [(route.path, None if one is None else (one.profile, one.terms)) for route, one in self._routes]
 
     def find(self, method: str, path: str) -> Treatment | None:
         """How this request is treated; None: not at all."""

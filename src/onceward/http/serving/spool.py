@@ -23,7 +23,7 @@ class Spool:
     def __init__(self, profile: Profile) -> None:
         self._memory_max = profile.memory_bytes_max
         self._max = profile.body_bytes_max
-        self._pieces: list[bytes] = []
+        self._held = bytearray()
         self._file: IO[bytes] | None = None
         self.size = 0
 
@@ -37,12 +37,12 @@ class Spool:
         self.size += len(piece)
         if self.size > self._max:
             raise self._too_large()
+        if self._file is None and self.size > self._memory_max:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+            self._file.write(self._held)
+            self._held = bytearray()
         if self._file is None:
-            self._pieces.append(piece)
-            if self.size > self._memory_max:
-                self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-                self._file.writelines(self._pieces)
-                self._pieces.clear()
+            self._held += piece
         else:
             self._file.write(piece)
 
@@ -60,13 +60,13 @@ class Spool:
         """The next piece; empty at the end."""
         if self._file is not None:
             return self._file.read(PIECE)
-        whole = b"".join(self._pieces)
-        self._pieces.clear()
+        whole = bytes(self._held)
+        self._held = bytearray()
         return whole
 
     def whole(self) -> IO[bytes] | bytes:
         """The body as bytes or, if it is long, as a file."""
-        return b"".join(self._pieces) if self._file is None else self._file
+        return bytes(self._held) if self._file is None else self._file
 
     def close(self) -> None:
         """Let go of the file."""

@@ -1,0 +1,87 @@
+"""The core promises on every store, over a real socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from asgi_support import Stage, World
+
+from servers import postgres, redis
+
+
+def wanted() -> list[str]:
+    everything = ("memory", "sqlite", "postgres", "redis")
+    said = os.environ.get("STORES")
+    return [one for one in everything if said is None or one in said.replace(" ", "").split(",")]
+
+
+@pytest.fixture(params=wanted())
+def world(stage: Stage, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    match request.param:
+        case "sqlite":
+            url = f"sqlite:///{tmp_path / 'shop.db'}"
+        case "postgres":
+            url = postgres.running().url()
+        case "redis":
+            url = redis.running().url()
+        case _:
+            url = "memory://"
+    world = World(stage, url)
+    yield world
+    world.close()
+
+
+@pytest.mark.requirement("A05", "A06", "E04", "E15")
+def test_once_and_replayed(world: World) -> None:
+    """
+    Eight at the same time and one later: one runs, all get its answer.
+    """
+    key = uuid4().hex
+    world.handler = world.hold
+    world.serve(in_flight="wait")
+    asked = [world.posting(key=key) for _ in range(8)]
+    world.held()
+    world.let_go()
+    wait(asked)
+    answers = [one.result() for one in asked] + [world.post(key=key)]
+
+    assert {(201, b'{"charge": 1}', "/charges/1")} == {
+        (one.status_code, one.content, one.headers["location"]) for one in answers
+    }
+    assert 8 == sum("idempotency-replayed" in one.headers for one in answers)
+    assert (1, "settled") == (world.count, world.state(key))
+
+
+def test_reuse_and_doubt(world: World) -> None:
+    """
+    Another body is refused; a failure that explains nothing is in doubt.
+    """
+    reused, doubtful = uuid4().hex, uuid4().hex
+    world.serve()
+    world.post(key=reused)
+    again = world.post(key=reused, body=b"[]")
+
+    async def fails(_: object) -> object:
+        raise ValueError
+
+    world.handler = fails  # type: ignore[assignment]
+    first, second = world.post(key=doubtful), world.post(key=doubtful)
+
+    assert (422, "key_reused") == (again.status_code, again.json()["code"])
+    assert (500, 409, "in_doubt") == (first.status_code, second.status_code, second.json()["code"])
+
+
+def test_a_path_that_no_text_column_takes_is_no_obstacle(world: World) -> None:
+    """
+    PostgreSQL refuses NUL in text; the name of the operation has none.
+    """
+    world.serve()
+    key = uuid4().hex
+
+    assert [201, 201] == [world.post("/a%00b", key=key).status_code for _ in range(2)]
+    assert 1 == world.count
