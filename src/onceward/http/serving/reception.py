@@ -11,12 +11,12 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from onceward._core.errors import OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
-from onceward._core.terms import Terms
+from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
 from onceward.http.serving.fingerprints import RequestFingerprint
 from onceward.http.serving.identity import Identity, identity_of
@@ -54,17 +54,7 @@ class Incoming(NamedTuple):
 ScopeOf = str | Callable[[Incoming], str | None] | Callable[[Incoming], Awaitable[str | None]]
 
 
-class Scoped(Protocol):
-    """A gate of either colour."""
-
-    def scoped(self, scope: str | None) -> Self:
-        """The same gate for another scope."""
-
-    def agreed(self, **options: Any) -> Terms:
-        """The gate's terms, with changes."""
-
-
-G = TypeVar("G", bound=Scoped)
+G = TypeVar("G", Gate, AsyncGate)
 
 
 class Admitted(NamedTuple):
@@ -98,7 +88,7 @@ class Reception(Generic[G]):
                 "the middleware needs scope=: a function from the request to who is calling, as authenticated (for "
                 'example lambda request: "live:" + request.raw["state"]["tenant"]), or one text if there is one caller'
             )
-        self._gate = gate
+        self._gate: G = gate
         self.scope_of = scope
         self.routes = Routes(profile(profile_, **changes), routes)
         self.well_known = well_known

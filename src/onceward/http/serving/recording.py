@@ -36,6 +36,11 @@ class Recording:
         self.complete = False
 
     @property
+    def keeps(self) -> bool:
+        """Whether it can still be stored."""
+        return self._kept is not None
+
+    @property
     def begun(self) -> bool:
         """Whether there is a status yet."""
         return self._status is not None
