@@ -18,6 +18,7 @@ from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.gate.holding import Holding
 from onceward.http.serving.problems import problem
+from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import FailedAnswer, RaisedAndRolledBack, Unkept, ended, remembers
@@ -57,11 +58,7 @@ class Attempt:
 
     def answered(self, raised: BaseException | None = None) -> Reply | None:
         """The answer is complete. `raised`, if a framework has made it from an exception."""
-        try:
-            value = ended(self.profile, self.recording.result())
-        except FailedAnswer as failure:
-            return self._end(Raised(self._meant(raised) if raised is not None else failure))
-        return self._end(Returned(value))
+        return self._end(how_it_ended(self.profile, self.recording.result(), raised))
 
     def failed(self, error: BaseException) -> Reply:
         """The handler raised; raised again, unless that is what its key is remembered by."""
@@ -73,18 +70,10 @@ class Attempt:
             if self.begun:
                 raise error  # It broke off in the middle; so does the answer.
             return instead or reply
-        instead = self._end(Raised(self._meant(error)))
+        instead = self._end(Raised(meant(self.profile, error)))
         if instead is None or self.begun:
             raise error
         return instead
-
-    def _meant(self, error: BaseException) -> BaseException:
-        """What the gate is told that was raised."""
-        if self.profile.guarantee != "atomic" or not isinstance(error, Exception):
-            return error
-        meant = RaisedAndRolledBack(f"{type(error).__name__}: {error}")
-        meant.__cause__ = error
-        return meant
 
     def _end(self, how: Returned | Raised) -> Reply | None:
         told = how.error if isinstance(how, Raised) else None
@@ -92,8 +81,7 @@ class Attempt:
             self._holding.end(how)
         except BaseException as error:
             if error is told:
-                notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-                log.error("onceward: the handler of %s failed: %s%s", self._admitted.name, _words(error), notes)
+                log_failure(self._admitted, error)
                 return None
             if not isinstance(error, OncewardError):
                 raise
@@ -104,8 +92,29 @@ class Attempt:
         return None
 
 
-def _words(error: BaseException) -> str:
-    return str(error) if isinstance(error, FailedAnswer | RaisedAndRolledBack) else f"{type(error).__name__}: {error}"
+def how_it_ended(profile: Profile, result: Reply | Unkept, raised: BaseException | None = None) -> Returned | Raised:
+    """A handler's answer, as the gate is told. `raised`, if a framework has made it from an exception."""
+    try:
+        return Returned(ended(profile, result))
+    except FailedAnswer as failure:
+        return Raised(failure if raised is None else meant(profile, raised))
+
+
+def meant(profile: Profile, error: BaseException) -> BaseException:
+    """What the gate is told that a handler raised."""
+    if profile.guarantee != "atomic" or isinstance(error, FailedAnswer) or not isinstance(error, Exception):
+        return error
+    rolled_back = RaisedAndRolledBack(f"{type(error).__name__}: {error}")
+    rolled_back.__cause__ = error
+    return rolled_back
+
+
+def log_failure(admitted: Admitted, error: BaseException) -> None:
+    """Say why a keyed request was answered 5xx, and what that means for its key."""
+    known = isinstance(error, FailedAnswer | RaisedAndRolledBack)
+    words = str(error) if known else f"{type(error).__name__}: {error}"
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    log.error("onceward: the handler of %s failed: %s%s", admitted.name, words, notes)
 
 
 class Pulled:
