@@ -30,6 +30,7 @@ from django.utils.module_loading import import_string
 
 from onceward._core.errors import ConfigurationError, OncewardError, ScopeMissing
 from onceward._core.reply import Reply
+from onceward.drive import to_the_end
 from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
@@ -87,7 +88,7 @@ class IdempotencyMiddleware:
         self._desk = _Desk(_of_kind(gate, Gate, "GATE"), said)
         if self._awaits:
             self._get_response = async_to_sync(get_response)
-            self._serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
+            self._serve = self._serve_in_thread
         else:
             self._serve = self._serve_blocking
 
@@ -133,6 +134,15 @@ class IdempotencyMiddleware:
             spool.close()
             return response_of(attempt)
         return _run(attempt, self._get_response, request, spool)
+
+    async def _serve_in_thread(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
+        serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
+        # Django cancels a request whose client has left. What it began goes on all the same.
+        response, cancelled = await to_the_end(serve(request, reception, admitted), None)
+        if cancelled is not None:
+            await sync_to_async(let_go, thread_sensitive=True)(response)
+            raise cancelled
+        return response
 
     async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
         spool = Spool(admitted.profile)
