@@ -138,6 +138,13 @@ def rest_framework(shop: Shop, gate: Gate) -> Any:
     return get_wsgi_application()
 
 
+def django_project(folder: Path, gates: dict[str, Any], awaits: bool) -> Any:
+    """Django with users and a database."""
+    from django_project import make
+
+    return make(folder, gates, awaits=awaits)
+
+
 def application(name: str, folder: Path) -> Any:
     """The shop, behind the gate, in that framework."""
     shop, store = Shop(folder), f"sqlite:///{folder / 'keys.db'}"
@@ -156,6 +163,10 @@ def application(name: str, folder: Path) -> Any:
             return django_async(shop, {"GATE": gate})
         case "rest-framework":
             return rest_framework(shop, gate)
+        case "django-project" | "django-async-project":
+            awaits = name == "django-async-project"
+            gates = {"ASYNC_GATE": lambda: AsyncGate(store, scope="test:nobody")} if awaits else {"GATE": gate}
+            return django_project(folder, gates, awaits)
     raise LookupError(name)
 
 
