@@ -18,7 +18,11 @@ LAST_LINES = {
     "async_calls.py": "21 tasks, 1 mail",
     "charge_card.py": "4 calls, 2 requests to the bank, 1 charge",
     "charge_create.py": "2 charges: 12.5000 + 0.3000 = 12.8000",
+    "django_async_charges.py": "20 requests, 1 charge",
+    "django_charges.py": "6 requests, 2 rows",
+    "drf_charges.py": "5 requests, 1 charge",
     "expenses.py": "expenses in the table: 1",
+    "flask_charges.py": "5 requests, 2 charges",
     "migrate_and_seed.py": "replayed in the last run: 3 of 3",
     "webhook_once.py": "10 deliveries, 1 parcel",
 }

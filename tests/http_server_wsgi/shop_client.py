@@ -51,8 +51,9 @@ class Got(NamedTuple):
 class Client:
     """Sends to a shop."""
 
-    def __init__(self, name: str, folder: Path, port: int) -> None:
+    def __init__(self, name: str, folder: Path, port: int, process: subprocess.Popen[bytes]) -> None:
         self.name, self.folder, self.port = name, folder, port
+        self.process = process
 
     def send(
         self,
@@ -142,8 +143,6 @@ def shop(name: str, folder: Path, *failpoints: str) -> Iterator[Client]:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert line, (folder / "stderr").read_text()
-            client = Client(name, folder, int(line))
-            client.process = process  # type: ignore[attr-defined]
-            yield client
+            yield Client(name, folder, int(line), process)
         finally:
             process.kill()
