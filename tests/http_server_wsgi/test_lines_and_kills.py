@@ -60,7 +60,7 @@ def test_half_a_body_runs_nothing(bare: Client) -> None:
 
 def test_a_slow_body_is_given_up_where_it_is_read(bare: Client) -> None:
     """
-    A byte now and then: after `upload_seconds_max` the answer is 408. 
+    A byte now and then: after `upload_seconds_max` the answer is 408.
     """
     if bare.name != "wsgiref":
         pytest.skip("waitress reads the whole body before it calls the application")

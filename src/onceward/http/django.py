@@ -34,7 +34,7 @@ from onceward.drive import to_the_end
 from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
-from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.attempt import Attempt, Pulled, hold, refuse_transactional
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
@@ -179,9 +179,11 @@ class _Desk(Generic[G]):
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
 
     def _made(self, chosen: Profile, routes: Any = ()) -> Reception[G]:
-        return Reception(
+        made: Reception[G] = Reception(
             self._gate, scope=self._scope, profile_=chosen, routes=routes, well_known=self._well_known, changes={}
         )
+        refuse_transactional(made)
+        return made
 
     def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
         """What becomes of a request."""

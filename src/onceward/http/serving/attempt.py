@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from onceward._core.errors import HandlerFailed, OncewardError
+from onceward._core.errors import ConfigurationError, HandlerFailed, OncewardError
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.gate.holding import Holding
-from onceward.http.serving.problems import problem
 from onceward.http.serving.profile import Profile
-from onceward.http.serving.reception import Admitted, Reception, log
+from onceward.http.serving.reception import Admitted, G, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import FailedAnswer, RaisedAndRolledBack, Unkept, ended, remembers
 
@@ -39,6 +38,14 @@ def hold(reception: Reception[Gate], admitted: Admitted, gate: Gate) -> Attempt 
     if isinstance(found, Outcome):
         return reception.answer(admitted, found)
     return Attempt(reception, admitted, found, gate.agreed(**admitted.options).result_bytes_max)
+
+
+def refuse_transactional(reception: Reception[G]) -> None:
+    """A choice that silently does nothing is no choice."""
+    if any(one.profile.transactional for one in reception.routes.treatments()):
+        raise ConfigurationError(
+            "transactional routes are not served by this middleware: use gate.atomic in the handler"
+        )
 
 
 class Attempt:
@@ -65,7 +72,7 @@ class Attempt:
         name = self._admitted.name
         if isinstance(error, Exception) and remembers(self.profile, 500):
             log.error("onceward: the handler of %s raised; its failure is remembered", name, exc_info=error)
-            reply = problem(HandlerFailed(), self.profile, pages=self._reception.pages)
+            reply = self._reception.refuse(HandlerFailed(), self.profile)
             instead = self._end(Returned(Unkept(500, error) if self.begun else reply))
             if self.begun:
                 raise error  # It broke off in the middle; so does the answer.
