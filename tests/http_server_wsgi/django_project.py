@@ -82,7 +82,7 @@ def views(shop: Shop) -> ModuleType:
     """The URLs; models can be declared only now."""
     from django.contrib import auth
     from django.db import connection, models
-    from django.http import HttpResponse, JsonResponse
+    from django.http import FileResponse, HttpResponse, JsonResponse
     from django.urls import path
     from django.utils.decorators import method_decorator
     from django.views import View
@@ -115,6 +115,11 @@ def views(shop: Shop) -> ModuleType:
         files = {name: [file.name, len(file.read())] for name, file in request.FILES.items()}
         return JsonResponse({"files": files, "fields": dict(request.POST.items())})
 
+    def file(request: Any) -> Any:
+        shop.effect("/file")
+        (shop.folder / "report").write_bytes(b"report " * 100)
+        return FileResponse((shop.folder / "report").open("rb"))
+
     @not_idempotent
     def loud(request: Any) -> Any:
         return HttpResponse(str(shop.effect("/loud")))
@@ -129,6 +134,7 @@ def views(shop: Shop) -> ModuleType:
         path("login/<name>", login),
         path("charge/<how>", charge),
         path("upload", upload),
+        path("file", file),
         path("loud", loud),
         path("strict", Strict.as_view()),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,6 +132,21 @@ def test_a_body_that_is_gone_runs_nothing(project: Client) -> None:
     assert "move onceward.http.django.IdempotencyMiddleware above" in project.log
 
 
+def test_a_file_is_replayed_when_it_is_gone(project: Client) -> None:
+    """
+    A FileResponse is kept like any other answer, with its length and its name.
+    """
+    key, before = new_key(), project.effects("/file")
+    first = send(project, "/file", key)
+    (project.folder / "report").unlink()
+    again = send(project, "/file", key)
+
+    assert (b"report " * 100, "700") == (first.body, first.header("content-length"))
+    assert (first.body, "true") == (again.body, again.replayed)
+    assert first.header("content-disposition") == again.header("content-disposition")
+    assert before + 1 == project.effects("/file")
+
+
 def test_a_view_may_be_left_out(project: Client) -> None:
     """
     @not_idempotent: its requests pass, whatever they carry.
@@ -151,3 +168,53 @@ def test_a_view_may_have_terms_of_its_own(project: Client) -> None:
     assert (400, "key_missing") == (without.status, without.code)
     assert (500, 409, "in_doubt") == (first.status, again.status, again.code)
     assert before + 1 == project.effects("/strict")
+
+
+WRONG = """
+import sys
+from django.conf import settings
+from onceward import AsyncGate, Gate, OncewardError
+settings.configure()
+from onceward.http.django import IdempotencyMiddleware, idempotent
+
+async def awaiting(request): ...
+
+def blocking(request): ...
+
+gate, agate = Gate("memory://", scope="test:a"), AsyncGate("memory://", scope="test:a")
+for get_response, said in [
+    (blocking, None),
+    (blocking, {"SCOPE": "test:a"}),
+    (blocking, {"SCOPE": "test:a", "GATE": agate}),
+    (awaiting, {"SCOPE": "test:a", "ASYNC_GATE": gate}),
+    (blocking, {"GATE": gate}),
+    (blocking, {"SCOPE": "test:a", "GATE": gate, "REQUIRE_KEYS": True}),
+    (blocking, {"SCOPE": "test:a", "GATE": gate, "TRANSACTIONAL": True}),
+]:
+    settings.ONCEWARD = said
+    try:
+        IdempotencyMiddleware(get_response)
+    except OncewardError as error:
+        print(error.code, error)
+try:
+    idempotent(guarantee="certain")
+except OncewardError as error:
+    print(error.code, error)
+settings.ONCEWARD = {"SCOPE": "test:a", "GATE": lambda: gate}
+IdempotencyMiddleware(blocking), IdempotencyMiddleware(awaiting)
+"""
+
+
+def test_settings_that_cannot_work_are_refused_at_the_start() -> None:
+    """
+    No gate, a gate of the wrong colour, no scope, an unknown name: told before the first request. A blocking gate alone
+    serves both kinds of views.
+    """
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=False, timeout=60)
+    told = done.stdout.splitlines()
+
+    assert "" == done.stderr
+    assert ["configuration"] * 4 + ["scope_missing"] + ["configuration"] * 3 == [line.split()[0] for line in told]
+    assert 'ONCEWARD["GATE"] names Gate' in told[0]
+    assert 'ONCEWARD["ASYNC_GATE"] names AsyncGate' in told[3]
+    assert "require_keys" in told[5]
