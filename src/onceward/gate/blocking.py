@@ -19,6 +19,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
+from onceward import failpoints
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
@@ -66,6 +67,7 @@ from onceward.gate.asking import (
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
 from onceward.gate.declaring import OperationContract
+from onceward.gate.holding import Holding, until_called
 from onceward.gate.inside import SettlesInside
 from onceward.gate.joining import Joined, finish, join, peek
 from onceward.gate.plan import Plan
@@ -177,6 +179,24 @@ class Gate:
         if isinstance(called, Outcome):
             return called
         return self.drive(operation_flow(called.ask), called)
+
+    def hold(
+        self,
+        key: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> Holding | Outcome[Any]:
+        """
+        Same as `call`, for work that is more than one function call: claim it now, and say later how it ended.
+
+        The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
+        """
+        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, options, awaits=False)
+        return called if isinstance(called, Outcome) else self.held(operation_flow(called.ask), called)
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
         """Same as `call`, but returns the value alone."""
@@ -358,6 +378,23 @@ class Gate:
             with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
                 self.store.purge(Housekeeping.PURGE_LIMIT)
         return outcome
+
+    def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
+        """Drive a flow until its function would be called. For `hold`, here and in a plan."""
+        found = run(until_called(flow), _Performer(self, called, None).perform)
+        if isinstance(found, Outcome):
+            return found
+        operation = found.operation
+        failpoints.hit("call.before")
+        operation.started = True
+        self._housekeeping.count()
+        self._renewer.watch(called.ask, operation, operation.record)
+
+        def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
+            self._renewer.unwatch(operation)
+            return self.drive(rest, called)
+
+        return Holding(operation, flow, begin(operation), finish)
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
         return run(flow, _Performer(self, Called(ask, unreachable), None).perform)

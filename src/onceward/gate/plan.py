@@ -17,7 +17,8 @@ from onceward._core.joined import operate_joined
 from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.asking import STEP, Asking, Called
+from onceward.gate.asking import STEP, Asking, Called, unreachable
+from onceward.gate.holding import Holding
 from onceward.gate.joining import join, join_async
 from onceward.gate.records import RecordView, view
 
@@ -113,6 +114,21 @@ class Plan:
             joined = join(connection, self._gate.store)
             return self._gate.drive(operate_joined(called.ask), called, joined)
         return self._gate.drive(self._steps.flow(called.ask), called)
+
+    def hold(
+        self,
+        step: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> Holding | Outcome[Any]:
+        """Same as `Gate.hold`, for a step."""
+        steps = self._steps
+        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=False, joins=False)
+        return self._gate.held(steps.flow(called.ask), called)
 
     def step(self, step: str, fn: Callable[..., T], **options: Unpack[StepOptions]) -> T:
         """Same as `call`, but returns the value alone."""

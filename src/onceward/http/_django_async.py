@@ -1,0 +1,149 @@
+"""
+One keyed request under an awaiting gate, in Django.
+
+The view runs in a task of its own: Django cancels a request whose client has left, and what such a request began goes
+on all the same. A stream passes from that task to Django's through a queue of one piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from onceward._core.errors import OncewardError
+from onceward._core.flow import Raised
+from onceward._core.operation import Operation, Outcome
+from onceward._core.reply import Reply
+from onceward.drive import Kept, to_the_end
+from onceward.gate import AsyncGate
+from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
+from onceward.http.serving.attempt import how_it_ended, log_failure
+from onceward.http.serving.reception import Admitted, Reception
+from onceward.http.serving.recording import Recording
+from onceward.http.serving.running import Unkept
+from onceward.http.serving.spool import Spool
+
+
+class AsyncExchange:
+    """From the claim to the answer."""
+
+    def __init__(
+        self,
+        reception: Reception[AsyncGate],
+        admitted: Admitted,
+        view: Callable[[Any], Awaitable[Any]],
+        request: Any,
+        raised_by: Callable[[Any, Any], BaseException | None],
+        spool: Spool,
+    ) -> None:
+        self._reception, self._admitted, self._spool = reception, admitted, spool
+        self._view, self._request, self._raised_by = view, request, raised_by
+        self._response: Any = None
+        self._told: BaseException | None = None
+        self._gone = False
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+
+    async def serve(self, gate: AsyncGate) -> Any:
+        """The response: whole, once it is stored; or a stream that is stored at its end."""
+        limit = gate.agreed(**self._admitted.options).result_bytes_max
+        self._recording = Recording(self._admitted.profile, limit)
+        self._task = asyncio.create_task(self._gated(gate))
+        kept = Kept()
+        await to_the_end(self._begun, kept)
+        if (cancelled := kept.taken()) is not None:
+            await self._leave()
+            raise cancelled
+        if not self._task.done():
+            return streamed(self._response, self._pieces())
+        return await self._task
+
+    async def _gated(self, gate: AsyncGate) -> Any:
+        try:
+            return await self._answer(gate)
+        finally:
+            self._spool.close()
+            if self._begun.done():
+                await self._queue.put(None)
+            else:
+                # By the time that whoever waits is told, this task is done.
+                asyncio.get_running_loop().call_soon(self._begun.set_result, None)
+
+    async def _answer(self, gate: AsyncGate) -> Any:
+        admitted, identity = self._admitted, self._admitted.identity
+        call: Any = gate.call if identity.plan is None else gate.plan(identity.plan).call
+        try:
+            outcome: Outcome[Any] = await call(
+                identity.key,
+                self._run,
+                request=admitted.fingerprint.digest(),
+                name=admitted.name,
+                probe=admitted.profile.probe,
+                marked=False,
+                **admitted.options,
+            )
+        except BaseException as error:
+            if error is self._told:
+                log_failure(admitted, error)
+                return self._own()
+            if not isinstance(error, OncewardError) or self._begun.done():
+                raise
+            return response_of(self._reception.refused(admitted, error))
+        return response_of(self._reception.answer(admitted, outcome)) if self._response is None else self._own()
+
+    def _own(self) -> Any:
+        if self._response.streaming:
+            return None if self._begun.done() else whole(self._response, self._recording.rest())
+        return own(self._response, self._recording, self._admitted.profile)
+
+    async def _run(self, operation: Operation) -> Reply | Unkept:
+        """What the gate runs."""
+        self._request.operation = operation
+        response = self._response = await self._view(self._request)
+        recording = self._recording
+        begin(recording, response)
+        if response.streaming:
+            try:
+                await self._pass(response)
+            finally:
+                let_go(response)
+        recording.feed(b"" if response.streaming else response.content, more=False)
+        raised = self._raised_by(self._request, response)
+        how = how_it_ended(self._admitted.profile, recording.result(), raised)
+        if isinstance(how, Raised):
+            self._told = how.error
+            raise how.error
+        value: Reply | Unkept = how.value
+        return value
+
+    # --- streams ---
+
+    async def _pass(self, response: Any) -> None:
+        recording = self._recording
+        async with aclosing(aiter(response)) as pieces:
+            async for piece in pieces:
+                free = recording.feed(piece, more=True)
+                if free and not self._gone:
+                    if not self._begun.done():
+                        self._begun.set_result(None)
+                    await self._queue.put(free)
+                if self._gone and not recording.keeps:
+                    return  # Nobody reads it, and it cannot be kept.
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        try:
+            while (piece := await self._queue.get()) is not None:
+                yield piece
+            await self._task  # If it raised, the answer breaks off.
+            yield self._recording.rest()
+        finally:
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Nobody reads on. What was begun is recorded to its end."""
+        self._gone = True
+        while not self._queue.empty():
+            self._queue.get_nowait()
+        await asyncio.wait({self._task})

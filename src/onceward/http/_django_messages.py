@@ -1,0 +1,114 @@
+"""
+Django's requests and responses, as what the server side decides about; and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+from urllib.parse import quote
+
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpResponse, StreamingHttpResponse
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.reply import Reply
+from onceward.http.serving.answers import in_body
+from onceward.http.serving.environ import headers_of, raw_path
+from onceward.http.serving.profile import NEVER_STORED, Profile
+from onceward.http.serving.reception import Admitted, Incoming
+from onceward.http.serving.recording import Recording
+from onceward.http.serving.spool import Spool
+from onceward.http.serving.upload import length_in, put_back, take_body
+
+WITHOUT_BODY = (204, 205, 304)
+
+
+def incoming_of(request: Any, single: frozenset[bytes]) -> Incoming:
+    """The request. `single` are the headers that may occur once."""
+    path = request.path.encode("utf-8", "surrogateescape")
+    query = str(request.META.get("QUERY_STRING", "")).encode("latin-1", "replace")
+    if isinstance(request, ASGIRequest):
+        headers = [(bytes(name).lower(), bytes(value)) for name, value in request.scope["headers"]]
+        sent = bytes(request.scope.get("raw_path") or quote(path).encode("ascii")).partition(b"?")[0]
+        return Incoming(request.method, request.path, sent, query, headers, request)
+    headers = headers_of(request.META, single)
+    return Incoming(request.method, request.path, raw_path(request.META, path), query, headers, request)
+
+
+# --- the body ---
+
+
+def take(request: Any, admitted: Admitted, spool: Spool, now: Callable[[], float]) -> None:
+    """Take the whole body in, and let the view read it from the spool."""
+    if hasattr(request, "_body"):  # Somebody has read `request.body`, and Django keeps it.
+        admitted.fingerprint.feed(request._body)
+        return
+    if request._read_started:
+        raise ConfigurationError(
+            "something has read this request's body before IdempotencyMiddleware could, so nothing was run: move "
+            "onceward.http.django.IdempotencyMiddleware above the middleware that uses request.POST or request.read()"
+        )
+    if isinstance(request, ASGIRequest):
+        take_body(admitted, spool, request._stream, None, now)
+        body = spool.whole()
+        request._stream = BytesIO(body) if isinstance(body, bytes) else body
+        request.META["CONTENT_LENGTH"] = str(spool.size)
+    else:
+        take_body(admitted, spool, request.META["wsgi.input"], length_in(request.META), now)
+        request._stream = put_back(request.META, spool)
+
+
+# --- answers ---
+
+
+def begin(recording: Recording, response: Any) -> None:
+    """Tell a recording how this answer begins. Cookies are elsewhere, and are not told."""
+    headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
+    recording.begin(response.status_code, headers)
+
+
+def response_of(reply: Reply) -> HttpResponse:
+    """An answer of ours as a response."""
+    response = HttpResponse(reply.body, status=reply.status)
+    del response["Content-Type"]
+    for name, value in reply.headers:
+        if name not in NEVER_STORED:
+            response[name] = f"{response[name]}, {value}" if name in response else value
+    if reply.status not in WITHOUT_BODY:
+        response["Content-Length"] = str(len(reply.body))
+    return response
+
+
+def own(response: Any, recording: Recording, profile: Profile) -> Any:
+    """A view's own answer, once it is stored; in an envelope, if the profile says so."""
+    reply = recording.result()
+    if profile.marker == "envelope" and isinstance(reply, Reply):
+        response.content = in_body(reply, profile, replayed=False).body
+        response["Content-Length"] = str(len(response.content))
+    return response
+
+
+def whole(response: Any, body: bytes) -> HttpResponse:
+    """A stream that was held back, as one answer."""
+    return _like(response, HttpResponse(body, status=response.status_code))
+
+
+def streamed(response: Any, pieces: Iterable[bytes] | Any) -> StreamingHttpResponse:
+    """A stream with other pieces. A new response: the first one would close its stream before its rest is recorded."""
+    return _like(response, StreamingHttpResponse(pieces, status=response.status_code))
+
+
+def _like(response: Any, other: Any) -> Any:
+    other.headers, other.cookies = response.headers, response.cookies
+    other.reason_phrase = response.reason_phrase
+    return other
+
+
+def let_go(response: Any) -> None:
+    """Close what a response holds, without telling Django that the request has ended."""
+    for close in response._resource_closers:
+        with suppress(Exception):
+            close()

@@ -1,0 +1,322 @@
+"""
+The gate in front of Django's views, where sessions and users are known.
+
+    MIDDLEWARE = [..., "django.contrib.auth.middleware.AuthenticationMiddleware",
+                  "onceward.http.django.IdempotencyMiddleware"]
+    ONCEWARD = {"GATE": "shop.gates.gate", "SCOPE": "shop.gates.scope_of", "PROFILE": "ietf"}
+
+For plain and async views, under WSGI and ASGI. The view finds its operation in `request.operation`. `ASYNC_GATE` is
+for async views; without it they are served through the blocking one, in a thread. Every field of a profile may be
+said in capitals (`"REQUIRE_KEY": True`), or otherwise for single views:
+
+    @idempotent(guarantee="keyed", require_key=True)
+    def charge(request): ...
+
+    @not_idempotent
+    def webhook(request): ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
+from django.conf import settings
+from django.db import connections
+from django.urls import Resolver404, resolve
+from django.utils.module_loading import import_string
+
+from onceward._core.errors import ConfigurationError, OncewardError, ScopeMissing
+from onceward._core.reply import Reply
+from onceward.drive import Kept, to_the_end
+from onceward.gate import AsyncGate, Gate
+from onceward.http._django_async import AsyncExchange
+from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
+from onceward.http.serving.attempt import Attempt, Pulled, hold, refuse_transactional
+from onceward.http.serving.environ import identity_headers
+from onceward.http.serving.problems import WELL_KNOWN
+from onceward.http.serving.profile import Profile, profile
+from onceward.http.serving.reception import Admitted, Incoming, Reception
+from onceward.http.serving.running import FailedAnswer, Unkept
+from onceward.http.serving.spool import Spool
+
+G = TypeVar("G", Gate, AsyncGate)
+V = TypeVar("V", bound=Callable[..., Any])
+
+CHANGES = "onceward_changes"
+"""Where a view keeps what its decorator said."""
+
+_RAISED = "_onceward_raised"
+
+
+def idempotent(**changes: Any) -> Callable[[V], V]:
+    """Treat this view otherwise than the settings say: any field of a profile."""
+    profile(**changes)  # Refused here, where it is written, if it cannot work.
+    return lambda view: _said(view, changes)
+
+
+def not_idempotent(view: V) -> V:
+    """Let requests to this view pass, whatever they carry."""
+    return _said(view, None)
+
+
+def _said(view: V, changes: dict[str, Any] | None) -> V:
+    setattr(view, CHANGES, (changes,))
+    return view
+
+
+class IdempotencyMiddleware:
+    """Keyed requests run once. Configured by `settings.ONCEWARD`; see above."""
+
+    sync_capable = True
+    async_capable = True
+
+    def __init__(self, get_response: Callable[[Any], Any]) -> None:
+        said = dict(getattr(settings, "ONCEWARD", None) or {})
+        gate, async_gate = _gate(said.pop("GATE", None)), _gate(said.pop("ASYNC_GATE", None))
+        self._get_response: Any = get_response
+        self._awaits = iscoroutinefunction(get_response)
+        self._desk: _Desk[Any]
+        if self._awaits:
+            markcoroutinefunction(self)
+        if self._awaits and async_gate is not None:
+            self._desk = _Desk(_of_kind(async_gate, AsyncGate, "ASYNC_GATE"), said)
+            self._serve: Any = self._serve_awaiting
+            return
+        self._desk = _Desk(_of_kind(gate, Gate, "GATE"), said)
+        if self._awaits:
+            self._get_response = async_to_sync(get_response)
+            self._serve = self._serve_in_thread
+        else:
+            self._serve = self._serve_blocking
+
+    def __call__(self, request: Any) -> Any:
+        """Serve one request."""
+        if self._awaits:
+            return self._call_awaiting(request)
+        found = self._desk.admit(request)
+        if found is None:
+            return self._get_response(request)
+        return response_of(found) if isinstance(found, Reply) else self._serve(request, *found)
+
+    async def _call_awaiting(self, request: Any) -> Any:
+        found = self._desk.admit(request)
+        if isinstance(found, Reply):
+            return response_of(found)
+        if found is not None:
+            return await self._serve(request, *found)
+        # Without an awaiting gate `get_response` is adapted, and is called in a thread.
+        if iscoroutinefunction(self._get_response):
+            return await self._get_response(request)
+        return await sync_to_async(self._get_response, thread_sensitive=True)(request)
+
+    def process_exception(self, request: Any, exception: Exception) -> None:
+        """What a view raised, before Django makes a response of it."""
+        setattr(request, _RAISED, exception)
+
+    # --- both colours ---
+
+    def _serve_blocking(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
+        spool = Spool(admitted.profile)
+        try:
+            gate = reception.gate_for(_scope(reception, admitted.incoming))
+            take(request, admitted, spool, self._desk.now)
+            attempt = hold(reception, admitted, gate)
+        except OncewardError as error:
+            spool.close()
+            return response_of(reception.refused(admitted, error))
+        except BaseException:
+            spool.close()
+            raise
+        if isinstance(attempt, Reply):
+            spool.close()
+            return response_of(attempt)
+        return _run(attempt, self._get_response, request, spool)
+
+    async def _serve_in_thread(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
+        serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
+        # Django cancels a request whose client has left. What it began goes on all the same.
+        kept = Kept()
+        response = await to_the_end(serve(request, reception, admitted), kept)
+        if (cancelled := kept.taken()) is not None:
+            await sync_to_async(let_go, thread_sensitive=True)(response)
+            raise cancelled
+        return response
+
+    async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
+        spool = Spool(admitted.profile)
+        try:
+            gate = reception.gate_for(await _scope_awaiting(reception, admitted.incoming))
+            length = admitted.incoming.header("content-length") or ""
+            if length.isdecimal() and int(length) <= admitted.profile.memory_bytes_max:
+                take(request, admitted, spool, self._desk.now)
+            else:
+                await asyncio.to_thread(take, request, admitted, spool, self._desk.now)
+        except OncewardError as error:
+            spool.close()
+            return response_of(reception.refused(admitted, error))
+        except BaseException:
+            spool.close()
+            raise
+        exchange = AsyncExchange(reception, admitted, self._get_response, request, _raised_by, spool)
+        return await exchange.serve(gate)
+
+
+class _Desk(Generic[G]):
+    """The settings, as receptions: one for the project, and one for each decorator."""
+
+    def __init__(self, gate: G, said: dict[str, Any]) -> None:
+        scope, well_known = said.pop("SCOPE", None), said.pop("WELL_KNOWN", WELL_KNOWN)
+        routes, base = said.pop("ROUTES", ()), said.pop("PROFILE", "default")
+        self._gate: G = gate
+        self._scope = import_string(scope) if isinstance(scope, str) and _is_path(scope) else scope
+        self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
+        self._well_known = well_known
+        self._reception: Reception[G] = self._made(self._profile, routes)
+        self._others: dict[int, tuple[dict[str, Any], Reception[G]]] = {}
+        self.now = gate.environment.monotonic
+        self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
+
+    def _made(self, chosen: Profile, routes: Any = ()) -> Reception[G]:
+        made: Reception[G] = Reception(
+            self._gate, scope=self._scope, profile_=chosen, routes=routes, well_known=self._well_known, changes={}
+        )
+        refuse_transactional(made)
+        return made
+
+    def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
+        """What becomes of a request."""
+        reception = self._reception
+        if request.method not in reception.routes.methods and not request.path.startswith(self._well_known or "\0"):
+            return None
+        said = _said_by_view(request)
+        if said == (None,):
+            return None
+        if said is not None:
+            reception = self._for(said[0])
+        admitted = reception.admit(incoming_of(request, self._single))
+        return (reception, admitted) if isinstance(admitted, Admitted) else admitted
+
+    def _for(self, changes: dict[str, Any]) -> Reception[G]:
+        found = self._others.get(id(changes))
+        if found is None:
+            found = self._others[id(changes)] = (changes, self._made(profile(self._profile, **changes)))
+        return found[1]
+
+
+def _said_by_view(request: Any) -> Any:
+    """What the decorator of the view that will answer has said: None, or a tuple."""
+    try:
+        view = resolve(request.path_info, getattr(request, "urlconf", None)).func
+    except Resolver404:
+        return None
+    return getattr(view, CHANGES, None)
+
+
+def _gate(said: Any) -> Any:
+    found = import_string(said) if isinstance(said, str) else said
+    return found() if callable(found) else found
+
+
+def _of_kind(found: Any, kind: type[G], name: str) -> G:
+    if not isinstance(found, kind):
+        raise ConfigurationError(
+            f'settings.ONCEWARD["{name}"] names {kind.__name__} (or a function that makes one), for example '
+            f'"shop.gates.gate", and is {type(found).__name__} here'
+        )
+    return found
+
+
+def _is_path(scope: str) -> bool:
+    """Whether a text names a function, such as "shop.gates.scope_of"; or is a scope, such as "live:shop"."""
+    return "." in scope and ":" not in scope
+
+
+# --- who is calling ---
+
+
+def _scope(reception: Reception[Gate], incoming: Incoming) -> object:
+    scope_of: Any = reception.scope_of
+    if isinstance(scope_of, str):
+        return scope_of
+    try:
+        return async_to_sync(scope_of)(incoming) if iscoroutinefunction(scope_of) else scope_of(incoming)
+    except Exception as error:
+        raise _unknown(error) from error
+
+
+async def _scope_awaiting(reception: Reception[AsyncGate], incoming: Incoming) -> object:
+    scope_of: Any = reception.scope_of
+    if isinstance(scope_of, str):
+        return scope_of
+    try:
+        # `request.user` asks the database; Django allows that in a thread only.
+        return await (scope_of if iscoroutinefunction(scope_of) else sync_to_async(scope_of))(incoming)
+    except Exception as error:
+        raise _unknown(error) from error
+
+
+def _unknown(error: Exception) -> ScopeMissing:
+    return ScopeMissing(
+        f'settings.ONCEWARD["SCOPE"] raised {type(error).__name__} ({error}), so nothing was run: it must return a '
+        'text such as "live:acme" for every keyed request'
+    )
+
+
+# --- running a view under a blocking gate ---
+
+
+def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spool: Spool) -> Any:
+    request.operation = attempt.operation
+    try:
+        response = get_response(request)
+        begin(attempt.recording, response)
+    except BaseException as error:
+        spool.close()
+        return response_of(attempt.failed(error))
+    if not response.streaming:
+        spool.close()
+        attempt.recording.feed(response.content, more=False)
+        instead = attempt.answered(_raised_by(request, response))
+        return own(response, attempt.recording, attempt.profile) if instead is None else response_of(instead)
+
+    def release() -> None:
+        let_go(response)
+        spool.close()
+
+    pulled = Pulled(attempt, _pieces(response), release)
+    if pulled.until_passing():
+        return streamed(response, pulled)
+    return whole(response, pulled.rest) if pulled.instead is None else response_of(pulled.instead)
+
+
+def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
+    for piece in response:
+        if piece:
+            yield piece, True
+
+
+def _raised_by(request: Any, response: Any) -> BaseException | None:
+    """
+    What the view raised, if its answer is made from that.
+
+    With ATOMIC_REQUESTS a view that returns a 5xx, and raises nothing, has committed: then the answer alone does not
+    say that anything was rolled back.
+    """
+    raised: BaseException | None = getattr(request, _RAISED, None)
+    if raised is None and response.status_code >= 500 and _commits_what_returns():
+        return CommittedAnswer(Unkept(response.status_code, response))
+    return raised
+
+
+class CommittedAnswer(FailedAnswer):
+    """A view returned a 5xx under ATOMIC_REQUESTS: whatever it wrote is there."""
+
+    def __str__(self) -> str:
+        return f"the view returned {self.reply.status}, and ATOMIC_REQUESTS commits what returns; to roll back, raise"
+
+
+def _commits_what_returns() -> bool:
+    return any(one.get("ATOMIC_REQUESTS") for one in connections.settings.values())

@@ -1,0 +1,66 @@
+"""
+Taking a request's body in, for servers that block: into a spool, and into the request's fingerprint.
+
+What the client says of its length is held against what arrives. A body that broke off, or whose length nobody can
+know, is refused before anything runs: it would stand for another request than the one that was meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from io import BytesIO
+from typing import IO, Any
+
+from onceward._core.errors import RequestInvalid, UploadTimeout
+from onceward.http.serving.reception import Admitted
+from onceward.http.serving.spool import PIECE, Spool
+
+
+def take_body(admitted: Admitted, spool: Spool, stream: Any, length: int | None, now: Callable[[], float]) -> None:
+    """Read `length` bytes, or to the end of the stream if that is None."""
+    spool.expect(length)
+    # Whoever sends slowly is noticed between two reads; `read1` comes back with what there is.
+    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
+    seconds = admitted.profile.upload_seconds_max
+    until = now() + seconds
+    while length is None or spool.size < length:
+        try:
+            piece = read(PIECE if length is None else min(PIECE, length - spool.size))
+        except OSError as error:
+            raise RequestInvalid("the body could not be read to its end; nothing was run") from error
+        if not piece:
+            break
+        admitted.fingerprint.feed(piece)
+        spool.write(piece)
+        if now() > until:
+            raise UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run")
+    if length is not None and spool.size < length:
+        raise RequestInvalid(
+            f"the body broke off after {spool.size} of the {length} bytes that Content-Length says; nothing was run"
+        )
+    spool.rewind()
+
+
+def length_in(environ: MutableMapping[str, Any]) -> int | None:
+    """How many bytes a WSGI server's input has; None: it ends by itself."""
+    declared = str(environ.get("CONTENT_LENGTH") or "")
+    if environ.get("HTTP_TRANSFER_ENCODING"):
+        if not environ.get("wsgi.input_terminated"):
+            raise RequestInvalid("this server takes no body without a length: send Content-Length")
+        return None
+    if not declared:
+        return None if environ.get("wsgi.input_terminated") else 0
+    if not (declared.isascii() and declared.isdigit()):
+        raise RequestInvalid("Content-Length is no number")
+    return int(declared)
+
+
+def put_back(environ: MutableMapping[str, Any], spool: Spool) -> IO[bytes]:
+    """Let the handler read from the spool what the server's input had."""
+    body = spool.whole()
+    stream = BytesIO(body) if isinstance(body, bytes) else body
+    environ["wsgi.input"] = stream
+    environ["wsgi.input_terminated"] = True
+    environ["CONTENT_LENGTH"] = str(spool.size)
+    environ.pop("HTTP_TRANSFER_ENCODING", None)
+    return stream

@@ -1,0 +1,234 @@
+"""
+The gate in front of any WSGI application: Flask, Django, Pyramid, Bottle, or none of them.
+
+    app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, gate=gate, scope=tenant_of, profile="ietf")
+
+A keyed request runs once; its answer is stored and replayed byte for byte. Everything else passes through untouched:
+other methods, and requests without a key. The handler finds the operation in `environ["onceward.operation"]`.
+
+(For Django there is `onceward.http.django`, which stands where sessions and users are known.)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from onceward._core.errors import OncewardError, ScopeMissing
+from onceward._core.reply import Reply
+from onceward.gate import Gate
+from onceward.http.serving.answers import in_body
+from onceward.http.serving.attempt import Attempt, Pulled, hold, refuse_transactional
+from onceward.http.serving.environ import identity_headers, incoming_of
+from onceward.http.serving.problems import WELL_KNOWN
+from onceward.http.serving.profile import NEVER_STORED, Profile
+from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
+from onceward.http.serving.routes import Route
+from onceward.http.serving.spool import Spool
+from onceward.http.serving.upload import length_in, put_back, take_body
+
+Environ: TypeAlias = dict[str, Any]
+StartResponse: TypeAlias = Callable[..., Callable[[bytes], object]]
+App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+OPERATION = "onceward.operation"
+"""Where in the environ the handler finds its operation."""
+
+WITHOUT_BODY = (204, 205, 304)
+
+
+class IdempotencyMiddleware:
+    """
+    Keyed requests run once.
+
+    `scope` says who is calling: a function of the request, such as `lambda request: f"live:{request.raw['tenant']}"`
+    (`request.raw` is the environ), taken from its authentication; or one text, where there is one caller only. Every
+    field of a profile may be given as a keyword, and otherwise for single `routes`.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        gate: Gate,
+        scope: ScopeOf | None = None,
+        profile: str | Profile = "default",
+        routes: Iterable[Route] = (),
+        well_known: str | None = WELL_KNOWN,
+        **changes: Any,
+    ) -> None:
+        self.app = app
+        self._now = gate.environment.monotonic
+        self._reception = Reception(
+            gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
+        )
+        refuse_transactional(self._reception)
+        self._methods = self._reception.routes.methods
+        self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
+        self._well_known = well_known or "\0"
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        if environ["REQUEST_METHOD"] not in self._methods and self._well_known not in environ.get("PATH_INFO", ""):
+            return self.app(environ, start_response)
+        admitted = self._reception.admit(incoming_of(environ, self._single))
+        if admitted is None:
+            return self.app(environ, start_response)
+        if isinstance(admitted, Reply):
+            return answer(admitted, start_response)
+        return self._serve(admitted, environ, start_response)
+
+    def _serve(self, admitted: Admitted, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """A keyed request, from its body to its answer."""
+        reception, spool = self._reception, Spool(admitted.profile)
+        kept: Spool | None = None
+        try:
+            gate = reception.gate_for(scope_of(reception, admitted.incoming))
+            take_body(admitted, spool, environ["wsgi.input"], length_in(environ), self._now)
+            attempt = hold(reception, admitted, gate)
+            if isinstance(attempt, Reply):
+                return answer(attempt, start_response)
+            kept = spool
+        except OncewardError as error:
+            return answer(reception.refused(admitted, error), start_response)
+        finally:
+            if kept is None:
+                spool.close()
+        return _Exchange(attempt, start_response, spool).run(self.app, environ)
+
+
+def scope_of(reception: Reception[Gate], incoming: Incoming) -> object:
+    """Who is calling. A function that fails does not know."""
+    if isinstance(reception.scope_of, str):
+        return reception.scope_of
+    try:
+        found = reception.scope_of(incoming)
+    except Exception as error:
+        raise ScopeMissing(
+            f"the middleware's scope function raised {type(error).__name__} ({error}), so nothing was run: it must "
+            'return a text such as "live:acme" for every keyed request'
+        ) from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise ScopeMissing("the middleware's scope function is async, and a WSGI server awaits nothing: write def")
+    return found
+
+
+def answer(reply: Reply, start_response: StartResponse) -> list[bytes]:
+    """Give a whole answer."""
+    headers = [(name, value) for name, value in reply.headers if name not in NEVER_STORED]
+    if reply.status not in WITHOUT_BODY:
+        headers.append(("content-length", str(len(reply.body))))
+    start_response(_status_line(reply.status), headers)
+    return [reply.body]
+
+
+def _status_line(status: int) -> str:
+    with suppress(ValueError):
+        return f"{status} {HTTPStatus(status).phrase}"
+    return f"{status} Unknown"
+
+
+class _Exchange:
+    """One run of the handler: its request from the spool, its answer into a recording."""
+
+    def __init__(self, attempt: Attempt, start_response: StartResponse, spool: Spool) -> None:
+        self._attempt = attempt
+        self._start_response = start_response
+        self._spool = spool
+        self._head: tuple[str, list[tuple[str, str]]] | None = None
+        self._fed = False
+        self._write_on: Callable[[bytes], object] | None = None
+        self._gone: Exception | None = None
+        self._iterable: Iterable[bytes] = ()
+
+    def run(self, app: App, environ: Environ) -> Iterable[bytes]:
+        """The answer: whole, once it is stored; or a stream that is stored at its end."""
+        put_back(environ, self._spool)
+        environ[OPERATION] = self._attempt.operation
+        pulled = Pulled(self._attempt, self._pieces(app, environ), self._release)
+        if pulled.until_passing():
+            self._begin()
+            return pulled
+        if self._gone is not None:
+            raise self._gone
+        if pulled.instead is not None:
+            return answer(pulled.instead, self._start_response)
+        return self._own(pulled.rest)
+
+    def _pieces(self, app: App, environ: Environ) -> Iterator[tuple[bytes, bool]]:
+        """The handler's pieces, and whether there may be more."""
+        iterable = self._iterable = app(environ, self._take_head)
+        count = len(iterable) if isinstance(iterable, list | tuple) else 0
+        for number, piece in enumerate(iterable, 1):
+            if self._head is None:
+                raise AssertionError("the application gave a body before it called start_response")
+            if not isinstance(piece, bytes):
+                raise TypeError(f"a WSGI application gives bytes, not {type(piece).__name__}")
+            if piece:
+                self._fed = True
+                yield piece, number != count
+        if self._head is None:
+            raise AssertionError("the application never called start_response")
+
+    def _release(self) -> None:
+        try:
+            close = getattr(self._iterable, "close", None)
+            if close is not None:
+                close()
+        finally:
+            self._spool.close()
+
+    # --- what the handler is given (PEP 3333) ---
+
+    def _take_head(
+        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
+    ) -> Callable[[bytes], object]:
+        """The handler's `start_response`."""
+        try:
+            if exc_info is not None and self._fed:
+                raise exc_info[1].with_traceback(exc_info[2])
+        finally:
+            exc_info_given, exc_info = exc_info is not None, None
+        if self._head is not None and not exc_info_given:
+            raise AssertionError("the application called start_response twice, and without exc_info")
+        self._head = (status, list(headers))
+        lowered = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self._attempt.recording.begin(int(status[:3]), lowered)
+        return self._take_written
+
+    def _take_written(self, piece: bytes) -> None:
+        """The handler's `write`, for those who still use it."""
+        self._fed = True
+        free = self._attempt.recording.feed(piece, more=True)
+        if not free or self._gone is not None:
+            return
+        try:
+            if self._write_on is None:
+                self._begin()
+            if self._write_on is not None:
+                self._write_on(free)
+        except Exception as error:
+            self._gone = error  # The client has left. What it began goes on all the same.
+
+    # --- what the client is given ---
+
+    def _begin(self) -> None:
+        if self._write_on is None and self._head is not None:
+            self._attempt.begun = True
+            self._write_on = self._start_response(*self._head)
+
+    def _own(self, body: bytes) -> list[bytes]:
+        """The handler's own answer, or what is left of it."""
+        if self._write_on is None and self._head is not None:
+            status, headers = self._head
+            reply = self._attempt.recording.result()
+            if self._attempt.profile.marker == "envelope" and isinstance(reply, Reply):
+                body = in_body(reply, self._attempt.profile, replayed=False).body
+                headers = [pair for pair in headers if pair[0].lower() != "content-length"]
+                headers.append(("Content-Length", str(len(body))))
+            self._start_response(status, headers)
+        return [body]

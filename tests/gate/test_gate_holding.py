@@ -1,0 +1,175 @@
+"""`gate.hold`: work that is more than one function call, under the same rules as `gate.call`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward import (
+    Gate,
+    IllegalMove,
+    InDoubt,
+    InFlight,
+    KeyReused,
+    NothingHappened,
+    Outcome,
+    OwnershipLost,
+    Raised,
+    Returned,
+    StoreUnavailable,
+    Unrecorded,
+    failpoints,
+)
+from onceward.gate.holding import Holding
+from onceward.gate.strict import current_operation
+from onceward.stores import open_store
+from onceward.testing.clock import StillEnvironment
+
+
+@pytest.fixture
+def clock() -> StillEnvironment:
+    return StillEnvironment()
+
+
+@pytest.fixture
+def gate(clock: StillEnvironment, tmp_path: Path) -> Iterator[Gate]:
+    store = open_store(f"sqlite:///{tmp_path}/gate.db", environment=clock)
+    with Gate(store, scope="acme", environment=clock, in_flight="refuse") as made:
+        yield made
+    failpoints.disarm()
+
+
+def held(gate: Gate, key: str = "k", **options: Any) -> Holding:
+    found = gate.hold(key, **options)
+
+    assert isinstance(found, Holding)
+    return found
+
+
+def test_what_is_ended_well_is_replayed(gate: Gate) -> None:
+    """
+    The same record as after `call`: either replays what the other stored.
+    """
+    fresh = held(gate, request={"n": 1}).end(Returned({"id": 7}))
+    again = gate.hold("k", request={"n": 1})
+    called = gate.call("k", lambda: {"id": 8}, request={"n": 1})
+
+    assert isinstance(again, Outcome)
+    assert [({"id": 7}, False), ({"id": 7}, True), ({"id": 7}, True)] == [
+        (one.value, one.replayed) for one in (fresh, again, called)
+    ]
+
+
+def test_while_it_is_held_nobody_else_gets_in(gate: Gate) -> None:
+    """
+    A second caller is refused, and so is another request under the key.
+    """
+    holding = held(gate, request=1)
+
+    with pytest.raises(InFlight):
+        gate.hold("k", request=1)
+    with pytest.raises(KeyReused):
+        gate.hold("k", request=2)
+    assert "done" == holding.end(Returned("done")).value
+
+
+def test_the_operation_runs_from_claim_to_end(gate: Gate) -> None:
+    """
+    Whoever asks which operation is running is told, as in a function that a gate calls.
+    """
+    holding = held(gate)
+    while_it_runs = current_operation()
+    holding.end(Returned(None))
+
+    assert (holding.operation, None) == (while_it_runs, current_operation())
+
+
+def test_a_failure_is_judged_as_ever(gate: Gate) -> None:
+    """
+    What is raised comes out of `end`; a blind one leaves doubt, one that says that nothing happened frees the key.
+    """
+    with pytest.raises(NothingHappened):
+        held(gate).end(Raised(NothingHappened()))
+    with pytest.raises(ValueError, match="broken"):
+        held(gate).end(Raised(ValueError("broken")))
+    with pytest.raises(InDoubt):
+        gate.hold("k")
+
+
+def test_it_ends_once(gate: Gate) -> None:
+    """
+    A second ending is refused, and changes nothing.
+    """
+    holding = held(gate)
+    holding.end(Returned("first"))
+
+    with pytest.raises(IllegalMove):
+        holding.end(Returned("second"))
+    assert "first" == gate.run("k", lambda: "third")
+
+
+def test_its_lease_is_renewed(gate: Gate, clock: StillEnvironment) -> None:
+    """
+    However long it takes, as long as the holder lives.
+    """
+    holding = held(gate, lease=30)
+    for _ in range(4):
+        clock.advance(15)
+        gate._renewer.sweep()
+
+    assert "done" == holding.end(Returned("done")).value
+
+
+def test_a_holder_that_slept_is_told_that_it_was_overtaken(gate: Gate, clock: StillEnvironment) -> None:
+    """
+    And its end changes nothing.
+    """
+    slow = held(gate, guarantee="repeatable", lease=30)
+    clock.advance(31)
+    gate.run("k", lambda: "winner", guarantee="repeatable")
+
+    with pytest.raises(OwnershipLost) as told:
+        slow.end(Returned("late"))
+    assert "winner" == told.value.outcome.value == gate.run("k", lambda: "other")
+
+
+def test_what_cannot_be_recorded_is_handed_back_with_the_error(gate: Gate) -> None:
+    """
+    It ran, and the store is away until the lease is over.
+    """
+
+    def away() -> None:
+        raise StoreUnavailable
+
+    holding = held(gate)
+    failpoints.arm("settle.before", away)
+
+    with pytest.raises(Unrecorded) as told:
+        holding.end(Returned("done"))
+    assert "done" == told.value.value
+
+
+def test_a_step_can_be_held_too(gate: Gate) -> None:
+    """
+    Beside the plan's other steps, and replayed by `step`.
+    """
+    holding = gate.plan("p").hold("one", request=1)
+
+    assert isinstance(holding, Holding)
+    holding.end(Returned("done"))
+    assert "done" == gate.plan("p").step("one", lambda: "again", request=1)
+
+
+def test_both_sides_of_the_work_are_failpoints(gate: Gate) -> None:
+    """
+    A test can strike just before it begins and just after it has ended, as with a function.
+    """
+    struck: list[str] = []
+    for name in ("call.before", "call.after"):
+        failpoints.arm(name, lambda name=name: struck.append(name))
+    held(gate).end(Returned(None))
+
+    assert ["call.before", "call.after"] == struck
