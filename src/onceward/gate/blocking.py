@@ -381,14 +381,13 @@ class Gate:
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
-        found = run(until_called(flow), _Performer(self, called, None).perform)
+        performer = _Performer(self, called, None)
+        found = run(until_called(flow), performer.perform)
         if isinstance(found, Outcome):
             return found
         operation = found.operation
         failpoints.hit("call.before")
-        operation.started = True
-        self._housekeeping.count()
-        self._renewer.watch(called.ask, operation, operation.record)
+        performer.begin_call(operation)
 
         def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
             self._renewer.unwatch(operation)
@@ -436,7 +435,8 @@ class _Performer:
             self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
         return self._gate.store.load(effect.id)
 
-    def _call(self, operation: Operation) -> Returned | Raised:
+    def begin_call(self, operation: Operation) -> None:
+        """The function is about to be called."""
         gate, ask = self._gate, self._called.ask
         operation.started = True
         if ask.terms.settle == INSIDE:
@@ -444,6 +444,10 @@ class _Performer:
         if self._joined is None:
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
+
+    def _call(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        self.begin_call(operation)
         running = begin(operation)
         try:
             value = self._called.invoke(operation)

@@ -12,17 +12,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
-from onceward._core.errors import OncewardError
+from onceward._core.errors import NotSettled, OncewardError
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate
 from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
+from onceward.http.serving.answers import settled_answer
 from onceward.http.serving.attempt import how_it_ended, log_failure
 from onceward.http.serving.reception import Admitted, Reception
 from onceward.http.serving.recording import Recording
-from onceward.http.serving.running import Unkept
+from onceward.http.serving.running import Unkept, refuses_by_itself
 from onceward.http.serving.spool import Spool
 
 
@@ -90,8 +91,14 @@ class AsyncExchange:
                 return self._own()
             if not isinstance(error, OncewardError) or self._begun.done():
                 raise
+            if isinstance(error, NotSettled) and refuses_by_itself(self._recording.result()):
+                return self._own()
             return response_of(self._reception.refused(admitted, error))
-        return response_of(self._reception.answer(admitted, outcome)) if self._response is None else self._own()
+        if self._response is None:
+            return response_of(self._reception.answer(admitted, outcome))
+        if admitted.profile.transactional:
+            return response_of(settled_answer(outcome, admitted.profile))
+        return self._own()
 
     def _own(self) -> Any:
         if self._response.streaming:
@@ -111,7 +118,7 @@ class AsyncExchange:
                 let_go(response)
         recording.feed(b"" if response.streaming else response.content, more=False)
         raised = self._raised_by(self._request, response)
-        how = how_it_ended(self._admitted.profile, recording.result(), raised)
+        how = how_it_ended(self._admitted.profile, recording.result(), raised, operation)
         if isinstance(how, Raised):
             self._told = how.error
             raise how.error

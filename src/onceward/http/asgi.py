@@ -19,17 +19,24 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from onceward._core.errors import ConfigurationError, HandlerFailed, OncewardError, UploadTimeout
+from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled, OncewardError, UploadTimeout
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
-from onceward.http.serving.answers import in_body
+from onceward.http.serving.answers import in_body, settled_answer
 from onceward.http.serving.problems import WELL_KNOWN, problem
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.routes import Route
-from onceward.http.serving.running import FailedAnswer, RaisedAndRolledBack, Unkept, ended, remembers
+from onceward.http.serving.running import (
+    FailedAnswer,
+    RaisedAndRolledBack,
+    Unkept,
+    ended,
+    refuses_by_itself,
+    remembers,
+)
 from onceward.http.serving.spool import Spool
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -133,8 +140,12 @@ class IdempotencyMiddleware:
         except OncewardError as error:
             if error is exchange.raised or exchange.has_begun:
                 raise  # The handler's own; or too late to say anything else: the answer breaks off.
+            if isinstance(error, NotSettled) and exchange.refuses_by_itself:
+                return None
             return reception.refused(admitted, error)
         exchange.outcome = outcome
+        if exchange.fresh and admitted.profile.transactional:
+            return settled_answer(outcome, admitted.profile)
         return None if exchange.fresh else reception.answer(admitted, outcome)
 
     async def _scope_of(self, incoming: Incoming) -> object:
@@ -200,6 +211,11 @@ class _Exchange:
         self.outcome: Outcome[Any] | None = None
         """What the gate made of it."""
 
+    @property
+    def refuses_by_itself(self) -> bool:
+        """Whether the handler's own answer says that it did not work."""
+        return self._recording.complete and refuses_by_itself(self._recording.result())
+
     # --- running ---
 
     async def run(self, operation: Operation) -> Reply | Unkept:
@@ -208,7 +224,7 @@ class _Exchange:
         self.fresh = True
         self._hand_over(operation)
         try:
-            if profile.answer_first:
+            if profile.answer_first and not profile.transactional:  # Its last word is its commit.
                 await self._until_answered()
             else:
                 await self._app(self._scope, self._replay_request, self._take_answer)
@@ -223,7 +239,7 @@ class _Exchange:
             raise
         finally:
             self._hears.set()
-        return ended(profile, self._recording.result())
+        return ended(profile, self._recording.result(), operation)
 
     def _hand_over(self, operation: Operation) -> None:
         """

@@ -34,7 +34,7 @@ from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
-from onceward.http.serving.attempt import Attempt, Pulled, hold, refuse_transactional
+from onceward.http.serving.attempt import Attempt, Pulled, hold
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
@@ -183,7 +183,6 @@ class _Desk(Generic[G]):
         made: Reception[G] = Reception(
             self._gate, scope=self._scope, profile_=chosen, routes=routes, well_known=self._well_known, changes={}
         )
-        refuse_transactional(made)
         return made
 
     def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:

@@ -21,7 +21,7 @@ from onceward._core.errors import OncewardError, ScopeMissing
 from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.http.serving.answers import in_body
-from onceward.http.serving.attempt import Attempt, Pulled, hold, refuse_transactional
+from onceward.http.serving.attempt import Attempt, Pulled, hold
 from onceward.http.serving.environ import identity_headers, incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import NEVER_STORED, Profile
@@ -65,7 +65,6 @@ class IdempotencyMiddleware:
         self._reception = Reception(
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
         )
-        refuse_transactional(self._reception)
         self._methods = self._reception.routes.methods
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
         self._well_known = well_known or "\0"

@@ -11,16 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from onceward._core.errors import ConfigurationError, HandlerFailed, OncewardError
+from onceward._core.errors import HandlerFailed, NotSettled, OncewardError
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.gate.holding import Holding
+from onceward.http.serving.answers import settled_answer
 from onceward.http.serving.profile import Profile
-from onceward.http.serving.reception import Admitted, G, Reception, log
+from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
-from onceward.http.serving.running import FailedAnswer, RaisedAndRolledBack, Unkept, ended, remembers
+from onceward.http.serving.running import (
+    FailedAnswer,
+    RaisedAndRolledBack,
+    Unkept,
+    ended,
+    refuses_by_itself,
+    remembers,
+)
 
 
 def hold(reception: Reception[Gate], admitted: Admitted, gate: Gate) -> Attempt | Reply:
@@ -40,14 +48,6 @@ def hold(reception: Reception[Gate], admitted: Admitted, gate: Gate) -> Attempt 
     return Attempt(reception, admitted, found, gate.agreed(**admitted.options).result_bytes_max)
 
 
-def refuse_transactional(reception: Reception[G]) -> None:
-    """A choice that silently does nothing is no choice."""
-    if any(one.profile.transactional for one in reception.routes.treatments()):
-        raise ConfigurationError(
-            "transactional routes are not served by this middleware: use gate.atomic in the handler"
-        )
-
-
 class Attempt:
     """A handler's run."""
 
@@ -65,7 +65,7 @@ class Attempt:
 
     def answered(self, raised: BaseException | None = None) -> Reply | None:
         """The answer is complete. `raised`, if a framework has made it from an exception."""
-        return self._end(how_it_ended(self.profile, self.recording.result(), raised))
+        return self._end(how_it_ended(self.profile, self.recording.result(), raised, self.operation))
 
     def failed(self, error: BaseException) -> Reply:
         """The handler raised; raised again, unless that is what its key is remembered by."""
@@ -85,10 +85,12 @@ class Attempt:
     def _end(self, how: Returned | Raised) -> Reply | None:
         told = how.error if isinstance(how, Raised) else None
         try:
-            self._holding.end(how)
+            outcome = self._holding.end(how)
         except BaseException as error:
             if error is told:
                 log_failure(self._admitted, error)
+                return None
+            if isinstance(error, NotSettled) and refuses_by_itself(self.recording.result()):
                 return None
             if not isinstance(error, OncewardError):
                 raise
@@ -96,13 +98,15 @@ class Attempt:
             if self.begun:
                 raise  # Too late to say anything else: the answer breaks off.
             return refusal
-        return None
+        return settled_answer(outcome, self.profile) if self.profile.transactional else None
 
 
-def how_it_ended(profile: Profile, result: Reply | Unkept, raised: BaseException | None = None) -> Returned | Raised:
+def how_it_ended(
+    profile: Profile, result: Reply | Unkept, raised: BaseException | None, operation: Operation
+) -> Returned | Raised:
     """A handler's answer, as the gate is told. `raised`, if a framework has made it from an exception."""
     try:
-        return Returned(ended(profile, result))
+        return Returned(ended(profile, result, operation))
     except FailedAnswer as failure:
         return Raised(failure if raised is None else meant(profile, raised))
 
