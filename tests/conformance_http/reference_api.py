@@ -35,6 +35,7 @@ class Profile(NamedTuple):
     remember_failures: bool = False
     marker: str = "Idempotency-Replayed"
     plans: bool = False
+    waits: bool = False
 
 
 PROFILES = {
@@ -42,7 +43,7 @@ PROFILES = {
     "ietf": Profile(required=True),
     "stripe": Profile(mismatch=400, remember_failures=True, marker="Idempotent-Replayed"),
     "pacspace": Profile(in_flight=202, mismatch=409),
-    "persql": Profile(longest=200, plans=True),
+    "persql": Profile(longest=200, plans=True, waits=True),
 }
 RETRY = {"in_flight": "same-key", "pending": "same-key", "key_reused": "new-key"}
 
@@ -212,10 +213,11 @@ class Api:
         if record.reply is None:
             if self.fault("in-flight-hangs") and path == "/slow":
                 threading.Event().wait(3)
-            if self.fault("in-flight-waits") and path == "/slow":
-                while record.reply is None:
+            waits = self.profile.waits and not self.fault("in-flight-refused")
+            if (self.fault("in-flight-waits") and path == "/slow") or waits:
+                while record.reply is None and self.records.get(place) is record and record.state == "in_flight":
                     threading.Event().wait(0.01)
-            else:
+            if record.reply is None:
                 raise Refusal(self.profile.in_flight if record.state == "in_flight" else 409, record.state)
         return self._replayed(record.reply, marker)
 

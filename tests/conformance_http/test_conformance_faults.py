@@ -61,6 +61,7 @@ FAULTS: dict[str, dict[str, set[str]]] = {
         "claims-late": {"crowd", "in-flight", "in-flight-changed", "cut-while-running"},
         "in-flight-423": {"in-flight"},
         "in-flight-waits": {"in-flight"},
+        "in-flight-refused": {"in-flight"},
         "in-flight-hangs": {"in-flight", "cut-while-running"},
         "retry-after-words": {"in-flight-advice"},
         "pending-unsaid": {"in-flight", "in-flight-advice", "cut-while-running"},
@@ -105,7 +106,7 @@ PROFILES = {
     **dict.fromkeys(("key-optional", "link-missing"), "ietf"),
     **dict.fromkeys(("failures-forgotten",), "stripe"),
     **dict.fromkeys(("pending-unsaid", "wait-unsaid"), "pacspace"),
-    **dict.fromkeys((*FAULTS["plans"], "plans-shared"), "persql"),
+    **dict.fromkeys((*FAULTS["plans"], "plans-shared", "in-flight-refused"), "persql"),
 }
 
 SECONDS = 2.5

@@ -36,6 +36,8 @@ class Expectations:
     """Whether the key is sent as a quoted string, and a bare one may be refused."""
     in_flight_status: int = 409
     """The answer to a duplicate while the first request runs."""
+    in_flight_waits: bool = False
+    """Whether a duplicate waits for the first one's answer, rather than being told so at once."""
     in_flight_codes: tuple[str, ...] = ("in_flight",)
     """Any of these words is the code in that answer's body; none: the body is not judged."""
     wait_in_body: bool = False
@@ -130,8 +132,9 @@ PROFILES = {
         ),
         Expectations(
             "persql",
-            "Keys of at most 200 characters, and plans whose steps are named by Plan-Key and Plan-Step.",
+            "Keys of at most 200 characters, duplicates that wait, and plans (steps named by Plan-Key and Plan-Step).",
             key_length_max=200,
+            in_flight_waits=True,
             plans=True,
         ),
     )

@@ -56,10 +56,10 @@ class Held:
     changed: Met | None
     other: Met | None
 
-    @property
-    def is_unclear(self) -> bool:
-        """Whether an answer came only after the first had ended."""
-        met = [one.answer for one in (self.duplicate, self.changed) if one is not None and one.answer is not None]
+    def is_unclear(self, *, duplicate_waits: bool) -> bool:
+        """Whether an answer came only after the first had ended, without being meant to."""
+        judged = (self.changed,) if duplicate_waits else (self.duplicate, self.changed)
+        met = [one.answer for one in judged if one is not None and one.answer is not None]
         return any(answer.at > self.first.at for answer in met)
 
 
@@ -92,11 +92,14 @@ def crowd(witness: Witness) -> None:
 @check(
     "in-flight",
     sends="a slow request, and its duplicate while it runs",
-    must="the duplicate is answered at once, with the profile's status, and the first one succeeds",
+    must="the duplicate is answered at once, with the profile's status (`persql`: it waits for the first one's answer)",
 )
 def in_flight(witness: Witness) -> None:
     held = _held(witness)
     answer = _must_be_answered(held.duplicate, "the duplicate")
+    if witness.talk.expected.in_flight_waits:
+        _must_have_learned(witness, held, answer)
+        return
     status = witness.talk.expected.in_flight_status
     if answer.status == status and not witness.talk.is_done(answer):
         return
@@ -112,6 +115,7 @@ def in_flight(witness: Witness) -> None:
     "in-flight-advice",
     sends="a slow request, and its duplicate while it runs",
     must="the refusal says how long to wait, in whole seconds, and has the profile's code",
+    when=lambda expected: not expected.in_flight_waits,
 )
 def in_flight_advice(witness: Witness) -> None:
     held, expected = _held(witness), witness.talk.expected
@@ -183,7 +187,7 @@ def _hold_until_clear(witness: Witness) -> Held:
     for _ in range(HOLDS_MAX - 1):
         with suppress(NotShown):
             held = _hold(witness)
-            if not held.is_unclear:
+            if not held.is_unclear(duplicate_waits=witness.talk.expected.in_flight_waits):
                 return held
     return _hold(witness)
 
@@ -223,6 +227,18 @@ def _must_be_answered(met: Met, who: str) -> Answer:
     if met.answer is None:
         raise Broken(f"{who}: {met.trouble}")
     return met.answer
+
+
+def _must_have_learned(witness: Witness, held: Held, answer: Answer) -> None:
+    _must_have_met(held, held.duplicate)
+    require(witness.talk.is_done(answer), f"a duplicate that should wait was answered {answer}")
+    if witness.blind is None:
+        is_same = witness.mark_of(answer) == witness.mark_of(held.first)
+        require(is_same, "the duplicate ran as well, and was not answered with the first one's answer")
+    elif held.ran is None:
+        raise NotShown(witness.blind)
+    else:
+        require(held.ran == (1 if held.other is None else 2), f"they ran {held.ran} times")
 
 
 def _must_have_met(held: Held, met: Met) -> None:

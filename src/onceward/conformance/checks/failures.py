@@ -5,8 +5,7 @@ What becomes of a key whose request failed.
 from __future__ import annotations
 
 from onceward.conformance.checking import NotShown, check, described, require, told, was_replayed
-from onceward.conformance.wire import Answer
-from onceward.conformance.witness import Tally, Witness
+from onceward.conformance.witness import Witness
 
 
 @check(
@@ -24,10 +23,10 @@ def after_4xx(witness: Witness) -> None:
     again = talk.again(asked)
     require(again.status == first.status, f"first {first}, and under the same key {told(witness, again)}")
     if talk.expected.after_4xx == "replay":
-        require(_is_replay(witness, tally, first, again), "the refusal was not remembered: it ran again")
+        require(was_replayed(witness, tally, first, again), "the refusal was not remembered: it ran again")
         return
     if talk.target.repair is None:
-        require(not _is_replay(witness, tally, first, again), "the refusal is replayed; the key should be free")
+        require(not was_replayed(witness, tally, first, again), "the refusal is replayed; the key should be free")
         return
     require(not talk.is_marked(again), "the refusal is replayed; the key should be free")
     repaired = talk.send(talk.ask(talk.target.repair, number=asked.number))
@@ -61,11 +60,7 @@ def after_5xx(witness: Witness) -> None:
         return
     require(not again.succeeded, f"it ran again under the same key, and was answered {again}")
     require(again.status == first.status, f"first {first}, and under the same key {told(witness, again)}")
-    require(_is_replay(witness, tally, first, again), "it ran again under the same key")
-
-
-def _is_replay(witness: Witness, tally: Tally, first: Answer, again: Answer) -> bool:
-    return was_replayed(witness, tally, first, again)
+    require(was_replayed(witness, tally, first, again), "it ran again under the same key")
 
 
 CHECKS = (after_4xx, after_5xx)

@@ -35,7 +35,7 @@ def key_empty(witness: Witness) -> None:
 
 @check(
     "key-characters",
-    sends="keys with a control character, a DEL, a blank, a tab and a byte beyond ASCII",
+    sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a blank",
     must="each is refused with 400",
 )
 def key_characters(witness: Witness) -> None:
@@ -43,10 +43,12 @@ def key_characters(witness: Witness) -> None:
     for name, odd in (
         ("a control character", b"\x01"),
         ("a DEL", b"\x7f"),
-        ("a blank", b" "),
         ("a tab", b"\t"),
         ("a byte beyond ASCII", b"\xe9"),
+        ("a blank", b" "),
     ):
+        if quote and odd == b" ":
+            continue  # A blank may stand in a quoted string.
         key = witness.talk.key().encode("ascii") + odd + b"x"
         _must_refuse(witness, witness.talk.raw_key(quote + key + quote), f"a key with {name}")
 

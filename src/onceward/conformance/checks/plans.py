@@ -14,7 +14,7 @@ from onceward.conformance.checking import (
     require,
 )
 from onceward.conformance.expectations import Expectations
-from onceward.conformance.talking import Lines, Talk
+from onceward.conformance.talking import Lines
 from onceward.conformance.witness import Witness
 
 MARKER = "Plan-Replayed"
@@ -66,7 +66,7 @@ def plan_steps(witness: Witness) -> None:
 )
 def plan_incomplete(witness: Witness) -> None:
     for line in _step(witness.talk.key(), "charge"):
-        _must_refuse(witness.talk, witness, (line,), f"{line[0]} alone", "plan_incomplete")
+        _must_refuse(witness, (line,), f"{line[0]} alone", "plan_incomplete")
 
 
 @check(
@@ -78,7 +78,7 @@ def plan_incomplete(witness: Witness) -> None:
 def plan_and_key(witness: Witness) -> None:
     talk = witness.talk
     lines = (*_step(talk.key(), "charge"), *talk.keyed(talk.key()))
-    _must_refuse(talk, witness, lines, "a step with a key", "ambiguous_identity")
+    _must_refuse(witness, lines, "a step with a key", "ambiguous_identity")
 
 
 @check(
@@ -101,7 +101,8 @@ def _step(plan: str, step: str) -> Lines:
     return (("Plan-Key", plan.encode("ascii")), ("Plan-Step", step.encode("ascii")))
 
 
-def _must_refuse(talk: Talk, witness: Witness, lines: Lines, what: str, code: str) -> None:
+def _must_refuse(witness: Witness, lines: Lines, what: str, code: str) -> None:
+    talk = witness.talk
     answer = talk.send(talk.ask(lines=lines))
     must_be_refused(witness, answer, BAD_REQUEST, what)
     require(
