@@ -20,7 +20,7 @@ from onceward.drive import to_the_end
 from onceward.gate import AsyncGate
 from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
 from onceward.http.serving.attempt import how_it_ended, log_failure
-from onceward.http.serving.reception import Admitted, Reception
+from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept
 from onceward.http.serving.spool import Spool
@@ -65,7 +65,8 @@ class AsyncExchange:
         finally:
             self._spool.close()
             if self._begun.done():
-                await self._queue.put(None)
+                if not self._gone:
+                    await self._queue.put(None)
             else:
                 # By the time that whoever waits is told, this task is done.
                 asyncio.get_running_loop().call_soon(self._begun.set_result, None)
@@ -87,9 +88,12 @@ class AsyncExchange:
             if error is self._told:
                 log_failure(admitted, error)
                 return self._own()
-            if not isinstance(error, OncewardError) or self._begun.done():
+            if not isinstance(error, OncewardError):
                 raise
-            return response_of(self._reception.refused(admitted, error))
+            refusal = self._reception.refused(admitted, error)  # Told to the log, too.
+            if self._begun.done():
+                raise  # Too late to say anything else: the answer breaks off.
+            return response_of(refusal)
         return response_of(self._reception.answer(admitted, outcome)) if self._response is None else self._own()
 
     def _own(self) -> Any:
@@ -136,7 +140,8 @@ class AsyncExchange:
             while (piece := await self._queue.get()) is not None:
                 yield piece
             await self._task  # If it raised, the answer breaks off.
-            yield self._recording.rest()
+            if rest := self._recording.rest():
+                yield rest
         finally:
             await self._leave()
 
@@ -146,3 +151,5 @@ class AsyncExchange:
         while not self._queue.empty():
             self._queue.get_nowait()
         await asyncio.wait({self._task})
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            log.error("onceward: the answer of %s broke off", self._admitted.name, exc_info=error)
