@@ -5,18 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from shop_client import Client, Got, new_key, shop
-
-
-@pytest.fixture(scope="session", params=("django-project", "django-async-project"))
-def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """The project, on waitress and on uvicorn."""
-    with shop(request.param, tmp_path_factory.mktemp(request.param)) as client:
-        yield client
+from shop_client import Client, Got, new_key
 
 
 def as_user(project: Client, name: str) -> dict[str, str]:
