@@ -251,6 +251,23 @@ def test_a_stream_whose_reader_leaves_while_it_flows_is_recorded_whole(web: Clie
     assert done + 1 == web.effects(path, "streamed")
 
 
+def test_a_flood_whose_reader_leaves_holds_nothing_up(web: Client) -> None:
+    """
+    The handler waits for a reader that will not come back. It is let go, and the record says that it ran.
+    """
+    key, before = new_key(), web.effects("/flood")
+    with web.line() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        line.sendall(web.head("/flood", key, "Content-Length: 0"))
+        line.recv(1_000)
+        web.until(lambda: web.send("/flood", key).code in ("in_flight", "not_replayable"))
+    web.until(lambda: web.send("/flood", key).code == "not_replayable")
+    if web.name == "django-async":
+        web.until(lambda: web.send("/running", method="GET").body == b"0")
+
+    assert before + 1 == web.effects("/flood")
+
+
 def test_a_client_that_leaves_before_the_answer_is_answered_when_it_returns(web: Client) -> None:
     """
     The handler is not cancelled for it: it ends what it does, and its answer waits for the retry.

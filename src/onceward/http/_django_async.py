@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+from asgiref.sync import async_to_sync
+
 from onceward._core.errors import OncewardError
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
@@ -25,9 +27,11 @@ from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept
 from onceward.http.serving.spool import Spool
 
+_running: set[asyncio.Task[Any]] = set()
+
 
 class AsyncExchange:
-    """From the claim to the answer."""
+    """From the claim to the answer; if that is a stream, iterating gives its pieces."""
 
     def __init__(
         self,
@@ -51,12 +55,14 @@ class AsyncExchange:
         limit = gate.agreed(**self._admitted.options).result_bytes_max
         self._recording = Recording(self._admitted.profile, limit)
         self._task = asyncio.create_task(self._gated(gate))
+        _running.add(self._task)  # A loop holds its tasks weakly.
+        self._task.add_done_callback(_running.discard)
         _, cancelled = await to_the_end(self._begun, None)
         if cancelled is not None:
             await self._leave()
             raise cancelled
         if not self._task.done():
-            return streamed(self._response, self._pieces())
+            return streamed(self._response, self)
         return await self._task
 
     async def _gated(self, gate: AsyncGate) -> Any:
@@ -135,15 +141,17 @@ class AsyncExchange:
                 if self._gone and not recording.keeps:
                     return  # Nobody reads it, and it cannot be kept.
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        try:
-            while (piece := await self._queue.get()) is not None:
-                yield piece
-            await self._task  # If it raised, the answer breaks off.
-            if rest := self._recording.rest():
-                yield rest
-        finally:
-            await self._leave()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (piece := await self._queue.get()) is not None:
+            yield piece
+        await self._task  # If it raised, the answer breaks off.
+        if rest := self._recording.rest():
+            yield rest
+
+    def close(self) -> None:
+        """Called by Django, in a thread, when it sends no more of it. (Nobody closes an iterator inside a response.)"""
+        if not self._task.done():
+            async_to_sync(self._leave)()
 
     async def _leave(self) -> None:
         """Nobody reads on. What was begun is recorded to its end."""
