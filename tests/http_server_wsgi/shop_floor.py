@@ -5,6 +5,7 @@ A small shop whose every request has an effect: a line in a file. What each fram
     /status/402         that status; /status/204 and /status/304 without a body
     /raise              raises; /raise/own raises one of Onceward's own errors
     /stream/3           three pieces, without a length; /stream/3/held waits before the last one
+    /flood              more than lines and records hold
     /echo               the body as it came
     /held               waits until a file `go` is there
 """
@@ -90,6 +91,8 @@ class Shop:
                 raise NothingHappened("the drawer was closed")
             case ["stream", count, *held]:
                 return Said(200, {"Content-Type": "text/event-stream"}, self._stream(path, int(count), bool(held)))
+            case ["flood"]:
+                return Said(200, {}, (b"x" * 65_536 for _ in range(400)))
             case ["echo"]:
                 return Said(200, {"Content-Type": "application/octet-stream"}, body)
             case ["held"]:

@@ -4,6 +4,7 @@ The shop in each framework. `python shop_frameworks.py NAME FOLDER` serves it, a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import sys
@@ -97,6 +98,9 @@ def django_async(shop: Shop, gates: dict[str, Any]) -> Any:
     from django.core.asgi import get_asgi_application
 
     async def view(request: Any) -> Any:
+        if request.path == "/running":  # How many keyed requests have not come to their end.
+            running = [task for task in asyncio.all_tasks() if "AsyncExchange" in repr(task)]
+            return django_response(Said(200, {}, str(len(running)).encode()))
         body, operation = request.body, getattr(request, "operation", None)
         said = await sync_to_async(shop.handle, thread_sensitive=False)(request.path, body, operation)
         return django_response(said if isinstance(said.body, bytes) else said._replace(body=awaiting(said.body)))

@@ -5,18 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from shop_client import Client, Got, new_key, shop
-
-
-@pytest.fixture(scope="session", params=("django-project", "django-async-project"))
-def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """The project, on waitress and on uvicorn."""
-    with shop(request.param, tmp_path_factory.mktemp(request.param)) as client:
-        yield client
+from shop_client import Client, Got, new_key
 
 
 def as_user(project: Client, name: str) -> dict[str, str]:
@@ -218,3 +210,76 @@ def test_settings_that_cannot_work_are_refused_at_the_start() -> None:
     assert 'ONCEWARD["GATE"] names Gate' in told[0]
     assert 'ONCEWARD["ASYNC_GATE"] names AsyncGate' in told[3]
     assert "require_keys" in told[5]
+
+
+LEAVING = """
+import asyncio, logging
+import django
+from django.conf import settings
+from django.http import StreamingHttpResponse
+from django.urls import path
+from onceward import AsyncGate
+
+ended = []
+
+async def pieces():
+    try:
+        for number in range(5):
+            yield b"piece %d;" % number
+    finally:
+        ended.append(True)
+
+async def view(request):
+    return StreamingHttpResponse(pieces())
+
+urlpatterns = [path("stream", view)]
+agate = AsyncGate("memory://", scope="test:a")
+settings.configure(
+    ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], MIDDLEWARE=["onceward.http.django.IdempotencyMiddleware"],
+    ONCEWARD={"ASYNC_GATE": agate, "SCOPE": "test:a"},
+)
+django.setup()
+from django.core.asgi import get_asgi_application
+
+app = get_asgi_application()
+scope = {"type": "http", "method": "POST", "path": "/stream", "raw_path": b"/stream", "query_string": b"",
+         "headers": [(b"host", b"shop"), (b"idempotency-key", b"k"), (b"content-length", b"0")]}
+
+async def serve(stuck):
+    sent, blocked = [], asyncio.Event()
+    messages = [{"type": "http.request", "body": b""}]
+
+    async def receive():
+        if messages:
+            return messages.pop()
+        await blocked.wait()
+        await asyncio.sleep(0.05)  # The view fills the queue meanwhile, and waits for room.
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        if stuck and message.get("body"):
+            blocked.set()
+            await asyncio.Event().wait()
+        sent.append(message.get("body", b""))
+
+    await asyncio.wait_for(app(scope, receive, send), 5)
+    return b"".join(sent)
+
+async def main():
+    first = await serve(stuck=True)
+    print(first, ended, len(asyncio.all_tasks()))
+    blocked = await serve(stuck=False)
+    print(blocked)
+
+asyncio.run(main())
+"""
+
+
+def test_a_reader_that_leaves_while_a_piece_waits_for_it_leaves_no_task_behind() -> None:
+    """
+    Its request is cancelled in the middle of a `send`: the view is read to its end, and Django's handler comes back.
+    """
+    done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False, timeout=60)
+
+    assert "" == done.stderr
+    assert ["b'' [True] 1", "b'piece 0;piece 1;piece 2;piece 3;piece 4;'"] == done.stdout.splitlines()

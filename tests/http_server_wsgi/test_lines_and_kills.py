@@ -86,9 +86,12 @@ def test_a_chunked_body_is_refused_where_the_server_cannot_read_it(bare: Client)
     if bare.name != "wsgiref":
         pytest.skip("waitress reads chunks, and says so")
     before = bare.effects("/echo")
-    got = bare.send("/echo", new_key(), iter([b"chunk"]))
+    with bare.line() as line:
+        line.sendall(bare.head("/echo", new_key(), "Transfer-Encoding: chunked") + b"5\r\nchunk\r\n0\r\n\r\n")
+        got = everything(line)
 
-    assert (400, "request_invalid", before) == (got.status, got.code, bare.effects("/echo"))
+    assert b" 200 " not in got  # 400, unless the server has cut the line for the body that nobody read.
+    assert before == bare.effects("/echo")
 
 
 def test_a_header_of_a_megabyte_is_no_key(bare: Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 
 import pytest
@@ -228,6 +230,42 @@ def test_a_client_that_leaves_in_the_middle_does_not_end_what_it_began(web: Clie
 
     assert (3, "true") == (again.body.count(b"data: "), again.replayed)
     assert before + 1 == web.effects(path)
+
+
+def test_a_stream_whose_reader_leaves_while_it_flows_is_recorded_whole(web: Client) -> None:
+    """
+    Wherever the handler is at that moment, waiting to pass a piece on or making the next one.
+    """
+    path, key = "/stream/600", new_key()
+    done = web.effects(path, "streamed")
+    with web.line() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # Closing it resets it.
+        line.sendall(web.head(path, key, "Content-Length: 0"))
+        got = b""
+        while b"data: 0" not in got:
+            got += line.recv(1_000)
+    web.until(lambda: web.effects(path, "streamed") > done)
+    web.until(lambda: web.send(path, key).status == 200)
+
+    assert 600 == web.send(path, key).body.count(b"data: ")
+    assert done + 1 == web.effects(path, "streamed")
+
+
+def test_a_flood_whose_reader_leaves_holds_nothing_up(web: Client) -> None:
+    """
+    The handler waits for a reader that will not come back. It is let go, and the record says that it ran.
+    """
+    key, before = new_key(), web.effects("/flood")
+    with web.line() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        line.sendall(web.head("/flood", key, "Content-Length: 0"))
+        line.recv(1_000)
+        web.until(lambda: web.send("/flood", key).code in ("in_flight", "not_replayable"))
+    web.until(lambda: web.send("/flood", key).code == "not_replayable")
+    if web.name == "django-async":
+        web.until(lambda: web.send("/running", method="GET").body == b"0")
+
+    assert before + 1 == web.effects("/flood")
 
 
 def test_a_client_that_leaves_before_the_answer_is_answered_when_it_returns(web: Client) -> None:

@@ -4,6 +4,7 @@ From a call to an `Ask`: what both colours of gate share. No I/O: shells act, th
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -14,6 +15,7 @@ from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.flow import Raised
 from onceward._core.inside import INSIDE
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
@@ -377,6 +379,13 @@ def check_blocking(fn: Callable[..., Any]) -> None:
 
 def _blocks(fn: Callable[..., Any]) -> ConfigurationError:
     return ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
+
+
+def refuse_awaitable(value: Any) -> Raised:
+    """The function gave back something to await, and nobody here awaits. What it did before that, it did."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))
 
 
 def check_answered(options: Mapping[str, Any]) -> None:

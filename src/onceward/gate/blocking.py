@@ -62,6 +62,7 @@ from onceward.gate.asking import (
     Housekeeping,
     check_answered,
     check_blocking,
+    refuse_awaitable,
     unreachable,
 )
 from onceward.gate.atomic import AtomicBlock
@@ -457,7 +458,7 @@ class _Performer:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return _refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
+        return refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
@@ -496,10 +497,3 @@ class _Performer:
             return Raised(error)
         finally:
             gate._renewer.unwatch(operation)
-
-
-def _refuse_awaitable(value: Any) -> Raised:
-    """The function gave back something to await, and nobody here awaits. What it did before that, it did."""
-    if inspect.iscoroutine(value):
-        value.close()
-    return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))

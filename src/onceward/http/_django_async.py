@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+from asgiref.sync import async_to_sync
+
 from onceward._core.errors import NotSettled, OncewardError
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
@@ -21,14 +23,16 @@ from onceward.gate import AsyncGate
 from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
 from onceward.http.serving.answers import settled_answer
 from onceward.http.serving.attempt import how_it_ended, log_failure
-from onceward.http.serving.reception import Admitted, Reception
+from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept, refuses_by_itself
 from onceward.http.serving.spool import Spool
 
+_running: set[asyncio.Task[Any]] = set()
+
 
 class AsyncExchange:
-    """From the claim to the answer."""
+    """From the claim to the answer; if that is a stream, iterating gives its pieces."""
 
     def __init__(
         self,
@@ -52,13 +56,15 @@ class AsyncExchange:
         limit = gate.agreed(**self._admitted.options).result_bytes_max
         self._recording = Recording(self._admitted.profile, limit)
         self._task = asyncio.create_task(self._gated(gate))
+        _running.add(self._task)  # A loop holds its tasks weakly.
+        self._task.add_done_callback(_running.discard)
         kept = Kept()
         await to_the_end(self._begun, kept)
         if (cancelled := kept.taken()) is not None:
             await self._leave()
             raise cancelled
         if not self._task.done():
-            return streamed(self._response, self._pieces())
+            return streamed(self._response, self)
         return await self._task
 
     async def _gated(self, gate: AsyncGate) -> Any:
@@ -67,7 +73,8 @@ class AsyncExchange:
         finally:
             self._spool.close()
             if self._begun.done():
-                await self._queue.put(None)
+                if not self._gone:
+                    await self._queue.put(None)
             else:
                 # By the time that whoever waits is told, this task is done.
                 asyncio.get_running_loop().call_soon(self._begun.set_result, None)
@@ -89,11 +96,14 @@ class AsyncExchange:
             if error is self._told:
                 log_failure(admitted, error)
                 return self._own()
-            if not isinstance(error, OncewardError) or self._begun.done():
+            if not isinstance(error, OncewardError):
                 raise
             if isinstance(error, NotSettled) and refuses_by_itself(self._recording.result()):
                 return self._own()
-            return response_of(self._reception.refused(admitted, error))
+            refusal = self._reception.refused(admitted, error)  # Told to the log, too.
+            if self._begun.done():
+                raise  # Too late to say anything else: the answer breaks off.
+            return response_of(refusal)
         if self._response is None:
             return response_of(self._reception.answer(admitted, outcome))
         if admitted.profile.transactional:
@@ -139,14 +149,17 @@ class AsyncExchange:
                 if self._gone and not recording.keeps:
                     return  # Nobody reads it, and it cannot be kept.
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        try:
-            while (piece := await self._queue.get()) is not None:
-                yield piece
-            await self._task  # If it raised, the answer breaks off.
-            yield self._recording.rest()
-        finally:
-            await self._leave()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (piece := await self._queue.get()) is not None:
+            yield piece
+        await self._task  # If it raised, the answer breaks off.
+        if rest := self._recording.rest():
+            yield rest
+
+    def close(self) -> None:
+        """Called by Django, in a thread, when it sends no more of it. (Nobody closes an iterator inside a response.)"""
+        if not self._task.done():
+            async_to_sync(self._leave)()
 
     async def _leave(self) -> None:
         """Nobody reads on. What was begun is recorded to its end."""
@@ -154,3 +167,5 @@ class AsyncExchange:
         while not self._queue.empty():
             self._queue.get_nowait()
         await asyncio.wait({self._task})
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            log.error("onceward: the answer of %s broke off", self._admitted.name, exc_info=error)

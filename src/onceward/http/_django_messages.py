@@ -29,11 +29,12 @@ WITHOUT_BODY = (204, 205, 304)
 def incoming_of(request: Any, single: frozenset[bytes]) -> Incoming:
     """The request. `single` are the headers that may occur once."""
     path = request.path.encode("utf-8", "surrogateescape")
-    query = str(request.META.get("QUERY_STRING", "")).encode("latin-1", "replace")
     if isinstance(request, ASGIRequest):
+        query = bytes(request.scope.get("query_string") or b"")
         headers = [(bytes(name).lower(), bytes(value)) for name, value in request.scope["headers"]]
         sent = bytes(request.scope.get("raw_path") or quote(path).encode("ascii")).partition(b"?")[0]
         return Incoming(request.method, request.path, sent, query, headers, request)
+    query = str(request.META.get("QUERY_STRING", "")).encode("latin-1", "replace")
     headers = headers_of(request.META, single)
     return Incoming(request.method, request.path, raw_path(request.META, path), query, headers, request)
 

@@ -25,6 +25,10 @@ CODES: Final[dict[str, Verdict]] = {
     "record_refused": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "plan_incomplete": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "ambiguous_identity": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "body_too_large": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "upload_timeout": Verdict(_C.NOT_SENT, _K.CLIENT, _A.SAME_KEY),
+    "target_refused": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
+    "signature_invalid": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "rate_limited": Verdict(_C.NOT_SENT, _K.RATE_LIMIT, _A.SAME_KEY),
     "balance_exhausted": Verdict(_C.REJECTED, _K.STATE, _A.ESCALATE),
     "store_unavailable": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
@@ -54,6 +58,7 @@ CODES: Final[dict[str, Verdict]] = {
     "in_doubt": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "sequence_forgotten": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "recorded_failure": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
+    "handler_failed": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     # It ran.
     "expired": Verdict(_C.DONE, _K.STATE, _A.NEVER),
     "not_replayable": Verdict(_C.DONE, _K.STATE, _A.NEVER),

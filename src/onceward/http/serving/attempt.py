@@ -168,7 +168,11 @@ class Pulled:
         if self._ended:
             raise StopIteration
         piece = self._pull()
-        return self.rest if piece is None else piece
+        if piece is None:
+            piece = self.rest
+        if not piece:
+            raise StopIteration
+        return piece
 
     def close(self) -> None:
         """
