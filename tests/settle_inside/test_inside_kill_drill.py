@@ -21,7 +21,7 @@ from settle_inside import inside_drill
 from settle_inside.inside_drill import CLIENTS_AND_CONTROLS, INSIDE, InsideDrill
 
 ROUNDS = int(os.environ.get("DRILL_ROUNDS", "0"))
-FEW = ("inside-psycopg", "inside-sqlite3", "inside-threaded")
+FEW = ("inside-psycopg", "inside-sqlite3")
 KILLED = list(INSIDE) if ROUNDS else list(FEW)
 
 
