@@ -23,6 +23,8 @@ from onceward.stores import sqlite
 EXIT_CODES = {
     "record_not_found": 1,
     "requeue_failed": 1,
+    "tenant_not_found": 1,
+    "token_not_found": 1,
     "usage": 2,
     "digest_ambiguous": 2,
     "configuration": 2,
@@ -117,7 +119,7 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"]])
+    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"]])
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from onceward.environment import Environment
 from onceward.service.access.callers import REMEMBERED_SECONDS
-from onceward.service.access.peppers import Peppers
+from onceward.service.access.peppers import Peppers, no_pepper
 from onceward.service.access.scopes import tenant_of
 from onceward.service.access.steps import Driver, Row, Sql, Steps, one
 
@@ -66,6 +66,8 @@ def erase(
     driver: Driver, records: Driver, peppers: Peppers, environment: Environment, tenant: str
 ) -> Iterator[Progress]:
     """Erase a tenant, telling after every batch how far it is. Nothing, if there never was one of that name."""
+    if not peppers.current:
+        raise no_pepper()
     if not driver.transact("access.erase", partial(_begin, tenant, peppers)):
         return
     # Whoever believed one of its tokens a moment ago has forgotten that after this.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.keys import check_key
-from onceward.service.access.peppers import Peppers
+from onceward.service.access.peppers import Peppers, no_pepper
 from onceward.service.access.steps import Row, Sql, Steps, one
 from onceward.service.access.tokens import Issued
 
@@ -125,7 +125,7 @@ def check_peppers(peppers: Peppers) -> Steps[None]:
             "one of them would be refused: set ONCEWARD_PEPPER as it was when they were made (several: NEW,OLD)"
         )
     if not peppers.current:
-        raise ConfigurationError("there is no pepper to make a token with: set ONCEWARD_PEPPER, or make a tenant first")
+        raise no_pepper()
 
 
 def create(wanted: Wanted, issued: Issued, peppers: Peppers, family: str | None = None) -> Steps[NewToken | None]:

@@ -71,14 +71,19 @@ def peppers_of(file: Path | None, random: Callable[[int], bytes], *, create: boo
     given = os.environ.get(VARIABLE, "")
     if given:
         return Peppers([_checked(text.strip()) for text in given.split(",")])
-    if file is None:
-        raise ConfigurationError(
-            f"tokens are kept under a key that is not in the database, and there is none: {_MAKE_ONE}, the same for "
-            f"every process, and keep it as you keep a password; or say {VARIABLE}={NONE} to do without"
-        )
-    if create and not file.exists():
+    if file is None and create:
+        raise no_pepper()
+    if file is not None and create and not file.exists():
         _make(file, random)
-    return Peppers([_checked(_contents(file))]) if file.exists() else Peppers([])
+    return Peppers([_checked(_contents(file))]) if file is not None and file.exists() else Peppers([])
+
+
+def no_pepper() -> ConfigurationError:
+    """What to say where there is none, and one is needed. Looking and revoking need none."""
+    return ConfigurationError(
+        f"tokens are kept under a key that is not in the database, and there is none: {_MAKE_ONE}, the same for every "
+        f"process, and keep it as you keep a password; or say {VARIABLE}={NONE} to do without"
+    )
 
 
 def _checked(text: str) -> str:

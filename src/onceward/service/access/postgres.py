@@ -46,7 +46,9 @@ _BEGIN = (
     "SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
     "THEN set_config('synchronous_commit', 'on', true) END"
 )
-_HAS_TABLES = "SELECT to_regclass('onceward_access') IS NOT NULL"
+# Not to_regclass: while we waited for the lock, somebody made the tables, and it may still remember that there are none.
+_HAS_TABLES = """SELECT EXISTS (SELECT FROM pg_class
+    WHERE relname = 'onceward_access' AND relkind = 'r' AND pg_table_is_visible(oid))"""
 _WORD = re.compile(r":(\w+)")
 
 
