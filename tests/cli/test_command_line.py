@@ -82,12 +82,14 @@ class TestHelp:
 
     @pytest.mark.parametrize("line", EXAMPLES)
     def test_the_examples_run_as_they_stand(
-        self, line: str, doubted: Any, given_up: Any, shop: Any, folder: Path, run: Any
+        self, line: str, doubted: Any, given_up: Any, shop: Any, folder: Path, run: Any, request: pytest.FixtureRequest
     ) -> None:
         """
-        With a store named and the record and the letter there that they speak of; `# exit N` says how one ends that
-        fails.
+        With a store named and the record, the letter, the tenant and the token there that they speak of; `# exit N`
+        says how one ends that fails.
         """
+        if line.startswith(("onceward token", "onceward tenant")):
+            request.getfixturevalue("customers")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()

@@ -46,7 +46,7 @@ _BEGIN = (
     "SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
     "THEN set_config('synchronous_commit', 'on', true) END"
 )
-# Not to_regclass: while we waited for the lock, somebody made the tables, and it may still remember that there are none.
+# Not to_regclass: somebody may make the tables while we wait for the lock, and it remembers that there were none.
 _HAS_TABLES = """SELECT EXISTS (SELECT FROM pg_class
     WHERE relname = 'onceward_access' AND relkind = 'r' AND pg_table_is_visible(oid))"""
 _WORD = re.compile(r":(\w+)")
