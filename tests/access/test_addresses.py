@@ -155,7 +155,6 @@ class Clock:
 class TestFloods:
     """A bucket for each address."""
 
-    @pytest.mark.requirement("A35", "A36")
     def test_the_call_after_the_burst_is_told_when_to_come_again(self) -> None:
         """
         In whole seconds; who comes then is let through, once.
