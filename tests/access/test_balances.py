@@ -11,8 +11,8 @@ import pytest
 from access_support import World
 
 from onceward import BalanceExhausted, ConfigurationError, Gate, IllegalMove, KeyReused, NothingHappened, failpoints
-from onceward.service.access import in_units, top_up_once
-from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS
+from onceward.service.access import flows, in_units, top_up_once
+from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
 
 UNIT = 1_000_000
 
@@ -291,6 +291,24 @@ class TestLapsing:
 
         assert (0, 1) == access.sweep()
         assert [("open",)] == world.rows("SELECT state FROM onceward_reservations")
+
+    def test_the_table_stays_bounded_though_nobody_sweeps(
+        self, blocking: Any, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Every so many charges forget more than were made since.
+        """
+        monkeypatch.setattr(flows, "FORGET_EVERY", 5)
+        _paid(blocking)
+        counts = []
+        for _ in range(4):
+            for _ in range(5):
+                blocking.commit(blocking.charge("acme", 1))
+            counts.append(world.rows("SELECT count(*) FROM onceward_reservations")[0][0])
+            world.pass_time(KEPT_US / 1_000_000)
+
+        assert [5] * 4 == counts
+        assert SWEEP_BATCH > 200
 
 
 class TestToppingUp:

@@ -114,6 +114,7 @@ class Desk:
 
     def remember(self, row: StoredToken, asked_at: float) -> None:
         """Keep a believed token's row, from when it was asked for: a revocation after that may not be in it."""
+        self._memory.pop(row.id, None)
         self._memory[row.id] = _Remembered(row, asked_at)
         if len(self._memory) > REMEMBERED_MAX:
             try:

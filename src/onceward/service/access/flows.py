@@ -30,6 +30,10 @@ OVERLAP_SECONDS = 3_600.0
 """How long a rotated token lives on, unless it is said: an hour, to roll out its successor."""
 
 
+FORGET_EVERY = 200
+"""Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
+
+
 class Swept(NamedTuple):
     """What one sweep did."""
 
@@ -47,6 +51,7 @@ class Flows:
         self.meter = usage.Meter(environment)
         self._peppers = peppers
         self._random = environment.random
+        self._charges = 0
 
     def authenticate(self, text: str) -> Flow[Caller]:
         """Whose token it is."""
@@ -152,7 +157,11 @@ class Flows:
         if price == 0:
             return Reservation(None, check_tenant(tenant), 0)
         steps = partial(balances.charge, check_tenant(tenant), price, id, named, micros)
-        return (yield from transacted("access.charge", steps))
+        reservation = yield from transacted("access.charge", steps)
+        self._charges += 1
+        if self._charges % FORGET_EVERY == 0:
+            yield from transacted("access.sweep", balances.forget)
+        return reservation
 
     def commit(self, reservation: Reservation) -> Flow[None]:
         """Spend what is reserved."""

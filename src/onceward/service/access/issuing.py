@@ -12,13 +12,15 @@ import json
 from enum import StrEnum
 from typing import NamedTuple
 
-from onceward._core.errors import ConfigurationError, IllegalMove
+from onceward._core.errors import ConfigurationError, IllegalMove, KeyInvalid
 from onceward._core.keys import check_key
 from onceward.service.access.peppers import Peppers, no_pepper
 from onceward.service.access.steps import Row, Sql, Steps, one
 from onceward.service.access.tokens import Issued
 
 DATABASES_MAX = 100
+DATABASE_CHARACTERS_MAX = 128
+"""Half of what a scope may have: the tenant and the token's family are in it, too."""
 TOUCH_US = 3_600_000_000
 """How coarse `last used` is: an hour, so that it costs one write an hour and token."""
 PURPOSE = b"token"
@@ -200,7 +202,12 @@ def check_databases(databases: list[str] | tuple[str, ...] | None) -> tuple[str,
         return None
     if not isinstance(databases, list | tuple) or not 1 <= len(databases) <= DATABASES_MAX:
         raise ConfigurationError(f"a token's databases are a list of 1 to {DATABASES_MAX} names, or None for all")
-    return tuple(sorted({check_key(name, 128) for name in databases}))
+    try:
+        return tuple(sorted({check_key(name, DATABASE_CHARACTERS_MAX) for name in databases}))
+    except KeyInvalid:
+        raise ConfigurationError(
+            f"a database's name is 1 to {DATABASE_CHARACTERS_MAX} visible ASCII characters, without blanks"
+        ) from None
 
 
 def databases_of(text: str | None) -> tuple[str, ...] | None:
