@@ -73,6 +73,20 @@ def test_everything_of_one_tenant_goes_and_nothing_of_another(access: Any, world
     assert len(steps) > 5  # In batches, each of them told.
 
 
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_the_check_itself(access: Any, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An erasure that goes by how a name begins would be seen.
+    """
+    before = owned(world)
+    monkeypatch.setattr(erasing, "tenant_of", lambda scope: "acme" if scope.split(":")[1].startswith("acme") else None)
+
+    list(access.erase_tenant("acme"))
+
+    assert {**before, "acme": [0, 0, 0, 0, 0]} != owned(world)
+    assert 0 == owned(world)["acme2"][0]
+
+
 def test_what_is_left_says_when_and_not_who(access: Any, world: World) -> None:
     """
     A keyed digest of the name, and two instants; the name is nowhere any more.

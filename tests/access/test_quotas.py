@@ -144,6 +144,16 @@ class TestQuotas:
             blocking.create_tenant("acme", quota_records=quota)
         assert None is blocking.tenant("acme")
 
+    @pytest.mark.parametrize("more", [{"records": -1}, {"records": None}, {"bytes": 1.5}, {"bytes": True}])
+    def test_what_is_asked_for_is_a_whole_number(self, blocking: Any, more: dict[str, Any]) -> None:
+        """
+        A negative one would make room.
+        """
+        blocking.create_tenant("acme")
+
+        with pytest.raises(ConfigurationError):
+            blocking.admit("acme", **more)
+
     def test_nobody_holds_what_is_not_there(self, access: Any) -> None:
         """
         A mistake of the service, told as one.

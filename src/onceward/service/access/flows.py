@@ -22,7 +22,7 @@ from onceward.service.access.issuing import NewToken, Role, TokenView, Wanted, c
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
 from onceward.service.access.steps import Flow, looked, transacted
-from onceward.service.access.tenants import Tenant, check_quota
+from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
 from onceward.service.access.tokens import ID_PATTERN, issue
 
 LIST_MAX = 1_000
@@ -138,8 +138,8 @@ class Flows:
 
     def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
         """Let new records through."""
-        for value in (records, bytes):
-            check_quota(value, "records or bytes")
+        if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
+            raise ConfigurationError(f"records and bytes are whole numbers from 0 to {QUOTA_MAX}")
         return usage.admit(self.meter, check_tenant(tenant), records, bytes)
 
     def count(self) -> Flow[bool]:

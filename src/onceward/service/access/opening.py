@@ -56,7 +56,11 @@ def _sqlite(url: str, environment: Environment, *, create: bool) -> Place:
     driver = SqliteDriver.opened(
         real.with_name(f"{real.stem}.access{real.suffix}"), environment, options.busy_seconds, create=create
     )
-    peppers = peppers_of(real.with_name(f"{real.stem}.access.pepper"), environment.random, create=create)
+    try:
+        peppers = peppers_of(real.with_name(f"{real.stem}.access.pepper"), environment.random, create=create)
+    except BaseException:
+        driver.close()
+        raise
     return Place(driver, SqliteDriver(real, environment, options.busy_seconds), peppers)
 
 
