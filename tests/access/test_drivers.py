@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from access_support import World, admin, kinds
 
-from onceward import StoreUnavailable, TokenInvalid
+from onceward import BalanceExhausted, StoreUnavailable, TokenInvalid
 from onceward.service.access import AsyncAccess
 from onceward.service.access.postgres import _translated
 from onceward.service.access.steps import Sql
@@ -31,6 +31,21 @@ def test_a_failure_leaves_nothing_half_done(blocking: Any, world: World) -> None
     with pytest.raises(StoreUnavailable):
         blocking._place.driver.transact("access.tenant", fails)
     assert 0 == blocking.tenant("acme").balance
+
+
+def test_a_refusal_keeps_its_connection(blocking: Any, world: World) -> None:
+    """
+    An empty balance costs no new connection a call, and leaves no transaction open.
+    """
+    blocking.create_tenant("acme", prepaid=True)
+    before = list(blocking._place.driver._idle)
+
+    for _ in range(3):
+        with pytest.raises(BalanceExhausted):
+            blocking.charge("acme", 1)
+
+    assert before == blocking._place.driver._idle
+    assert blocking.create_tenant("other")
 
 
 def test_a_token_without_a_tenant_cannot_be_written(blocking: Any) -> None:

@@ -28,8 +28,6 @@ from onceward.service.access.tokens import ID_PATTERN, issue
 LIST_MAX = 1_000
 OVERLAP_SECONDS = 3_600.0
 """How long a rotated token lives on, unless it is said: an hour, to roll out its successor."""
-
-
 FORGET_EVERY = 200
 """Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
 

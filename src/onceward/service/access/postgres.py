@@ -17,7 +17,7 @@ from typing import TypeVar
 from psycopg.pq import TransactionStatus
 
 from onceward import failpoints
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward.service.access import schema
 from onceward.service.access.steps import Row, Sql, Steps, walked
 from onceward.stores._postgres_errors import (
@@ -84,7 +84,11 @@ class PostgresDriver:
             has_begun = False
             line.execute(self._begin)
             has_begun = True
-            answer = walked(steps(), _asking(line))
+            try:
+                answer = walked(steps(), _asking(line))
+            except OncewardError:
+                line.execute(b"ROLLBACK")
+                raise
             failpoints.hit(f"{at}.written")
             line.execute(b"COMMIT")
             return answer
@@ -119,26 +123,44 @@ class PostgresDriver:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Line]:
-        """A connection for one transaction; after an error of any kind it is closed, and with it what was begun."""
+        """
+        A connection for one transaction.
+
+        After an error it is closed, and with it what was begun; but a refusal of ours has ended its transaction, and an
+        empty balance must not cost a new connection a call.
+        """
         seconds = self._target.lock_seconds
         if not self._free.acquire(timeout=seconds):
             raise no_free_connection(self._target.name, CONNECTIONS, seconds)
         line: Line | None = None
         try:
-            line = self._idle.pop() if self._idle else self._connected()
+            line = self._taken()
             yield line
+        except OncewardError:
+            if line is not None:
+                self._given_back(line)
+            raise
         except BaseException:
             if line is not None:
                 with suppress(*DRIVER_ERRORS):
                     line.close()
             raise
         else:
-            if self._closed or line.pgconn.transaction_status != TransactionStatus.IDLE:
-                line.close()
-            else:
-                self._idle.append(line)
+            self._given_back(line)
         finally:
             self._free.release()
+
+    def _taken(self) -> Line:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._connected()
+
+    def _given_back(self, line: Line) -> None:
+        if self._closed or line.pgconn.transaction_status != TransactionStatus.IDLE:
+            line.close()
+        else:
+            self._idle.append(line)
 
     def _connected(self) -> Line:
         target = self._target

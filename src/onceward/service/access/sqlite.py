@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward import failpoints
-from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.environment import Environment
 from onceward.service.access import schema
 from onceward.service.access.steps import Row, Sql, Steps, walked
@@ -45,10 +45,14 @@ class SqliteDriver:
         if not create and not path.exists():
             raise schema.none_yet(str(path))
         driver = cls(prepare(path), environment, busy_seconds)
-        with driver._borrowed() as connection:
-            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-                raise ConfigurationError(f"{path} cannot have a write-ahead log: use a local disk")
-            driver._bring_up_to_date(connection, create=create)
+        try:
+            with driver._borrowed() as connection:
+                if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                    raise ConfigurationError(f"{path} cannot have a write-ahead log: use a local disk")
+                driver._bring_up_to_date(connection, create=create)
+        except BaseException:
+            driver.close()
+            raise
         return driver
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
@@ -91,12 +95,19 @@ class SqliteDriver:
         connection = self._taken()
         try:
             yield connection
+        except OncewardError:  # A refusal of ours: the connection is sound.
+            connection.rollback()
+            self._given_back(connection)
+            raise
         except BaseException as error:
             with suppress(*DRIVER_ERRORS):
                 connection.close()
             if isinstance(error, DRIVER_ERRORS):
                 raise meaning_of(error, self.path) from error
             raise
+        self._given_back(connection)
+
+    def _given_back(self, connection: sqlite3.Connection) -> None:
         if self._closed:
             connection.close()
         else:
