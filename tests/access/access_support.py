@@ -22,7 +22,6 @@ from servers import postgres
 
 PEPPER = "pepper-canary-" + "0123456789abcdef" * 3
 DATABASE = "access"
-COLOURS = ("blocking", "awaiting")
 INSTANTS = {
     "onceward_tenants": ("created_at", "erasing_at"),
     "onceward_tokens": ("created_at", "last_used_at", "expires_at", "revoked_at"),

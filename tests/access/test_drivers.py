@@ -64,7 +64,7 @@ def test_a_token_without_a_tenant_cannot_be_written(blocking: Any) -> None:
         blocking._place.driver.transact("access.token", orphan)
 
 
-def test_a_closed_place_says_so(world: World, colour: str) -> None:
+def test_a_closed_place_says_so(world: World) -> None:
     """
     Closing twice is fine; asking afterwards is an error of ours.
     """
