@@ -13,8 +13,8 @@ from access_support import PEPPER, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import ConfigurationError, Forbidden, IllegalMove, TokenInvalid
-from onceward.service.access import Role, bearer, callers, peppers
+from onceward import ConfigurationError, Forbidden, IllegalMove, RateLimitError, TokenInvalid
+from onceward.service.access import FloodControl, Role, bearer, callers, peppers
 from onceward.service.access.issuing import TOUCH_US
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.tokens import PATTERN, SECRET_BYTES, TOKEN_CHARACTERS, issue, read
@@ -302,6 +302,47 @@ class TestAuthentication:
             assert [0, 0, TOUCH_US] == [one - seen[0] for one in seen]
         else:  # There, what was noted has been moved into the past.
             assert [0, -1, 0] == [round((one - seen[0]) / (TOUCH_US / 2)) for one in seen]
+
+
+class TestComingIn:
+    """Authentication, and flood control for those whom it turned away."""
+
+    @pytest.mark.requirement("A35")
+    def test_strangers_are_slowed_and_callers_are_not(self, access: Any, acme: str) -> None:
+        """
+        From one address: after the burst, strangers are told when to come again; a valid token goes through, a thousand
+        times.
+        """
+        text = made(access).issued.text
+        flood = FloodControl(lambda: 0.0, burst=3, per_second=0.1)
+        strangers: list[list[str]] = [[], ["Bearer ow_live_typo"], [f"Bearer {text}x"], [], ["Basic x"], []]
+
+        ended = []
+        for values in strangers:
+            with pytest.raises((TokenInvalid, RateLimitError)) as refused:
+                access.enter(flood, values, "192.0.2.1")
+            ended.append((refused.value.code, refused.value.retry_after_seconds))
+
+        assert [("token_invalid", None)] * 3 + [("rate_limited", 10)] * 3 == ended
+        for _ in range(1000):
+            assert acme == access.enter(flood, [f"bearer {text}"], "192.0.2.1").tenant
+        with pytest.raises(TokenInvalid):
+            access.enter(flood, [], "192.0.2.2")
+
+    def test_a_refusal_for_a_flood_tells_nothing_of_the_token(self, blocking: Any) -> None:
+        """
+        Neither in its words nor in what it was raised from.
+        """
+        flood = FloodControl(lambda: 0.0, burst=1, per_second=1)
+        text = issue("live", StillEnvironment(seed="nobody").random).text
+        with pytest.raises(TokenInvalid):
+            blocking.enter(flood, [f"Bearer {text}"], "192.0.2.1")
+
+        with pytest.raises(RateLimitError) as refused:
+            blocking.enter(flood, [f"Bearer {text}"], "192.0.2.1")
+
+        assert (None, None) == (refused.value.__cause__, refused.value.__context__)
+        assert text[8:20] not in str(refused.value)
 
 
 class TestRights:

@@ -2,7 +2,7 @@
 Who may call the service, and what they may spend: tokens, tenants, balances, quotas, flood control.
 
 `Access` (and `AsyncAccess`) is what a service asks; `FloodControl` and `client_address` serve those who have no token.
-Nothing here knows HTTP.
+Nothing here speaks HTTP: headers come in as text, refusals go out as errors.
 """
 
 from onceward.service.access.addresses import client_address, trusted_networks

@@ -12,14 +12,15 @@ from collections import OrderedDict
 from functools import partial
 from typing import NamedTuple
 
-from onceward._core.errors import ConfigurationError, Forbidden, StoreUnavailable, TokenInvalid
+from onceward._core.errors import ConfigurationError, Forbidden, RateLimitError, StoreUnavailable, TokenInvalid
 from onceward.environment import Environment
 from onceward.service.access import issuing
+from onceward.service.access.flood import FloodControl
 from onceward.service.access.issuing import PURPOSE, TOUCH_US, Role, StoredToken, databases_of
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import scope_of
 from onceward.service.access.steps import Flow, looked, transacted
-from onceward.service.access.tokens import Presented, read
+from onceward.service.access.tokens import Presented, bearer, read
 
 REMEMBERED_SECONDS = 0.5
 """How long a believed token is believed without asking: the bound on how late a revocation is seen."""
@@ -171,3 +172,23 @@ def authenticate(desk: Desk, text: str) -> Flow[Caller]:
             except StoreUnavailable:
                 return caller  # A note that could not be made is no reason to turn a caller away.
     return caller
+
+
+def enter(desk: Desk, flood: FloodControl, authorization: list[str], address: str) -> Flow[Caller]:
+    """
+    Who comes in: `authenticate`, and flood control for those only whom it turned away.
+
+    In this order, so that a valid token is never slowed, whatever else comes from its address.
+    """
+    try:
+        text = bearer(authorization)
+        if text is None:
+            raise TokenInvalid("this needs a token: send it as `Authorization: Bearer TOKEN`")
+        return (yield from authenticate(desk, text))
+    except TokenInvalid:
+        wait = flood.retry_after(address)
+        if wait is None:
+            raise
+    raise RateLimitError(
+        f"too many calls without a valid token from this address; come again in {wait} s", retry_after_seconds=wait
+    )

@@ -18,6 +18,7 @@ from onceward.service.access import balances, callers, erasing, issuing, tenants
 from onceward.service.access.balances import Reservation, check_amount
 from onceward.service.access.callers import Caller, Desk
 from onceward.service.access.erasing import Tombstone
+from onceward.service.access.flood import FloodControl
 from onceward.service.access.issuing import NewToken, Role, TokenView, Wanted, check_databases
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
@@ -54,6 +55,10 @@ class Flows:
     def authenticate(self, text: str) -> Flow[Caller]:
         """Whose token it is."""
         return callers.authenticate(self.desk, text)
+
+    def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Flow[Caller]:
+        """Who comes in."""
+        return callers.enter(self.desk, flood, authorization, address)
 
     def check(self) -> Flow[None]:
         """Refuse to serve if there are tokens that this process could not judge."""

@@ -9,7 +9,7 @@
         ...                                            # run it
         access.commit(reservation)                     # or give_back, if nothing ran
 
-Nothing here knows HTTP. Open one in each process, after a fork.
+Nothing here speaks HTTP: headers come in as text. Open one in each process, after a fork.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from onceward.environment import REAL, Environment
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.callers import Caller, check_scope_by
 from onceward.service.access.erasing import Progress, Tombstone, erase
+from onceward.service.access.flood import FloodControl
 from onceward.service.access.flows import OVERLAP_SECONDS, Flows, Swept
 from onceward.service.access.issuing import NewToken, Role, TokenView
 from onceward.service.access.opening import Place, open_place
@@ -75,6 +76,14 @@ class Access(_Shell):
     def authenticate(self, token: str) -> Caller:
         """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
         return self._run(self._flows.authenticate(token))
+
+    def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Caller:
+        """
+        Same as `authenticate`, from the values of `Authorization`, with flood control for those without a valid token.
+
+        `RateLimitError`, with whole seconds, once too many of them came from an address. A valid token is never slowed.
+        """
+        return self._run(self._flows.enter(flood, authorization, address))
 
     def check(self) -> None:
         """For a service that starts: `ConfigurationError` if there are tokens that this process could not judge."""
@@ -204,6 +213,10 @@ class AsyncAccess(_Shell):
     async def authenticate(self, token: str) -> Caller:
         """Same as `Access.authenticate`, but awaits."""
         return await self._run(self._flows.authenticate(token))
+
+    async def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Caller:
+        """Same as `Access.enter`, but awaits."""
+        return await self._run(self._flows.enter(flood, authorization, address))
 
     async def check(self) -> None:
         """Same as `Access.check`, but awaits."""
