@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
 from onceward.environment import Environment
 from onceward.gate.operating import id_of_key
+from onceward.service.access import Access
 from onceward.stores import open_store
 
 URL = "sqlite:///agent.db"
@@ -165,6 +167,18 @@ def given_up(gate: Gate) -> Callable[..., Letter]:
         return letter
 
     return given_up
+
+
+@pytest.fixture
+def customers(store: str) -> None:
+    """A tenant that pays in advance, and a token with the id of the examples."""
+    with Access.open(store, create=True) as access:
+        access.create_tenant("acme", prepaid=True)
+        access.create_token("acme")
+    database = sqlite3.connect("agent.access.db")
+    database.execute("UPDATE onceward_tokens SET id = 'k3v9x2m8q4ab'")
+    database.commit()
+    database.close()
 
 
 APP = """

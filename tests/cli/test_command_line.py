@@ -23,6 +23,8 @@ from onceward.stores import sqlite
 EXIT_CODES = {
     "record_not_found": 1,
     "requeue_failed": 1,
+    "tenant_not_found": 1,
+    "token_not_found": 1,
     "usage": 2,
     "digest_ambiguous": 2,
     "configuration": 2,
@@ -80,12 +82,14 @@ class TestHelp:
 
     @pytest.mark.parametrize("line", EXAMPLES)
     def test_the_examples_run_as_they_stand(
-        self, line: str, doubted: Any, given_up: Any, shop: Any, folder: Path, run: Any
+        self, line: str, doubted: Any, given_up: Any, shop: Any, folder: Path, run: Any, request: pytest.FixtureRequest
     ) -> None:
         """
-        With a store named and the record and the letter there that they speak of; `# exit N` says how one ends that
-        fails.
+        With a store named and the record, the letter, the tenant and the token there that they speak of; `# exit N`
+        says how one ends that fails.
         """
+        if line.startswith(("onceward token", "onceward tenant")):
+            request.getfixturevalue("customers")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()
@@ -117,7 +121,7 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"]])
+    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"]])
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.

@@ -43,6 +43,7 @@ LAYERS = (
     Layer("testing", ("testing/",)),
     Layer("simulate", ("simulate/",)),
     Layer("conformance", ("conformance/",)),
+    Layer("service", ("service/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 

@@ -56,6 +56,18 @@ class NoSuchRecord(OncewardError):
     code = "record_not_found"
 
 
+class NoSuchTenant(OncewardError):
+    """There is no tenant of that name."""
+
+    code = "tenant_not_found"
+
+
+class NoSuchToken(OncewardError):
+    """There is no token of that id."""
+
+    code = "token_not_found"
+
+
 class RequeueFailed(OncewardError):
     """The handler raised again."""
 
@@ -65,7 +77,7 @@ class RequeueFailed(OncewardError):
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
     match error:
-        case NoSuchRecord() | RequeueFailed():
+        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | RequeueFailed():
             return NO
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.
