@@ -137,7 +137,7 @@ def shop(name: str, folder: Path, *failpoints: str) -> Iterator[Client]:
     command = [sys.executable, str(FRAMEWORKS), name, str(folder), *failpoints]
     with (
         (folder / "stderr").open("ab") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as process,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors) as process,
     ):
         try:
             assert process.stdout is not None

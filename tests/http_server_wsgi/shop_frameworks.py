@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -200,8 +202,15 @@ def serve(name: str, app: Any, listener: socket.socket) -> None:
         waitress.serve(app, sockets=[listener], threads=12, _quiet=True)
 
 
+def end_with_parent() -> None:
+    """Whoever started this has gone, however that came about."""
+    sys.stdin.read()
+    os._exit(0)
+
+
 def main(name: str, folder: Path, *failpoint: str) -> None:
     logging.basicConfig(filename=folder / "log", level="WARNING", format="%(name)s %(levelname)s %(message)s")
+    threading.Thread(target=end_with_parent, daemon=True).start()
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)

@@ -11,7 +11,7 @@ import pytest
 from shop_client import JSON, Client, new_key
 
 
-@pytest.mark.requirement("A05", "A06", "C10", "C12", "E14", "E15")
+@pytest.mark.requirement("A05", "A06", "C10", "C12", "E15")
 def test_a_retry_gets_the_first_answer_byte_for_byte_and_is_marked(web: Client) -> None:
     """
     Status, body and describing headers are the first run's; only a replay carries the mark.

@@ -157,6 +157,18 @@ class TestProfiles:
         assert ("409", "key_reused") == (other.status[:3], other.code)
         assert 1 == handler.runs
 
+    @pytest.mark.requirement("A18")
+    def test_a_key_under_persql_has_at_most_200_characters(self) -> None:
+        """
+        200 are taken; 201 are refused, and not cut to the 200 that are known.
+        """
+        handler = Handler()
+        desk = Desk(handler, profile="persql")
+
+        assert "200 OK" == desk.send("k" * 200).status
+        assert "key_invalid" == desk.send("k" * 201).code
+        assert 1 == handler.runs
+
     def test_a_mismatch_under_stripe_is_400(self) -> None:
         """
         Each profile has its own status; the code is the same.
