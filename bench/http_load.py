@@ -19,7 +19,7 @@ _HEAD = (
     "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     "Idempotency-Key: {key}\r\nContent-Length: {length}\r\n\r\n"
 )
-_LENGTH = b"\r\ncontent-length: "
+_LENGTH, _CHUNKED = b"\r\ncontent-length: ", b"\r\ntransfer-encoding: chunked"
 
 
 class Answer(NamedTuple):
@@ -106,14 +106,18 @@ class _Connection(asyncio.Protocol):
         end = data.find(b"\r\n\r\n")
         if end < 0:
             return
-        head = data[:end].lower()
+        head, body = data[:end].lower(), data[end + 4 :]
         _, found, rest = head.partition(_LENGTH)
-        length = int(rest.partition(b"\r\n")[0]) if found else 0
-        if len(data) < end + 4 + length:
-            return
+        if found:
+            if len(body) < int(rest.partition(b"\r\n")[0]):
+                return
+        elif _CHUNKED in head:
+            if not body.endswith(b"0\r\n\r\n"):
+                return
+            body = _joined(body)
         self._arrived = b""
         assert self._taken is not None and self._finished is not None
-        following = self._taken(Answer(int(head[9:12]), b"-replayed: true" in head, data[end + 4 :]))
+        following = self._taken(Answer(int(head[9:12]), b"-replayed: true" in head, body))
         if following is None:
             self._finished.set_result(None)
         else:
@@ -122,3 +126,13 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._finished is not None and not self._finished.done():
             self._finished.set_exception(LoadFailed(f"the server closed a connection: {exc}"))
+
+
+def _joined(body: bytes) -> bytes:
+    """A chunked body as one."""
+    pieces = []
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        pieces.append(rest[: int(size, 16)])
+        body = rest[int(size, 16) + 2 :]
+    return b"".join(pieces)

@@ -144,7 +144,25 @@ class AsyncGate:
         **options: Unpack[Options],
     ) -> Outcome[T]:
         """Same as `Gate.call`, but awaits."""
-        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=True)
+        called = self._asking.called_or_replayed(
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=True
+        )
+        if isinstance(called, Outcome):
+            return called
+        return await self.drive(operate(called.ask), called)
+
+    async def call_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[..., Awaitable[T]],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+    ) -> Outcome[T]:
+        """Same as `Gate.call_on`, but awaits."""
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=True)
         if isinstance(called, Outcome):
             return called
         return await self.drive(operate(called.ask), called)

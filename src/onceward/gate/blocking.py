@@ -171,7 +171,25 @@ class Gate:
 
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation.
         """
-        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=False)
+        called = self._asking.called_or_replayed(
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False
+        )
+        if isinstance(called, Outcome):
+            return called
+        return self.drive(operate(called.ask), called)
+
+    def call_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[..., T],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+    ) -> Outcome[T]:
+        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=False)
         if isinstance(called, Outcome):
             return called
         return self.drive(operate(called.ask), called)

@@ -21,6 +21,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.serving.answers import in_body
+from onceward.http.serving.begun import Begun
 from onceward.http.serving.problems import WELL_KNOWN, problem
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
@@ -124,16 +125,14 @@ class IdempotencyMiddleware:
 def _gated(gate: AsyncGate, admitted: Admitted, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
     """The handler under the gate: under its key, or as a step of its plan."""
     identity, profile = admitted.identity, admitted.profile
-    call: Any = gate.call if identity.plan is None else gate.plan(identity.plan).call
-    gated: Awaitable[Outcome[Any]] = call(
-        identity.key,
-        exchange.run,
-        request=admitted.fingerprint.digest(),
-        name=admitted.name,
-        probe=profile.probe,
-        **admitted.options,
+    request = admitted.fingerprint.digest()
+    if identity.plan is None:
+        return gate.call_on(
+            admitted.terms, identity.key, exchange.run, request=request, name=admitted.name, probe=profile.probe
+        )
+    return gate.plan(identity.plan).call(
+        identity.key, exchange.run, request=request, name=admitted.name, probe=profile.probe, **admitted.options
     )
-    return gated
 
 
 async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
@@ -141,23 +140,34 @@ async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
     declared = admitted.incoming.header("content-length")
     spool.expect(int(declared) if declared is not None and declared.isdecimal() else None)
     seconds = admitted.profile.upload_seconds_max
+    first = Begun(receive())
+    if first.is_done and not first.answer.get("more_body", False):
+        spool.write(_piece_of(first.answer, admitted))  # All of it is there, as most bodies are: no timer for that.
+        spool.rewind()
+        return
     try:
         async with asyncio.timeout(seconds):
-            more = True
+            message, more = await first, True
             while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise ClientLeft
-                piece = message.get("body", b"")
-                more = message.get("more_body", False)
-                admitted.fingerprint.feed(piece)
+                piece, more = _piece_of(message, admitted), message.get("more_body", False)
                 if spool.on_disk:
                     await asyncio.to_thread(spool.write, piece)
                 else:
                     spool.write(piece)
+                if more:
+                    message = await receive()
     except TimeoutError:
         raise UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run") from None
     spool.rewind()
+
+
+def _piece_of(message: Message, admitted: Admitted) -> bytes:
+    """The piece of the body in a message, counted into the request's fingerprint; `ClientLeft` if it is none."""
+    if message["type"] != "http.request":
+        raise ClientLeft
+    piece: bytes = message.get("body", b"")
+    admitted.fingerprint.feed(piece)
+    return piece
 
 
 class _Exchange:
@@ -166,7 +176,7 @@ class _Exchange:
     def __init__(self, app: App, admitted: Admitted, scope: Scope, receive: Receive, send: Send, spool: Spool) -> None:
         self._app, self._admitted, self._scope = app, admitted, scope
         self._receive, self._send, self._spool = receive, send, spool
-        self._recording = Recording(admitted.profile, admitted.result_bytes_max)
+        self._recording = Recording(admitted.profile, admitted.terms.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
         self._changed = asyncio.Event()

@@ -18,11 +18,12 @@ A body is fed piece by piece as it arrives, and never held here beyond `memory_b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
-from onceward._core.canonical import canonical, parse_json
+from onceward._core.canonical import canonical_json
 from onceward._core.errors import RequestInvalid
 from onceward.http.serving.media import media_type
 from onceward.http.serving.multipart import MultipartHash
@@ -31,6 +32,9 @@ from onceward.http.serving.profile import Profile
 DOMAIN = b"onceward/http/1\0"
 FIELDS_MAX = 10_000
 """Fields of a form that are sorted by name; one with more goes by its bytes."""
+WAYS_REMEMBERED = 256
+SAID_BYTES_REMEMBERED = 256
+"""Clients say the same few Content-Types over and over; long ones are not worth the memory."""
 
 
 class BodyForm(Protocol):
@@ -51,7 +55,7 @@ class RequestFingerprint:
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
     ) -> None:
-        found = list(headers)
+        found = headers if isinstance(headers, list) else list(headers)
         self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
         for name in profile.fingerprint_headers:
             wanted = name.encode("ascii")
@@ -71,21 +75,46 @@ class RequestFingerprint:
 
 def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    types = [value for name, value in headers if name == b"content-type"]
-    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
+    said = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
+    short = sum([len(value) for _, value in said]) <= SAID_BYTES_REMEMBERED
+    way = (_known_way if short else _way)(said, profile.fingerprint == "raw")
+    if isinstance(way, str):
+        return _Multipart(way)
+    if way.form is None:
+        return _Raw(way.label)
+    return _Whole(way, way.form, profile.memory_bytes_max)
+
+
+class _Way(NamedTuple):
+    """How a body is compared; without a `form`, by its bytes."""
+
+    label: bytes
+    """How the bytes are to be read, in the words of the headers."""
+    kind: bytes = b""
+    word: bytes = b""
+    form: Form | None = None
+
+
+def _way(said: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Way | str:
+    """What Content-Type and Content-Encoding say about a body; of a multipart body, its boundary."""
+    types = [value for name, value in said if name == b"content-type"]
+    encodings = [value.strip() for name, value in said if name == b"content-encoding"]
     kind, parameters = media_type(types[0]) if len(types) == 1 else ("", {})
     label = sized(b"\0".join(types)) + sized(b"\0".join(encodings))
-    if profile.fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
-        return _Raw(label)
+    if raw or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Way(label)
     charset = parameters.get("charset", "utf-8").lower()
     if (kind == "application/json" or kind.endswith("+json")) and charset in ("utf-8", "utf8"):
-        return _Whole(sized(kind.encode()), b"json", _json, label, profile.memory_bytes_max)
+        return _Way(label, sized(kind.encode()), b"json", canonical_json)
     if kind == "application/x-www-form-urlencoded" and charset in ("utf-8", "utf8"):
-        return _Whole(sized(kind.encode()), b"form", _fields, label, profile.memory_bytes_max)
+        return _Way(label, sized(kind.encode()), b"form", _fields)
     boundary = parameters.get("boundary")
     if kind == "multipart/form-data" and boundary:
-        return _Multipart(boundary)
-    return _Raw(label)
+        return boundary
+    return _Way(label)
+
+
+_known_way = lru_cache(maxsize=WAYS_REMEMBERED)(_way)
 
 
 class _Raw:
@@ -104,10 +133,9 @@ class _Raw:
 class _Whole:
     """By what it says, which needs all of it; or by its bytes, if that would be too much."""
 
-    def __init__(self, kind: bytes, word: bytes, form: Form, label: bytes, limit: int) -> None:
-        self._kind, self._word, self._form, self._left = kind, word, form, limit
+    def __init__(self, way: _Way, form: Form, limit: int) -> None:
+        self._way, self._form, self._left = way, form, limit
         self._pieces: list[bytes] = []
-        self._label = label
         self._raw: _Raw | None = None
 
     def feed(self, piece: bytes) -> None:
@@ -117,7 +145,7 @@ class _Whole:
             return
         self._pieces.append(piece)
         if self._left < 0:
-            self._raw = _Raw(self._label)
+            self._raw = _Raw(self._way.label)
             for one in self._pieces:
                 self._raw.feed(one)
             self._pieces.clear()
@@ -127,13 +155,13 @@ class _Whole:
             return self._raw.digest()
         body = b"".join(self._pieces)
         if not body:
-            return self._word + b"\0" + sha256(self._kind).digest()
+            return self._way.word + b"\0" + sha256(self._way.kind).digest()
         form = self._form(body)
         if form is None:
-            raw = _Raw(self._label)
+            raw = _Raw(self._way.label)
             raw.feed(body)
             return raw.digest()
-        return self._word + b"\0" + sha256(self._kind + b"\1" + form).digest()
+        return self._way.word + b"\0" + sha256(self._way.kind + b"\1" + form).digest()
 
 
 class Form(Protocol):
@@ -141,10 +169,6 @@ class Form(Protocol):
 
     def __call__(self, body: bytes, /) -> bytes | None:
         """The form."""
-
-
-def _json(body: bytes) -> bytes:
-    return canonical(parse_json(body))
 
 
 def _fields(body: bytes) -> bytes | None:

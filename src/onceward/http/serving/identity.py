@@ -8,6 +8,7 @@ is refused: a header that occurs twice, a quote that does not close, a key and a
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from onceward._core.errors import AmbiguousIdentity, KeyInvalid, KeyMissing, PlanIncomplete
@@ -50,8 +51,12 @@ def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Ide
     return Identity(_read(step, profile.step_header, profile), _read(plan, profile.plan_header, profile))
 
 
+_on_the_wire = lru_cache(maxsize=1_024)(lambda name: name.lower().encode("ascii"))
+"""Header names of profiles: few, and asked for with every request."""
+
+
 def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:
-    wanted = name.lower().encode("ascii")
+    wanted = _on_the_wire(name)
     found = [value for header, value in headers if header == wanted]
     if len(found) > 1:
         raise KeyInvalid(f"{name} occurs {len(found)} times in this request; send it once")

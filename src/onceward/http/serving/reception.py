@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from onceward._core.errors import InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
+from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
 from onceward.http.serving.fingerprints import RequestFingerprint
@@ -66,8 +67,8 @@ class Admitted(NamedTuple):
     name: str
     """What records and logs call this operation: method and route."""
     options: dict[str, Any]
-    """For the gate's `call`."""
-    result_bytes_max: int
+    """For the gate's `call`; what the gate makes of them is in `terms`."""
+    terms: Terms
     fingerprint: RequestFingerprint
 
 
@@ -112,9 +113,7 @@ class Reception(Generic[G]):
             return None
         name = f"{incoming.method} {treatment.name or incoming.path}"[:200]
         fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
-        return Admitted(
-            incoming, identity, chosen, name, treatment.options, treatment.terms.result_bytes_max, fingerprint
-        )
+        return Admitted(incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint)
 
     def _published(self, incoming: Incoming) -> Reply | None:
         if self.well_known is None or not incoming.path.startswith(self.well_known) or incoming.method != "GET":
