@@ -77,6 +77,8 @@ _LEAVES = frozenset({str, int, bool, type(None)})
 _WORDS = frozenset({Decimal, UUID, datetime, date, time, timedelta, bytes, bytearray})
 # The exponents that ECMAScript writes out, e-6 to e+20; and any without a sign, as older releases had them.
 _EXPONENT = re.compile(rb"e(?:-[1-6]|\+1?[0-9]|\+20|[0-9]+)(?![0-9])")
+# What every float has as orjson writes it. Strings may have it, too: then they are looked through for nothing.
+_MAYBE_FLOAT = re.compile(rb"[0-9][.eE]")
 # More than there can be floats in any request.
 _CLOSER = 1 << 60
 _TO_COMMAS = bytes.maketrans(b"[:", b",,")
@@ -119,7 +121,9 @@ def canonical_json(text: bytes) -> bytes:
         try:
             value = orjson.loads(text)
             if _dumps(value) == text:
-                return canonical(value)
+                # Without a float there is nothing to mend, and nothing to look through.
+                sure = text.isascii() and _MAYBE_FLOAT.search(text) is None
+                return _dumps(value, None, _OPTIONS) if sure else canonical(value)
         except (ValueError, TypeError):  # Not JSON, or not as orjson reads it: the strict reader says why.
             pass
     return canonical(parse_json(text))

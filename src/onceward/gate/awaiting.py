@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import copy
 from functools import wraps
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.durations import SECOND
@@ -386,7 +386,7 @@ class _Performer:
         running = begin(operation)
         try:
             value = self._called.invoke(operation)
-            if type(value) not in DATA and inspect.isawaitable(value):
+            if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
                 value = await value
         except GeneratorExit:
             raise

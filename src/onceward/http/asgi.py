@@ -139,12 +139,12 @@ async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
     """Take the whole body in: what the key stands for is not known before."""
     declared = admitted.incoming.header("content-length")
     spool.expect(int(declared) if declared is not None and declared.isdecimal() else None)
-    seconds = admitted.profile.upload_seconds_max
     first = Begun(receive())
     if first.is_done and not first.answer.get("more_body", False):
         spool.write(_piece_of(first.answer, admitted))  # All of it is there, as most bodies are: no timer for that.
         spool.rewind()
         return
+    seconds = admitted.profile.upload_seconds_max
     try:
         async with asyncio.timeout(seconds):
             message, more = await first, True

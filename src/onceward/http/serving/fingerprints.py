@@ -55,7 +55,7 @@ class RequestFingerprint:
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
     ) -> None:
-        found = headers if isinstance(headers, list) else list(headers)
+        found = headers if type(headers) is list else list(headers)
         self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
         for name in profile.fingerprint_headers:
             wanted = name.encode("ascii")

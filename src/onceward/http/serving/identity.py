@@ -30,6 +30,15 @@ class Identity(NamedTuple):
 
 def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Identity | None:
     """Who this request is; None if it does not say. Header names are in lower case."""
+    names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
+    found = [pair for pair in headers if pair[0] in names]
+    if len(found) == 1 and found[0][0] == names[0]:
+        return Identity(_read(found[0][1], profile.key_header, profile))
+    return _looked_into(found, profile)
+
+
+def _looked_into(headers: list[tuple[bytes, bytes]], profile: Profile) -> Identity | None:
+    """What the headers that may name a request say, where that is not one key and nothing else."""
     key = _only(headers, profile.key_header)
     plan = _only(headers, profile.plan_header) if profile.plans else None
     step = _only(headers, profile.step_header) if profile.plans else None
@@ -51,12 +60,14 @@ def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Ide
     return Identity(_read(step, profile.step_header, profile), _read(plan, profile.plan_header, profile))
 
 
-_on_the_wire = lru_cache(maxsize=1_024)(lambda name: name.lower().encode("ascii"))
-"""Header names of profiles: few, and asked for with every request."""
+@lru_cache(maxsize=1_024)
+def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, ...]:
+    """The headers that may name a request, as they are on the wire, the key's first."""
+    return tuple(name.lower().encode("ascii") for name in ((key, plan, step) if plans else (key,)))
 
 
 def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:
-    wanted = _on_the_wire(name)
+    wanted = name.lower().encode("ascii")
     found = [value for header, value in headers if header == wanted]
     if len(found) > 1:
         raise KeyInvalid(f"{name} occurs {len(found)} times in this request; send it once")

@@ -49,7 +49,10 @@ class Incoming(NamedTuple):
     def header(self, name: str) -> str | None:
         """The first value of a header, in any case."""
         wanted = name.lower().encode("latin-1")
-        return next((value.decode("latin-1") for found, value in self.headers if found == wanted), None)
+        for found, value in self.headers:
+            if found == wanted:
+                return value.decode("latin-1")
+        return None
 
 
 ScopeOf = str | Callable[[Incoming], str | None] | Callable[[Incoming], Awaitable[str | None]]
