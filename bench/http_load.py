@@ -78,6 +78,7 @@ class Connections:
         """Close them all."""
         for connection in self._all:
             connection.transport.abort()
+        self._loop.run_until_complete(asyncio.sleep(0.05))  # They are closed when the loop has gone around.
 
 
 class _Connection(asyncio.Protocol):

@@ -115,6 +115,7 @@ class HttpSlices:
 
     def count(self, case: str, operations: int) -> dict[str, Any]:
         """So many requests, between marks."""
+        self._server.go_on()
         mark()
         done = self._measured(case, _times(operations, self._next(case)))
         mark()
