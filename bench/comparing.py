@@ -27,6 +27,10 @@ class Field(NamedTuple):
     notes: Sequence[str] = ()
     address: Callable[[str], str] | None = None
     """Where an adapter finds its own part of the server; None where it needs but a folder."""
+    place: str = PLACE
+    """What a worker runs."""
+    pinned: Mapping[str, str] = peers.PINNED | peers.DRIVERS
+    """What the peers' environment must have."""
 
 
 class Compared(NamedTuple):
@@ -40,7 +44,7 @@ class Compared(NamedTuple):
 def compare(field: Field, settings: Settings, folder: Path) -> Compared:
     """Measure every adapter in every case, and print a table per case."""
     known = {name: one for name, one in field.known.items() if settings.peers or not one.peer}
-    broken = _missing_peers(known, settings)
+    broken = _missing_peers(known, field, settings)
     workers = _start({name: one for name, one in known.items() if name not in broken}, field, folder, broken)
     cases = {
         case: (reference, [name for name, one in known.items() if case in one.cases])
@@ -68,13 +72,13 @@ def conclude(field: Field, compared: Compared) -> None:
     print_aims([(aim, measured(compared.tables, aim.case, aim.name)) for aim in field.aims])
 
 
-def _missing_peers(known: Mapping[str, Known], settings: Settings) -> dict[str, str]:
+def _missing_peers(known: Mapping[str, Known], field: Field, settings: Settings) -> dict[str, str]:
     if not settings.peers:
         print("\npeers: left out (--no-peers)")
         return {}
     if not any(one.peer for one in known.values()):
         return {}
-    missing = peers.prepare()
+    missing = peers.prepare(field.pinned)
     return {
         name: missing[package]
         for name, one in known.items()
@@ -88,7 +92,7 @@ def _start(known: dict[str, Known], field: Field, folder: Path, broken: dict[str
         progress(f"starting {one.label}")
         where = [field.address(name)] if field.address is not None else []
         try:
-            workers.append(Worker(name, python_of(one), PLACE, folder / name, *arguments_of(one), *where))
+            workers.append(Worker(name, python_of(one), field.place, folder / name, *arguments_of(one), *where))
         except WorkerFailed as error:
             broken[name] = str(error)
     return workers

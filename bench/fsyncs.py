@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench.interleave import Worker, WorkerFailed
@@ -23,14 +24,16 @@ def available() -> bool:
     return shutil.which("strace") is not None
 
 
-def count(name: str, python: str, folder: Path, place: str, arguments: list[str], cases: list[str]) -> dict[str, float]:
-    """Syncs per operation, by case."""
+def count(
+    name: str, python: str, folder: Path, place: str, arguments: list[str], cases: Mapping[str, int]
+) -> dict[str, float]:
+    """Syncs per operation, by case; `cases` says how many operations of each."""
     log = folder / "strace.txt"
     folder.mkdir(parents=True, exist_ok=True)
     tracer = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync,getsid", "-e", "signal=none", "-o", str(log)]
     worker = Worker(name, python, place, folder, *arguments, tracer=tracer)
     try:
-        done = [(case, worker.ask(f"count {case} {CASES[case]}")["operations"]) for case in cases]
+        done = [(case, worker.ask(f"count {case} {operations}")["operations"]) for case, operations in cases.items()]
     finally:
         worker.quit()
     between = syncs_between_marks(log.read_text(errors="replace"))

@@ -58,7 +58,7 @@ def _count_syncs(known: dict[str, Known], folder: Path) -> dict[str, dict[str, f
     counts: dict[str, dict[str, float]] = {}
     for name, one in known.items():
         progress(f"counting syncs of {one.label}")
-        cases = [case for case in fsyncs.CASES if case in one.cases]
+        cases = {case: number for case, number in fsyncs.CASES.items() if case in one.cases}
         try:
             counts[name] = fsyncs.count(
                 name, python_of(one), folder / f"{name}-traced", PLACE, arguments_of(one), cases

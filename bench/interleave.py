@@ -78,15 +78,19 @@ class Worker:
             self._process.wait(10)
         except (WorkerFailed, OSError, subprocess.TimeoutExpired):
             self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        self._close_pipes()
 
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()
         self._process.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     def _asked(self, command: str) -> dict[str, Any]:
         assert self._process.stdin is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 
 from bench.interleave import ROOT, progress
 
@@ -20,6 +21,10 @@ PINNED = {
 DRIVERS = {"psycopg-binary": "3.3.8", "asyncpg": "0.32.0", "redis": "8.1.0", "hiredis": "3.5.0", "boto3": "1.44.0"}
 """What the peers talk to servers with; and what powertools imports, although its Redis layer has no use for it."""
 NAMES = {"powertools": "aws-lambda-powertools"}
+HTTP = {"asgi-idempotency-header": "0.2.0", "fastapi": "0.162.4"}
+"""The middleware, and what its Redis layer imports."""
+SERVING = ("httptools", "starlette", "uvicorn", "uvloop")
+"""What serves the application: the peers get the versions that are here, so that only the middleware differs."""
 RETRY = {
     "tenacity": "9.2.1",
     "stamina": "26.1.0",
@@ -40,20 +45,26 @@ def prepare(pinned: Mapping[str, str] = PINNED | DRIVERS) -> dict[str, str]:
     except subprocess.CalledProcessError as error:
         return dict.fromkeys(pinned, f"no environment could be made: {_last_line(error)}")
     missing: dict[str, str] = {}
-    for name, version in pinned.items():
-        if _installed(name) == version:
+    for name, wanted in pinned.items():
+        if _installed(name) == wanted:
             continue
-        progress(f"installing {name}=={version}")
+        progress(f"installing {name}=={wanted}")
         try:
-            _run([str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{name}=={version}"])
+            _run([str(PYTHON), "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{name}=={wanted}"])
         except subprocess.CalledProcessError as error:
             missing[name] = f"cannot be installed: {_last_line(error)}"
     return missing
 
 
+def http() -> dict[str, str]:
+    """What the peers' HTTP middleware needs."""
+    drivers = {name: DRIVERS[name] for name in ("asyncpg", "redis", "hiredis")}
+    return {**{name: version(name) for name in SERVING}, **HTTP, "idemkit": PINNED["idemkit"], **drivers}
+
+
 def package_of(adapter: str) -> str:
     """The package that an adapter needs."""
-    return NAMES.get(adapter) or next(name for name in PINNED if adapter.startswith(name))
+    return NAMES.get(adapter) or next(name for name in PINNED | HTTP if adapter.startswith(name))
 
 
 def _installed(name: str) -> str | None:

@@ -7,6 +7,7 @@ caller here waits for its answer before it sends the next piece; with many calle
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -45,35 +46,44 @@ class Asked(NamedTuple):
     trips: float
 
 
-def count(server: Server, known: dict[str, Known], folder: Path, what: str) -> dict[str, dict[str, Asked]]:
+def count(
+    server: Server,
+    known: Mapping[str, Known],
+    folder: Path,
+    what: str,
+    cases: Mapping[str, int] = CASES,
+    place: str = PLACE,
+) -> dict[str, dict[str, Asked]]:
     """Count and print, adapter by adapter."""
     print(f"\n### {what} / round trips per operation\n")
-    print(f"| | {' | '.join(CASES)} |\n|---|{'---|' * len(CASES)}")
+    print(f"| | {' | '.join(cases)} |\n|---|{'---|' * len(cases)}")
     counts: dict[str, dict[str, Asked]] = {}
     for name, one in known.items():
         progress(f"counting what {one.label} asks for")
         try:
-            counts[name] = _count_one(server, name, one, folder / f"{name}-counted")
+            counts[name] = _count_one(server, name, one, folder / f"{name}-counted", cases, place)
         except (WorkerFailed, OSError) as error:
             print(f"| {one.label} | could not be counted: {error} |")
             continue
-        asked = [counts[name].get(case) for case in CASES]
+        asked = [counts[name].get(case) for case in cases]
         print(f"| {one.label} | {' | '.join('-' if a is None else f'{a[0]:.2f} / {a[1]:.2f}' for a in asked)} |")
     return counts
 
 
-def _count_one(server: Server, name: str, one: Known, folder: Path) -> dict[str, Asked]:
-    place = f"{name}-counted"
+def _count_one(
+    server: Server, name: str, one: Known, folder: Path, cases: Mapping[str, int], place: str
+) -> dict[str, Asked]:
+    part = f"{name}-counted"
     with Proxy(server.port) as proxy:
-        where = server.address(place, proxy.port)
-        worker = Worker(name, python_of(one), PLACE, folder, *arguments_of(one), where)
+        where = server.address(part, proxy.port)
+        worker = Worker(name, python_of(one), place, folder, *arguments_of(one), where)
         counts = {}
         try:
-            for case in (case for case in CASES if case in one.cases):
-                worker.ask(f"count {case} {CASES[case] // 5}")  # Connections, preparing, plans: not part of it.
-                before = server.counted(place), proxy.requests
-                done = worker.ask(f"count {case} {CASES[case]}")["operations"]
-                after = server.counted(place), proxy.requests
+            for case in (case for case in cases if case in one.cases):
+                worker.ask(f"count {case} {cases[case] // 5}")  # Connections, preparing, plans: not part of it.
+                before = server.counted(part), proxy.requests
+                done = worker.ask(f"count {case} {cases[case]}")["operations"]
+                after = server.counted(part), proxy.requests
                 counts[case] = Asked((after[0] - before[0]) / done, (after[1] - before[1]) / done)
         finally:
             worker.quit()

@@ -12,6 +12,7 @@ SEQUENTIAL = ("fresh_seq", "replay_seq")
 BLOCKING = (*SEQUENTIAL, "fresh_aseq", "fresh_thr", "replay_thr")
 AWAITING = ("fresh_task", "replay_task")
 ALL = (*BLOCKING, *AWAITING)
+REQUESTS = ("fresh_http", "replay_http")
 TRANSACTIONS = ("fresh_seq", "replay_seq", "fresh_thr")
 
 
@@ -80,6 +81,21 @@ ATOMIC_LAST = {
 }
 """Compared where the gate has that form."""
 
+HTTP = {
+    "bare": Known("bare application", "bench.http_app:bare", REQUESTS),
+    "ours-memory": Known("onceward, memory", "bench.adapters.http_ours:ours", REQUESTS),
+    "ours-sqlite": Known("onceward, SQLite", "bench.adapters.http_ours:ours", REQUESTS),
+    "ours-postgres": Known("onceward, PostgreSQL", "bench.adapters.http_ours:ours", REQUESTS),
+    "ours-redis": Known("onceward, Redis", "bench.adapters.http_ours:ours", REQUESTS),
+    "idemkit-postgres": Known(
+        "idemkit 1.0.2, PostgreSQL", "bench.adapters.http_peers:idemkit_postgres", REQUESTS, peer=True
+    ),
+    "idemkit-redis": Known("idemkit 1.0.2, Redis", "bench.adapters.http_peers:idemkit_redis", REQUESTS, peer=True),
+    "asgi-idempotency-header-redis": Known(
+        "asgi-idempotency-header 0.2.0, Redis", "bench.adapters.http_peers:header_redis", REQUESTS, peer=True
+    ),
+}
+
 SQLITE_NOTES = (
     "Every adapter syncs the disk before it answers (synchronous FULL), but for two that say otherwise: "
     "exactly-once as shipped is NORMAL and syncs nothing per operation; settle=relaxed syncs the claim only.",
@@ -100,4 +116,12 @@ REDIS_NOTES = (
     "raw has no lease, no fence, no owner, no comparison of requests, no expiry; awaiting, it is redis.asyncio.",
     "powertools has no async form.",
     "CPU time is the client's process only.",
+)
+
+HTTP_NOTES = (
+    "One worker of uvicorn (httptools, uvloop) each, the same versions for all; 32 connections, no pipelining; the "
+    "client is a process of its own, and looks at every answer. CPU time is the server's process only.",
+    "PostgreSQL: fsync and synchronous_commit on. Redis: append-only file, appendfsync always. SQLite: synchronous "
+    "FULL. So every claim and every answer is on the disk before the client has it, for ours and for peers.",
+    "asgi-idempotency-header does not compare requests, keeps no headers, and has no lease.",
 )

@@ -13,12 +13,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from json import dumps
+from functools import lru_cache
+from json import JSONEncoder, dumps
 from typing import Any, NamedTuple
 
 from onceward._core.errors import ResultInvalid
 from onceward._core.strict_json import parse_json
 
+HEADS_REMEMBERED = 256
+HEAD_BYTES_REMEMBERED = 1_024
+"""Most answers of an application begin alike; a head that was read (and checked) before is known by its bytes."""
+
+_ENCODER = JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
@@ -63,21 +69,30 @@ def is_sound(reply: Reply) -> bool:
 
 def pack(reply: Reply) -> bytes:
     """The stored form of a sound one."""
-    head = dumps([reply.status, reply.headers], ensure_ascii=False, separators=(",", ":"))
-    return head.encode() + b"\n" + reply.body
+    return _ENCODER.encode((reply.status, reply.headers)).encode() + b"\n" + reply.body
 
 
 def unpack(data: bytes) -> Reply:
     """The answer that was stored; `ResultInvalid` if this is none."""
-    head, line_end, body = data.partition(b"\n")
+    end = data.find(b"\n") + 1
+    head = data[:end]
+    # A long head is seldom a common one, and would only be memory held.
+    status, headers = _known_head(head) if end <= HEAD_BYTES_REMEMBERED else _read_head(head)
+    return Reply(status, headers, data[end:])
+
+
+def _read_head(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
     try:
         found = parse_json(head)
     except Exception as error:
         raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record") from error
     match found:
-        case [int(status), [*headers]] if line_end and type(status) is int and 100 <= status <= 999:
-            return Reply(status, tuple(map(_header, headers)), body)
+        case [int(status), [*headers]] if type(status) is int and 100 <= status <= 999:
+            return status, tuple(map(_header, headers))
     raise ResultInvalid("a stored HTTP answer begins with its status and headers: look at the record")
+
+
+_known_head = lru_cache(maxsize=HEADS_REMEMBERED)(_read_head)
 
 
 def _header(found: object) -> tuple[str, str]:

@@ -227,12 +227,11 @@ class Asking:
         name: str | None,
         probe: Callable[..., Any] | None,
         marked: bool | None,
-        options: Mapping[str, Any],
+        terms: Terms,
         *,
         awaits: bool,
     ) -> Called | Outcome[Any]:
-        """Same as `called`, for a key; or the first answer, if a quick look shows it."""
-        terms = self.agreed(options) if options else self.terms
+        """Same as `called`, for a key and on terms that are agreed; or the first answer, if a quick look shows it."""
         body = checked_body(fn, terms, awaits=awaits, probe=probe, inside=True)
         stored = self.stored_key(key)
         id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)

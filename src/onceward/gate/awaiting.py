@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import copy
 from functools import wraps
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.durations import SECOND
@@ -146,7 +146,25 @@ class AsyncGate:
         **options: Unpack[Options],
     ) -> Outcome[T]:
         """Same as `Gate.call`, but awaits."""
-        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=True)
+        called = self._asking.called_or_replayed(
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=True
+        )
+        if isinstance(called, Outcome):
+            return called
+        return await self.drive(operation_flow(called.ask), called)
+
+    async def call_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[..., Awaitable[T]],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+    ) -> Outcome[T]:
+        """Same as `Gate.call_on`, but awaits."""
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=True)
         if isinstance(called, Outcome):
             return called
         return await self.drive(operation_flow(called.ask), called)
@@ -378,7 +396,7 @@ class _Performer:
         running = begin(operation)
         try:
             value = self._called.invoke(operation)
-            if type(value) not in DATA and inspect.isawaitable(value):
+            if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
                 value = await value
         except GeneratorExit:
             raise

@@ -11,7 +11,6 @@ A shell performs effects: it calls the store, the user's function, the clock. It
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
@@ -22,30 +21,12 @@ from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 from onceward import failpoints
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.errors import StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
-    Begin,
-    Call,
-    Chance,
-    Commit,
-    Effect,
-    Emit,
-    Extend,
-    Finish,
     Flow,
-    Load,
-    Monotonic,
-    Pause,
-    Peek,
-    Probe,
-    Put,
-    Raised,
-    Returned,
-    Rollback,
-    Sleep,
 )
-from onceward._core.inside import INSIDE, operation_flow
+from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
@@ -55,22 +36,20 @@ from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import run
 from onceward.environment import Environment
 from onceward.gate.asking import (
-    DATA,
     PURGE_BATCH,
     Asking,
     Called,
     Housekeeping,
     check_answered,
     check_blocking,
-    refuse_awaitable,
     unreachable,
 )
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.holding import Holding, until_called
-from onceward.gate.inside import SettlesInside
-from onceward.gate.joining import Joined, finish, join, peek
+from onceward.gate.joining import Joined, join
+from onceward.gate.performing import Performer
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
 from onceward.gate.renewal import Renewer
@@ -176,7 +155,25 @@ class Gate:
 
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation.
         """
-        called = self._asking.called_or_replayed(key, fn, request, name, probe, marked, options, awaits=False)
+        called = self._asking.called_or_replayed(
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False
+        )
+        if isinstance(called, Outcome):
+            return called
+        return self.drive(operation_flow(called.ask), called)
+
+    def call_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[..., T],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+    ) -> Outcome[T]:
+        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=False)
         if isinstance(called, Outcome):
             return called
         return self.drive(operation_flow(called.ask), called)
@@ -196,7 +193,8 @@ class Gate:
 
         The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
         """
-        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, options, awaits=False)
+        terms = self._asking.agreed(options)
+        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, terms, awaits=False)
         return called if isinstance(called, Outcome) else self.held(operation_flow(called.ask), called)
 
     def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
@@ -298,9 +296,7 @@ class Gate:
         joined = join(connection, self.store)
         called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
         if fn is None:
-            return AtomicBlock(
-                called.ask.claimant, operate_joined(called.ask), _Performer(self, called, joined).perform
-            )
+            return AtomicBlock(called.ask.claimant, operate_joined(called.ask), Performer(self, called, joined).perform)
         return self.drive(operate_joined(called.ask), called, joined).value
 
     # --- other shapes of the same idea ---
@@ -374,7 +370,7 @@ class Gate:
 
     def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
-        outcome = run(flow, _Performer(self, called, joined).perform)
+        outcome = run(flow, Performer(self, called, joined).perform)
         if self._housekeeping.is_due():
             with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
                 self.store.purge(Housekeeping.PURGE_LIMIT)
@@ -382,7 +378,7 @@ class Gate:
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
-        performer = _Performer(self, called, None)
+        performer = Performer(self, called, None)
         found = run(until_called(flow), performer.perform)
         if isinstance(found, Outcome):
             return found
@@ -397,103 +393,4 @@ class Gate:
         return Holding(operation, flow, begin(operation), finish)
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
-        return run(flow, _Performer(self, Called(ask, unreachable), None).perform)
-
-
-class _Performer:
-    """Performs the effects of one call, by blocking."""
-
-    __slots__ = ("_called", "_gate", "_joined")
-
-    def __init__(self, gate: Gate, called: Called, joined: Joined | None) -> None:
-        self._gate = gate
-        self._called = called
-        self._joined = joined
-
-    def perform(self, effect: Effect) -> Any:
-        """Do one thing."""
-        kind = type(effect)
-        if kind is Put:
-            return self._put(effect)  # type: ignore[arg-type]
-        if kind is Call:
-            return self._call(effect.operation)  # type: ignore[union-attr]
-        if kind is Chance:
-            return self._gate.environment.random(48)
-        if kind is Load:
-            return self._load(effect)  # type: ignore[arg-type]
-        return self._seldom(effect)
-
-    def _put(self, effect: Put) -> Any:
-        if self._joined is not None and effect.at != "parted":
-            return self._joined.put(effect.write, effect.expect)
-        standing = self._gate.store.put(effect.write, effect.expect)
-        if standing.landed and effect.at != "claim":
-            self._gate._bell.ring(effect.write.id)
-        return standing
-
-    def _load(self, effect: Load) -> Record | None:
-        if effect.at == "inside.load":
-            self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
-        return self._gate.store.load(effect.id)
-
-    def begin_call(self, operation: Operation) -> None:
-        """The function is about to be called."""
-        gate, ask = self._gate, self._called.ask
-        operation.started = True
-        if ask.terms.settle == INSIDE:
-            operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
-        if self._joined is None:
-            gate._housekeeping.count()
-            gate._renewer.watch(ask, operation, operation.record)
-
-    def _call(self, operation: Operation) -> Returned | Raised:
-        gate = self._gate
-        self.begin_call(operation)
-        running = begin(operation)
-        try:
-            value = self._called.invoke(operation)
-        except BaseException as error:
-            return Raised(error)
-        finally:
-            running.end()
-            if self._joined is None:
-                gate._renewer.unwatch(operation)
-        return refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
-
-    def _seldom(self, effect: Effect) -> Any:
-        gate, joined = self._gate, self._joined
-        match effect:
-            case Monotonic():
-                return gate.environment.monotonic()
-            case Pause():
-                return gate._bell.pause(effect.id, effect.seconds)
-            case Sleep():
-                return gate.environment.sleep(effect.seconds)
-            case Emit():
-                return gate._asking.tell(effect.event)
-            case Extend():
-                register = gate.store if joined is None else joined
-                return register.extend(effect.family, effect.replay, effect.forget)
-            case Probe():
-                return self._ask_probe(effect.operation)
-            case Begin() if joined is not None:
-                return joined.begin()
-            case Peek() if joined is not None:
-                return peek(joined, gate.store, effect)
-            case Finish() if joined is not None:
-                return finish(joined, effect)
-            case Commit() if joined is not None:
-                return joined.commit()
-            case Rollback() if joined is not None:
-                return joined.rollback()
-        raise ConfigurationError(f"a blocking gate cannot perform {type(effect).__name__}")
-
-    def _ask_probe(self, operation: Operation) -> Returned | Raised:
-        gate, probe = self._gate, self._called.probe
-        gate._renewer.watch(self._called.ask, operation, operation.record)
-        try:
-            return Returned(probe(operation) if probe is not None else None)
-        except BaseException as error:
-            return Raised(error)
-        finally:
-            gate._renewer.unwatch(operation)
+        return run(flow, Performer(self, Called(ask, unreachable), None).perform)

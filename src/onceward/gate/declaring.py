@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
 from onceward._core.durations import SECOND
@@ -66,10 +66,12 @@ def body_of(fn: Callable[..., Any]) -> Body:
     """Inspect a function that takes nothing or the operation. Remembered per code object: lambdas come and go."""
     if type(fn) is FunctionType:
         if fn.__defaults__ is None and fn.__kwdefaults__ is None:
-            return _body_of_simple(fn.__code__)
+            return _body_of_simple(fn.__code__, 0, _simple)
         return _body_of_code(fn.__code__, 0, len(fn.__defaults__ or ()), frozenset(fn.__kwdefaults__ or ()))
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
         plain = fn.__func__
+        if plain.__defaults__ is None and plain.__kwdefaults__ is None:
+            return _body_of_simple(plain.__code__, 1, _simple_methods)
         return _body_of_code(plain.__code__, 1, len(plain.__defaults__ or ()), frozenset(plain.__kwdefaults__ or ()))
     if not callable(fn):
         raise ConfigurationError(f"a gate runs functions, and {type(fn).__name__} cannot be called")
@@ -85,18 +87,22 @@ def body_of(fn: Callable[..., Any]) -> Body:
     return Body(by_name or len(wanted) == 1, by_name, False, is_async(fn))
 
 
-def _body_of_simple(code: CodeType) -> Body:
+_Bodies: TypeAlias = dict[int, tuple[CodeType, Body]]
+"""By the id of a code object, which is kept with it: its id cannot become another's."""
+
+
+def _body_of_simple(code: CodeType, bound: int, remembered: _Bodies) -> Body:
     """Same as `_body_of_code` for the usual function; by identity, because hashing a code object takes far longer."""
-    known = _simple.get(id(code))
+    known = remembered.get(id(code))
     if known is None:
-        if len(_simple) >= BODIES_REMEMBERED:
-            _simple.clear()
-        known = _simple[id(code)] = (code, _body_of_code(code, 0, 0, frozenset()))
+        if len(remembered) >= BODIES_REMEMBERED:
+            remembered.clear()
+        known = remembered[id(code)] = (code, _body_of_code(code, bound, 0, frozenset()))
     return known[1]
 
 
-_simple: dict[int, tuple[CodeType, Body]] = {}
-"""By the id of a code object, which is kept with it: its id cannot become another's."""
+_simple: _Bodies = {}
+_simple_methods: _Bodies = {}
 
 
 @lru_cache(maxsize=BODIES_REMEMBERED)

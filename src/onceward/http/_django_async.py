@@ -53,8 +53,7 @@ class AsyncExchange:
 
     async def serve(self, gate: AsyncGate) -> Any:
         """The response: whole, once it is stored; or a stream that is stored at its end."""
-        limit = gate.agreed(**self._admitted.options).result_bytes_max
-        self._recording = Recording(self._admitted.profile, limit)
+        self._recording = Recording(self._admitted.profile, self._admitted.terms.result_bytes_max)
         self._task = asyncio.create_task(self._gated(gate))
         _running.add(self._task)  # A loop holds its tasks weakly.
         self._task.add_done_callback(_running.discard)

@@ -24,6 +24,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.serving.answers import in_body, settled_answer
+from onceward.http.serving.begun import Begun
 from onceward.http.serving.problems import WELL_KNOWN, problem
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
@@ -120,19 +121,11 @@ class IdempotencyMiddleware:
 
     async def _gated(self, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive) -> Reply | None:
         """Run it under the gate. The answer to give; None: the handler's own."""
-        reception, identity = self._reception, admitted.identity
+        reception = self._reception
         try:
             gate = reception.gate_for(await self._scope_of(admitted.incoming))
             await _upload(admitted, spool, receive)
-            call: Any = gate.call if identity.plan is None else gate.plan(identity.plan).call
-            outcome: Outcome[Any] = await call(
-                identity.key,
-                exchange.run,
-                request=admitted.fingerprint.digest(),
-                name=admitted.name,
-                probe=admitted.profile.probe,
-                **admitted.options,
-            )
+            outcome = await _called(gate, admitted, exchange)
         except FailedAnswer:
             return None  # It is about this attempt.
         except RaisedAndRolledBack:
@@ -156,27 +149,50 @@ class IdempotencyMiddleware:
         return await found if inspect.isawaitable(found) else found
 
 
+def _called(gate: AsyncGate, admitted: Admitted, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
+    """The handler under the gate: under its key, or as a step of its plan."""
+    identity, request, probe = admitted.identity, admitted.fingerprint.digest(), admitted.profile.probe
+    if identity.plan is None:
+        return gate.call_on(
+            admitted.terms, identity.key, exchange.run, request=request, name=admitted.name, probe=probe
+        )
+    return gate.plan(identity.plan).call(
+        identity.key, exchange.run, request=request, name=admitted.name, probe=probe, **admitted.options
+    )
+
+
 async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
     """Take the whole body in: what the key stands for is not known before."""
     spool.expect(admitted.incoming.content_length)
+    first = Begun(receive())
+    if first.is_done and not first.answer.get("more_body", False):
+        spool.write(_piece_of(first.answer, admitted))  # All of it is there, as most bodies are: no timer for that.
+        spool.rewind()
+        return
     seconds = admitted.profile.upload_seconds_max
     try:
         async with asyncio.timeout(seconds):
-            more = True
+            message, more = await first, True
             while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    raise ClientLeft
-                piece = message.get("body", b"")
-                more = message.get("more_body", False)
-                admitted.fingerprint.feed(piece)
+                piece, more = _piece_of(message, admitted), message.get("more_body", False)
                 if spool.on_disk:
                     await asyncio.to_thread(spool.write, piece)
                 else:
                     spool.write(piece)
+                if more:
+                    message = await receive()
     except TimeoutError:
         raise UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run") from None
     spool.rewind()
+
+
+def _piece_of(message: Message, admitted: Admitted) -> bytes:
+    """The piece of the body in a message, counted into the request's fingerprint; `ClientLeft` if it is none."""
+    if message["type"] != "http.request":
+        raise ClientLeft
+    piece: bytes = message.get("body", b"")
+    admitted.fingerprint.feed(piece)
+    return piece
 
 
 class _Exchange:
@@ -194,7 +210,7 @@ class _Exchange:
     ) -> None:
         self._app, self._admitted, self._scope = app, admitted, scope
         self._receive, self._send, self._spool, self._pages = receive, send, spool, pages
-        self._recording = Recording(admitted.profile, admitted.result_bytes_max)
+        self._recording = Recording(admitted.profile, admitted.terms.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
         self._hears = asyncio.Event()

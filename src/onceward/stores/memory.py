@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from heapq import heappop, heappush
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -53,7 +54,18 @@ class _Rows:
     def __init__(self) -> None:
         self.rows: dict[bytes, _Row] = {}
         self.fence_floor = 0
+        self.due: list[tuple[int, bytes]] = []
+        """A heap of when to look at which record for purging: at the latest when it has something to lose."""
         self.lock = threading.Lock()
+
+    def look_again(self, id: bytes, row: _Row) -> None:
+        """Put a record down for the next time at which it has something to lose, if it has ended."""
+        if row.write.state in _UNSETTLED:
+            return
+        shrinks = row.replay_until if _full(row.write) else None
+        times = [at for at in (shrinks, row.forget_at) if at is not None]
+        if times:
+            heappush(self.due, (min(times), id))
 
 
 class MemoryStore:
@@ -84,6 +96,7 @@ class MemoryStore:
                 return Standing(False, old.read(now) if old is not None else None)
             fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
             new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
+            rows.look_again(write.id, new)
             return Standing(True, new.read(now))
 
     def load(self, id: bytes) -> Record | None:
@@ -117,15 +130,27 @@ class MemoryStore:
         rows = self._rows
         with rows.lock:
             now = self._environment.wall_us()
-            ended = [(id, row) for id, row in rows.rows.items() if row.write.state not in _UNSETTLED]
-            forgotten = [id for id, row in ended if row.forget_at is not None and row.forget_at <= now][:limit]
-            for id in forgotten:
-                rows.fence_floor = max(rows.fence_floor, rows.rows.pop(id).fence)
-            shrunk = [row for id, row in ended if id in rows.rows and _shrinkable(row, now)][:limit]
-            for row in shrunk:
-                version = self._environment.random(16)
-                row.write = row.write._replace(codec=None, result=None, error=None, version=version)
-            return Purged(len(forgotten), len(shrunk))
+            forgotten = shrunk = 0
+            seen: dict[bytes, _Row] = {}
+            while rows.due and rows.due[0][0] <= now and (forgotten < limit or shrunk < limit):
+                _, id = heappop(rows.due)
+                row = rows.rows.get(id)
+                if row is None or row.write.state in _UNSETTLED:
+                    continue
+                if row.forget_at is not None and row.forget_at <= now:
+                    if forgotten < limit:
+                        forgotten += 1
+                        rows.fence_floor = max(rows.fence_floor, rows.rows.pop(id).fence)
+                        continue
+                elif _shrinkable(row, now) and shrunk < limit:
+                    shrunk += 1
+                    version = self._environment.random(16)
+                    row.write = row.write._replace(codec=None, result=None, error=None, version=version)
+                seen[id] = row
+            for id, row in seen.items():
+                if id in rows.rows:
+                    rows.look_again(id, row)
+            return Purged(forgotten, shrunk)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -184,6 +209,9 @@ def _selected(write: Write, selection: Selection) -> bool:
 
 
 def _shrinkable(row: _Row, now: int) -> bool:
-    full = row.write.codec is not None or row.write.error is not None
     expired = row.replay_until is not None and row.replay_until <= now
-    return row.write.state == State.SETTLED and expired and full
+    return row.write.state == State.SETTLED and expired and _full(row.write)
+
+
+def _full(write: Write) -> bool:
+    return write.codec is not None or write.error is not None

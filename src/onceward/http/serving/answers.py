@@ -37,7 +37,9 @@ def settled_answer(outcome: Outcome[Any], profile: Profile) -> Reply:
 def marked(reply: Reply, profile: Profile, identity: Identity, outcome: Outcome[Any]) -> Reply:
     """A replay, marked as one."""
     header = profile.replay_header if identity.plan is None else profile.plan_replay_header
-    reply = reply._replace(headers=(*reply.headers, (header.lower(), "true")))
+    reply = Reply(reply.status, (*reply.headers, (header.lower(), "true")), reply.body)
+    if profile.marker == "header":
+        return reply
     return in_body(reply, profile, replayed=True, first_at=outcome.first_at.isoformat())
 
 

@@ -45,7 +45,7 @@ def hold(reception: Reception[Gate], admitted: Admitted, gate: Gate) -> Attempt 
     )
     if isinstance(found, Outcome):
         return reception.answer(admitted, found)
-    return Attempt(reception, admitted, found, gate.agreed(**admitted.options).result_bytes_max)
+    return Attempt(reception, admitted, found, admitted.terms.result_bytes_max)
 
 
 class Attempt:

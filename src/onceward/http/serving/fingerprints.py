@@ -18,11 +18,12 @@ A body is fed piece by piece as it arrives, and never held here beyond `memory_b
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from hashlib import sha256
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
-from onceward._core.canonical import canonical, parse_json
+from onceward._core.canonical import canonical_json
 from onceward._core.errors import RequestInvalid
 from onceward.http.serving.media import media_type
 from onceward.http.serving.multipart import MultipartHash
@@ -31,6 +32,9 @@ from onceward.http.serving.profile import Profile
 DOMAIN = b"onceward/http/1\0"
 FIELDS_MAX = 10_000
 """Fields of a form that are sorted by name; one with more goes by its bytes."""
+WAYS_REMEMBERED = 256
+SAID_BYTES_REMEMBERED = 256
+"""Clients say the same few Content-Types over and over; long ones are not worth the memory."""
 
 
 class BodyForm(Protocol):
@@ -51,7 +55,7 @@ class RequestFingerprint:
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
     ) -> None:
-        found = list(headers)
+        found = headers if type(headers) is list else list(headers)
         self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
         for name in profile.fingerprint_headers:
             wanted = name.encode("ascii")
@@ -72,25 +76,51 @@ class RequestFingerprint:
 
 def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    types = [value for name, value in headers if name == b"content-type"]
-    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
+    said = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
+    short = sum([len(value) for _, value in said]) <= SAID_BYTES_REMEMBERED
+    way = (_known_way if short else _way)(said, profile.fingerprint == "raw")
+    if way.boundary is not None:
+        return _Multipart(way.kind, way.boundary)
+    if way.form is None:
+        return _Raw(way.label)
+    return _Whole(way, way.form, profile.memory_bytes_max)
+
+
+class _Way(NamedTuple):
+    """How a body is compared; without a `form` or a `boundary`, by its bytes."""
+
+    label: bytes
+    """How the bytes are to be read, in the words of the headers."""
+    kind: bytes = b""
+    word: bytes = b""
+    form: Form | None = None
+    boundary: str | None = None
+
+
+def _way(said: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Way:
+    """What Content-Type and Content-Encoding say about a body."""
+    types = [value for name, value in said if name == b"content-type"]
+    encodings = [value.strip() for name, value in said if name == b"content-encoding"]
     label = _listed(types) + _listed(encodings)
-    if profile.fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
-        return _Raw(label)
+    if raw or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Way(label)
     kind, parameters = media_type(types[0])
     charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
     # A parameter that is not known to change nothing (a version, a profile) makes another request.
-    said = _listed(
+    whole = _listed(
         [kind.encode(), *(f"{name}={value}".encode("latin-1") for name, value in sorted(parameters.items()))]
     )
     if charset in ("utf-8", "utf8"):
         if kind == "application/json" or kind.endswith("+json"):
-            return _Whole(said, b"json", _json, label, profile.memory_bytes_max)
+            return _Way(label, whole, b"json", canonical_json)
         if kind == "application/x-www-form-urlencoded":
-            return _Whole(said, b"form", _fields, label, profile.memory_bytes_max)
+            return _Way(label, whole, b"form", _fields)
         if kind == "multipart/form-data" and boundary:
-            return _Multipart(said, boundary)
-    return _Raw(label)
+            return _Way(label, whole, boundary=boundary)
+    return _Way(label)
+
+
+_known_way = lru_cache(maxsize=WAYS_REMEMBERED)(_way)
 
 
 class _Raw:
@@ -109,14 +139,14 @@ class _Raw:
 class _Whole:
     """By what it says, which needs all of it; or by its bytes, if that would be too much."""
 
-    def __init__(self, kind: bytes, word: bytes, form: Form, label: bytes, limit: int) -> None:
-        self._kind, self._word, self._form, self._limit, self._label = kind, word, form, limit, label
+    def __init__(self, way: _Way, form: Form, limit: int) -> None:
+        self._way, self._form, self._limit = way, form, limit
         self._held = bytearray()
         self._raw: _Raw | None = None
 
     def feed(self, piece: bytes) -> None:
         if self._raw is None and len(self._held) + len(piece) > self._limit:
-            self._raw = _Raw(self._label)
+            self._raw = _Raw(self._way.label)
             self._raw.feed(self._held)
             self._held = bytearray()
         if self._raw is None:
@@ -129,13 +159,13 @@ class _Whole:
             return self._raw.digest()
         body = bytes(self._held)
         if not body:
-            return self._word + b"\0" + sha256(self._kind).digest()
+            return self._way.word + b"\0" + sha256(self._way.kind).digest()
         form = self._form(body)
         if form is None:
-            raw = _Raw(self._label)
+            raw = _Raw(self._way.label)
             raw.feed(body)
             return raw.digest()
-        return self._word + b"\0" + sha256(self._kind + b"\1" + form).digest()
+        return self._way.word + b"\0" + sha256(self._way.kind + b"\1" + form).digest()
 
 
 class Form(Protocol):
@@ -143,10 +173,6 @@ class Form(Protocol):
 
     def __call__(self, body: bytes, /) -> bytes | None:
         """The form."""
-
-
-def _json(body: bytes) -> bytes:
-    return canonical(parse_json(body))
 
 
 def _fields(body: bytes) -> bytes | None:

@@ -30,6 +30,15 @@ class Identity(NamedTuple):
 
 def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Identity | None:
     """Who this request is; None if it does not say. Header names are in lower case."""
+    names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
+    found = [pair for pair in headers if pair[0] in names]
+    if len(found) == 1 and found[0][0] == names[0]:
+        return Identity(_read(found[0][1], profile.key_header, profile))
+    return _looked_into(found, profile)
+
+
+def _looked_into(headers: list[tuple[bytes, bytes]], profile: Profile) -> Identity | None:
+    """What the headers that may name a request say, where that is not one key and nothing else."""
     key = _only(headers, profile.key_header)
     plan = step = None
     if profile.plans:
@@ -55,6 +64,12 @@ def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Ide
 @lru_cache(maxsize=64)
 def _wire(name: str) -> bytes:
     return name.lower().encode("ascii")
+
+
+@lru_cache(maxsize=1_024)
+def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, ...]:
+    """The headers that may name a request, as they are on the wire, the key's first."""
+    return tuple(map(_wire, (key, plan, step) if plans else (key,)))
 
 
 def _only(headers: Iterable[tuple[bytes, bytes]], name: str) -> bytes | None:

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
 from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
+from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
 from onceward.http.serving.fingerprints import RequestFingerprint
@@ -51,7 +52,10 @@ class Incoming(NamedTuple):
     def header(self, name: str) -> str | None:
         """The first value of a header, in any case."""
         wanted = name.lower().encode("latin-1")
-        return next((value.decode("latin-1") for found, value in self.headers if found == wanted), None)
+        for found, value in self.headers:
+            if found == wanted:
+                return value.decode("latin-1")
+        return None
 
     @property
     def content_length(self) -> int | None:
@@ -76,8 +80,8 @@ class Admitted(NamedTuple):
     name: str
     """What records and logs call this operation: method and route."""
     options: dict[str, Any]
-    """For the gate's `call`."""
-    result_bytes_max: int
+    """For the gate's `call`; what the gate makes of them is in `terms`."""
+    terms: Terms
     fingerprint: RequestFingerprint
 
 
@@ -124,9 +128,7 @@ class Reception(Generic[G]):
             return None
         name = f"{incoming.method} {treatment.name or _UNSEEN.sub(b'?', incoming.raw_path).decode('ascii')}"[:200]
         fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
-        return Admitted(
-            incoming, identity, chosen, name, treatment.options, treatment.terms.result_bytes_max, fingerprint
-        )
+        return Admitted(incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint)
 
     def _published(self, rest: str, well_known: str) -> Reply | None:
         if rest == "":

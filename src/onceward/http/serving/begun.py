@@ -1,0 +1,48 @@
+"""
+An awaitable that is begun at once, and awaited only if that did not end it.
+
+Most requests have arrived whole before anybody asks for their bodies. A timer around a wait that does not take place
+costs more than the rest of the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Begun(Generic[T]):
+    """The first step is done when this is made; `await` does the others, if there are any."""
+
+    __slots__ = ("_pending", "_steps", "answer", "is_done")
+    answer: T
+    """What came of it, once `is_done`."""
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._steps = work.__await__()
+        self.is_done = False
+        try:
+            self._pending: Any = next(self._steps)
+        except StopIteration as end:
+            self.answer, self.is_done = end.value, True
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        while not self.is_done:
+            try:
+                sent = yield self._pending
+            except GeneratorExit:
+                self._steps.close()
+                raise
+            except BaseException as error:
+                self._go_on(self._steps.throw, error)
+            else:
+                self._go_on(self._steps.send, sent)
+        return self.answer
+
+    def _go_on(self, step: Callable[[Any], Any], with_: Any) -> None:
+        try:
+            self._pending = step(with_)
+        except StopIteration as end:
+            self.answer, self.is_done = end.value, True
