@@ -8,6 +8,7 @@ costs more than the rest of the reading.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -33,16 +34,24 @@ class Begun(Generic[T]):
             try:
                 sent = yield self._pending
             except GeneratorExit:
-                self._steps.close()
+                getattr(self._steps, "close", _nothing)()
                 raise
             except BaseException as error:
-                self._go_on(self._steps.throw, error)
+                # An iterator that is no generator (a server's, written in another language) cannot be told.
+                throw = getattr(self._steps, "throw", None)
+                if throw is None:
+                    raise
+                self._go_on(partial(throw, error))
             else:
-                self._go_on(self._steps.send, sent)
+                self._go_on(partial(next, self._steps) if sent is None else partial(self._steps.send, sent))
         return self.answer
 
-    def _go_on(self, step: Callable[[Any], Any], with_: Any) -> None:
+    def _go_on(self, step: Callable[[], Any]) -> None:
         try:
-            self._pending = step(with_)
+            self._pending = step()
         except StopIteration as end:
             self.answer, self.is_done = end.value, True
+
+
+def _nothing() -> None:
+    """What ends an iterator that cannot be ended."""
