@@ -24,6 +24,9 @@ from onceward.service.sql.errors import SqlError, SqlKind
 OURS = "onceward_"
 _SCHEMA = frozenset(("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"))
 
+_PEEPHOLES = frozenset(("dbstat", "bytecode", "tables_used", "fsdir"))
+"""Virtual tables that some builds of SQLite have, and that show more than the tenant's rows."""
+
 _LOOKS = frozenset(("table_info", "table_xinfo", "index_list", "index_info", "index_xinfo", "foreign_key_list"))
 """PRAGMAs that tell about one table or index; it must be named, and be the tenant's own."""
 _NUMBERS = frozenset(("user_version", "application_id"))
@@ -91,6 +94,8 @@ class Guard:
         self.mode = Mode.OWN
         self.verb = ""
         """The verb of the tenant's statement that is running."""
+        self.previous: tuple[int, str] = (0, "")
+        """The action that SQLite asked about before, and its first name."""
         self.refusal: SqlError | None = None
         """Why the last statement was denied: SQLite itself only says that it was."""
 
@@ -116,6 +121,7 @@ class Guard:
         names = (first or "", second or "", database or "")
         rule = RULES.get(action)
         refusal = rule(self, names) if rule is not None else _denied("this kind of statement is not possible here")
+        self.previous = action, names[0]
         if refusal is None:
             return sqlite3.SQLITE_OK
         self.refusal = self.refusal or refusal
@@ -162,19 +168,20 @@ def _read(guard: Guard, names: Names) -> SqlError | None:
     if is_ours(table):
         return _no_such(table)
     if table.lower() in _SCHEMA:
-        # Only SQLite itself reads the schema while it changes it: no query of a tenant's fits into ALTER or DROP.
-        if guard.verb in ("ALTER", "DROP") or (guard.verb == "CREATE" and column == "ROWID"):
+        # Only SQLite itself reads the schema while it changes it: no query of a tenant's fits into ALTER or DROP. One
+        # does fit into CREATE TABLE ... AS, but not behind the update of the schema.
+        updates = guard.previous == (sqlite3.SQLITE_UPDATE, table)
+        if guard.verb in ("ALTER", "DROP") or (guard.verb == "CREATE" and column == "ROWID" and updates):
             return None
         return _denied(
             f"{table} is not shown: it lists the service's tables, too",
             "ask for the list of tables, or use PRAGMA table_info(your_table)",
         )
+    if table.lower() in _PEEPHOLES or (table.lower().startswith("sqlite_") and table.lower() != "sqlite_sequence"):
+        return _denied(f"{table} is not possible here")
     if table.lower().startswith("pragma_") and table.lower() not in TABLE_FUNCTIONS:
-        return (
-            None
-            if guard.verb == "ALTER" and table == "pragma_quick_check"
-            else _denied(f"{table} is not possible here")
-        )
+        if guard.verb != "ALTER" or table != "pragma_quick_check":
+            return _denied(f"{table} is not possible here")
     return None
 
 

@@ -130,7 +130,7 @@ class Desk:
         except _Overdue as overdue:
             await self._stop(kill=True)
             self._after_death(jobs, overdue.seen, overdue=True)
-        except (EOFError, OSError):
+        except (EOFError, OSError, ValueError, KeyError):  # Gone, or not in its right mind.
             seen = self._beating.seen()
             await self._stop(kill=True)
             self._after_death(jobs, seen, overdue=False)

@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from onceward import Gate, OncewardError, RetryTransaction, StoreFull, failpoints
+from onceward import Gate, OncewardError, OutcomeUnknown, RetryTransaction, StoreFull, failpoints
 from onceward.environment import REAL, Environment
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
+from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of, was_refused
 from onceward.service.sql.requests import Keyed, Request, Step
 from onceward.service.sql.session import Session, connect
 from onceward.stores import Store
@@ -127,7 +127,9 @@ class HostedDatabase:
                     settled.update(dict.fromkeys(todo, error.meaning))
                 except DRIVER_ERRORS as error:
                     self._undo()
-                    if len(taken) == 1:
+                    if not was_refused(error):
+                        settled.update({number: _commit_failed(requests[number], error) for number in taken})
+                    elif len(taken) == 1:
                         settled[taken[0]] = meaning_of(error)
                     alone = True
                 todo = [number for number in todo if number not in settled]
@@ -259,6 +261,15 @@ class ReadDatabase:
             if self.connection.in_transaction:
                 with suppress(*DRIVER_ERRORS):
                     self.connection.rollback()
+
+
+def _commit_failed(request: Request, error: BaseException) -> OncewardError:
+    """A disk that fails while it commits: what it will say after its next start, nobody knows."""
+    if request.repeatable:
+        return meaning_of(error)
+    return OutcomeUnknown(
+        "the disk failed while this write was committed; without a key nobody can tell whether it was"
+    )
 
 
 class _NotBegun(Exception):

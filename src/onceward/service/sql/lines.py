@@ -36,8 +36,8 @@ class Job:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be done again without knowing if it was done: it has a key, or writes nothing."""
-        return self.request is None or self.request.identity is not None or self.request.readonly
+        """See `Request.repeatable`; making and dropping a database may be done again, too."""
+        return self.request is None or self.request.repeatable
 
 
 @dataclass(slots=True)

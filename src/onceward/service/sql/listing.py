@@ -44,4 +44,4 @@ def _table(connection: sqlite3.Connection, name: str, kind: str) -> Table:
         highest = connection.execute(f"SELECT max(rowid) FROM {quoted}").fetchone()[0]  # noqa: S608
     except sqlite3.Error:
         highest = None  # WITHOUT ROWID.
-    return Table(name, kind, columns, max(counted, highest or 0), False)
+    return Table(name, kind, columns, max(counted, highest) if isinstance(highest, int) else counted, False)

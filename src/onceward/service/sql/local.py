@@ -69,7 +69,7 @@ class LocalDatabase:
     def tables(self) -> list[Table]:
         """See `Engine.tables`."""
         with self._turn:
-            return tables_of(self._database.connection)
+            return self._database.session.look(tables_of)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -95,6 +95,12 @@ BY_MESSAGE: tuple[Meaning, ...] = (
 """By message, where the code says no more than SQLITE_ERROR or SQLITE_CONSTRAINT."""
 
 
+def was_refused(error: BaseException) -> bool:
+    """Whether a commit that raised this has certainly not taken place."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR) & 0xFF
+    return code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_ERROR)
+
+
 def meaning_of(error: BaseException, refusal: SqlError | None = None) -> OncewardError:
     """The error to raise for one of the driver's; `refusal` is what the authorizer had to say."""
     message = str(error)[:MESSAGE_MAX]

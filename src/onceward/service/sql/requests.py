@@ -62,6 +62,11 @@ class Request(NamedTuple):
         """Whether a reader can serve it, as far as one can see."""
         return self.identity is None and all(is_read(read(sql)) for sql, _ in self.statements)
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be done again without knowing if it was done: it has a key, or may not write."""
+        return self.identity is not None or self.readonly
+
     def fingerprinted(self) -> dict[str, Any]:
         """What a retry under the same key must equal."""
         return {"statements": self.statements, "batch": self.batch, "about": self.about}

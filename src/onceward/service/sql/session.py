@@ -8,10 +8,10 @@ and will end; it keeps no state between two requests.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from onceward import OncewardError
@@ -23,6 +23,8 @@ from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
 from onceward.service.sql.requests import Request
 from onceward.service.sql.statements import SCHEMA_VERBS, read
 from onceward.service.sql.values import bound, json_text, shown
+
+T = TypeVar("T")
 
 INSTRUCTIONS_BETWEEN_LOOKS = 10_000
 """Instructions between two looks at the clock: a look costs 30 % at this rate, 60 % at a tenth of it."""
@@ -99,6 +101,16 @@ class Session:
                 sql, params = request.statements[0]
                 return self._timed(self._one(sql, params, mode, room), began)
             return self._timed(self._batch(request.statements, mode, room), began)
+        finally:
+            self._deadline = NEVER
+
+    def look(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something of the engine's own that reads, under the same deadline."""
+        self._deadline = self._environment.monotonic() + self.limits.statement_seconds
+        try:
+            return action(self.connection)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error) from error
         finally:
             self._deadline = NEVER
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from onceward import OncewardError, StoreUnavailable
+from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.service.sql.errors import DatabaseUnknown, to_wire
 from onceward.service.sql.files import create_file, drop_file, identity_of
 from onceward.service.sql.frames import Beat, pack, receive
@@ -88,7 +88,10 @@ class Writer:
 
     def group(self, path: Path, requests: list[Request]) -> list[Outcome]:
         """Run a group of requests."""
-        return self.databases.get(path).group(requests)
+        outcomes = self.databases.get(path).group(requests)
+        if any(isinstance(outcome, StoreUnavailable | OutcomeUnknown) for outcome in outcomes):
+            self.databases.close(path)  # The disk failed: what a connection remembers of it is no longer certain.
+        return outcomes
 
     def create(self, path: Path) -> bool:
         """Make a database; whether it is new."""
@@ -123,11 +126,7 @@ class Reader:
 
     def tables(self, path: Path) -> list[Any]:
         """What is in a database."""
-        connection = self.databases.get(path).connection
-        try:
-            return tables_of(connection)
-        except sqlite3.Error as error:
-            raise meaning_of(error) from error
+        return self.databases.get(path).session.look(tables_of)
 
 
 def restrict(limits: Limits) -> None:
