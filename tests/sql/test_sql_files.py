@@ -12,7 +12,7 @@ import pytest
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.service.sql import DatabaseUnknown, Limits, NameInvalid
 from onceward.service.sql.files import Folder, create_file, drop_file, identity_of
-from onceward.service.sql.frames import Beat, pack, packed
+from onceward.service.sql.frames import NOT_BEGUN, Beat, pack, packed
 from onceward.service.sql.hosting import ReadDatabase
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import checked
@@ -142,7 +142,7 @@ def test_a_page_tells_how_far_a_worker_has_come(tmp_path: Path) -> None:
     assert (True, 4) == (beat.seen().committing, beat.seen().number)
     assert running.beats < committing.beats < beat.seen().beats
     beat.begin(8)
-    assert (8, False) == beat.seen()[:2]
+    assert (8, False, NOT_BEGUN) == (*beat.seen()[:2], beat.seen().number)
 
 
 def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:

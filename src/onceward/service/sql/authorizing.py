@@ -179,9 +179,9 @@ def _read(guard: Guard, names: Names) -> SqlError | None:
         )
     if table.lower() in _PEEPHOLES or (table.lower().startswith("sqlite_") and table.lower() != "sqlite_sequence"):
         return _denied(f"{table} is not possible here")
-    if table.lower().startswith("pragma_") and table.lower() not in TABLE_FUNCTIONS:
-        if guard.verb != "ALTER" or table != "pragma_quick_check":
-            return _denied(f"{table} is not possible here")
+    pragma = table.lower().startswith("pragma_") and table.lower() not in TABLE_FUNCTIONS
+    if pragma and (guard.verb, table) != ("ALTER", "pragma_quick_check"):
+        return _denied(f"{table} is not possible here")
     return None
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from onceward import OutcomeUnknown, StoreUnavailable
 from onceward.environment import Environment
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
-from onceward.service.sql.frames import IN_COMMIT, Beat, Seen, pack, packed, receive_async
+from onceward.service.sql.frames import IN_COMMIT, NOT_BEGUN, Beat, Seen, pack, packed, receive_async
 from onceward.service.sql.hosting import Performed
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.lines import Job, Line
@@ -30,6 +30,8 @@ from onceward.service.sql.values import json_text
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")
 START_SECONDS = 60.0
 """How long a worker may take to be ready: importing takes a fraction of a second, on a loaded machine seconds."""
+BEGIN_SECONDS = 10.0
+"""How long a worker may take to begin with a group: it may have to open the database, and is no tenant's doing."""
 COMMIT_SECONDS = 60.0
 """How long a commit may take: a disk that syncs for longer is broken."""
 STARTS_MAX = 3
@@ -138,21 +140,25 @@ class Desk:
     async def _watched(self, receiving: Any) -> Any:
         """Wait for an answer, for as long as there is progress."""
         task = asyncio.ensure_future(receiving)
-        patience = 2 * self._limits.statement_seconds
         try:
             last, since = self._beating.seen(), self._environment.monotonic()
             while True:
-                done, _ = await asyncio.wait((task,), timeout=patience / 8)
+                done, _ = await asyncio.wait((task,), timeout=self._limits.statement_seconds / 4)
                 if done:
                     return task.result()
                 seen, now = self._beating.seen(), self._environment.monotonic()
                 if seen != last:
                     last, since = seen, now
-                allowed = COMMIT_SECONDS if seen.number == IN_COMMIT else patience
-                if now - since >= allowed:
+                if now - since >= self._patience(seen):
                     raise _Overdue(seen)
         finally:
             task.cancel()
+
+    def _patience(self, seen: Seen) -> float:
+        """How long a worker may stay where it is."""
+        if seen.group != self._groups or seen.number == NOT_BEGUN:
+            return max(BEGIN_SECONDS, 2 * self._limits.statement_seconds)
+        return COMMIT_SECONDS if seen.number == IN_COMMIT else 2 * self._limits.statement_seconds
 
     def _after_death(self, jobs: list[Job], seen: Seen, *, overdue: bool) -> None:
         """Settle what a dead worker had before it, or send it again."""

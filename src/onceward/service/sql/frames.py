@@ -74,10 +74,11 @@ class Seen(NamedTuple):
     beats: int
     """Changes whenever a request or a commit begins."""
     number: int
-    """The request that began last; `IN_COMMIT` for a commit."""
+    """The request that began last; `IN_COMMIT` for a commit, `NOT_BEGUN` while a database is opened."""
 
 
 IN_COMMIT = 0xFFFFFFFF
+NOT_BEGUN = 0xFFFFFFFE
 _WORD = struct.Struct("<Q")
 
 
@@ -98,6 +99,7 @@ class Beat:
     def begin(self, group: int) -> None:
         """A group begins; nothing of it is committed."""
         self._group = group
+        self.at(NOT_BEGUN)  # First: whoever sees this group must not see a request of the last one.
         self._write(0, group << 1)
 
     def at(self, number: int) -> None:
