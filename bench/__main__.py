@@ -20,7 +20,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import group_atomic, group_growth, group_keys, group_postgres, group_redis, group_retry, group_sqlite
+from bench import (
+    group_atomic,
+    group_growth,
+    group_keys,
+    group_postgres,
+    group_redis,
+    group_retry,
+    group_sql,
+    group_sqlite,
+)
 from bench.interleave import ROOT
 from bench.settings import parse
 
@@ -33,6 +42,7 @@ RUNS = {
     "keys": group_keys.run,
     "growth": group_growth.run,
     "retry": group_retry.run,
+    "sql": group_sql.run,
 }
 
 
