@@ -96,7 +96,6 @@ def schema(place: Path) -> Any:
         yield database
 
 
-@pytest.mark.requirement("A13")
 def test_every_error_has_its_kind_and_its_place(schema: LocalDatabase) -> None:
     """
     The kinds, tables, columns and constraints are those that the real SQLite names, whatever words it uses.

@@ -76,7 +76,6 @@ def test_true_and_false_are_one_and_zero(database: LocalDatabase) -> None:
     assert [[1, 0, "integer"]] == database.query("SELECT ?1, ?2, typeof(?1)", [True, False]).rows
 
 
-@pytest.mark.requirement("A03")
 def test_positional_parameters_are_counted(database: LocalDatabase) -> None:
     """
     Two placeholders take two parameters; one or three is an error, and writes nothing.

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +38,6 @@ STARTS_MAX = 3
 """Workers in a row that may die before they are ready."""
 DEATHS_MAX = 3
 """Workers that may die while running the same request, before it is given up: it may be what kills them."""
-LARGE_FRAME_BYTES = 100_000
 
 
 class Desk:
@@ -121,14 +120,10 @@ class Desk:
         requests = ",".join(job.text for job in jobs)
         head = f'"group":{self._groups},"path":{json_text(first.path)},"what":{json_text(first.what)}'
         frame = packed(f'{{{head},"requests":[{requests}]}}')
-        answered = 0
         try:
             self._link.write(frame)
             await self._link.drain()
-            while answered < len(jobs):
-                answer = await self._watched(receive_async(self._reader))
-                _answer(jobs[answered], answer)
-                answered += 1
+            await self._watched(self._receive(jobs))
         except _Overdue as overdue:
             await self._stop(kill=True)
             self._after_death(jobs, overdue.seen, overdue=True)
@@ -137,15 +132,20 @@ class Desk:
             await self._stop(kill=True)
             self._after_death(jobs, seen, overdue=False)
 
-    async def _watched(self, receiving: Any) -> Any:
-        """Wait for an answer, for as long as there is progress."""
-        task = asyncio.ensure_future(receiving)
+    async def _receive(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            _answer(job, await receive_async(self._reader))
+
+    async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
+        """Wait for the answers, for as long as there is progress."""
+        task = asyncio.create_task(receiving)
         try:
             last, since = self._beating.seen(), self._environment.monotonic()
             while True:
                 done, _ = await asyncio.wait((task,), timeout=self._limits.statement_seconds / 4)
                 if done:
-                    return task.result()
+                    task.result()
+                    return
                 seen, now = self._beating.seen(), self._environment.monotonic()
                 if seen != last:
                     last, since = seen, now
