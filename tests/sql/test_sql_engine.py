@@ -459,6 +459,28 @@ def test_bad_input_never_reaches_a_worker(tmp_path: Path) -> None:
             Engine(tmp_path, **wrong)
 
 
+def test_a_long_request_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
+    """
+    Reading megabytes of SQL takes a while; it is done in a thread.
+    """
+
+    async def play() -> Any:
+        engine = Engine(tmp_path)
+        statements = ["SELECT " + "'', " * 24_000] * 5
+        asked = asyncio.create_task(came_to(engine.batch("acme", "shop", [*statements, "BEGIN"])))
+        turns = 0
+        while not asked.done():
+            await asyncio.sleep(0)
+            turns += 1
+        await engine.close()
+        return asked.result(), turns
+
+    word, turns = asyncio.run(play())
+
+    assert "denied" == word
+    assert turns > 3
+
+
 def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:
     """
     Nothing hangs: the request was not run, and may be sent again.

@@ -14,6 +14,7 @@ import pytest
 from onceward import KeyReused, OutcomeUnknown, StoreUnavailable, failpoints
 from onceward.service.sql import Keyed, Limits, SqlError
 from onceward.service.sql.hosting import HostedDatabase, Outcome, Performed, ReadDatabase
+from onceward.service.sql.listing import tables_of
 from onceward.service.sql.requests import Request, checked
 
 LIMITS = Limits(statement_seconds=0.1)
@@ -211,6 +212,22 @@ def test_a_readers_connection_is_closed_to_writing_below_the_guard(hosted: Hoste
             reader.connection.execute("INSERT INTO t VALUES (1)")
     finally:
         reader.close()
+
+
+def test_a_tenant_cannot_lock_itself_out_by_taking_a_name(hosted: HostedDatabase, place: Path) -> None:
+    """
+    Tables called like functions that the engine warms up, and views that lead nowhere, are the tenant's own affair.
+    """
+    hosted.group([ask("CREATE TABLE json_each (a)"), ask("CREATE VIEW pragma_table_info AS SELECT * FROM gone")])
+    hosted.group([ask('CREATE TABLE "odd ""name" (rowid TEXT)'), ask("CREATE VIEW v AS SELECT * FROM gone")])
+    hosted.close()
+    again = HostedDatabase(place, LIMITS, {})
+    found = [table.name for table in again.session.look(tables_of)]
+    words_said = words(again.group([ask("SELECT * FROM json_each"), ask("SELECT * FROM pragma_table_info")]))
+    again.close()
+
+    assert ["child", "json_each", 'odd "name', "parent", "pragma_table_info", "t", "v"] == found
+    assert ["ran", "unknownTable"] == words_said
 
 
 def test_reuse_is_refused_by_class(hosted: HostedDatabase) -> None:

@@ -5,6 +5,8 @@ Values go from JSON to SQLite and back without loss, and what cannot is refused 
 from __future__ import annotations
 
 import json
+from contextlib import suppress
+from time import process_time
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.service.sql import LocalDatabase, SqlError, SqlKind
+from onceward.service.sql.statements import read
 from onceward.service.sql.values import EXACT_MAX, INTEGER_MAX, INTEGER_MIN, bound, shown
 
 
@@ -51,7 +54,7 @@ def test_every_value_of_sqlites_survives(value: Any) -> None:
     "value",
     [
         *(2**63, -(2**63) - 1, 10**400, float("nan"), float("inf"), float("-inf"), [1], {"a": 1}, {}, "\ud800"),
-        *({"base64": "no base64!"}, {"base64": "3q2+7w"}, {"integer": "1.5"}, {"integer": str(2**63)}, object()),
+        *({"base64": "no base64!"}, {"base64": "3q2+7w"}, {"integer": "1.5"}, {"integer": str(2**63)}, {1, 2}),
         *({"base64": "", "integer": "1"}, {"base64": 7}, 1j),
     ],
     ids=repr,
@@ -142,3 +145,57 @@ def test_an_answer_counts_what_it_did(database: LocalDatabase) -> None:
         (0, 0, None),
         (0, 4, None),
     ] == told
+
+
+HARD_TO_READ = {
+    "sums": "+ 1 ",
+    "words": "a b ",
+    "texts": "'',",
+    "quotes": "'",
+    "double": '"',
+    "brackets": "[",
+    "ticks": "`",
+    "placeholders": "?,",
+    "names": ":a,",
+    "dollars": "$a(",
+    "colons": "$a::",
+    "slashes": "/",
+    "dashes": "-",
+    "comments": "/*",
+    "ends": "*/",
+    "open": "(",
+    "rollback": "xrollback ",
+}
+
+
+@pytest.mark.parametrize("kind", HARD_TO_READ)
+def test_no_text_takes_long_to_read(kind: str) -> None:
+    """
+    A statement is read in the service's own process, so that must take time in proportion to its length.
+    """
+    text = HARD_TO_READ[kind]
+    for sql in ("SELECT " + text * (99_000 // len(text)), "WITH a AS " + text * (99_000 // len(text))):
+        began = process_time()
+        with suppress(SqlError):
+            read(sql)
+
+        assert process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("sql", "verb", "names", "positions"),
+    [
+        ("/* ? */ -- :x\n select '--', \":a\", [@b], `$c`, :d, @e, $f, ?1", "SELECT", "d e f", True),
+        ("WITH x AS (SELECT 1), replace (a) AS (VALUES (2)) DELETE FROM t", "DELETE", "", False),
+        ("WITH RECURSIVE x AS (SELECT 1) SELECT (SELECT 1)", "SELECT", "", False),
+        ("\ufeff;; Insert INTO t VALUES ('it''s :x')", "INSERT", "", False),
+        ("/*/ SELECT */ UPDATE t SET a = 1", "UPDATE", "", False),
+        ("SELECT 1 -- rollback", "SELECT", "", False),
+        ("EXPLAIN QUERY PLAN DELETE FROM t", "EXPLAIN", "", False),
+    ],
+)
+def test_a_statement_is_read_as_sqlite_reads_it(sql: str, verb: str, names: str, positions: bool) -> None:
+    """
+    Comments, texts and quoted names hide what is in them.
+    """
+    assert (verb, frozenset(names.split()), positions) == read(sql)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
@@ -42,6 +43,8 @@ from onceward.service.sql.values import json_text
 WRITERS = 2
 READERS = 2
 """Processes of each kind: SQLite's work is short, and most of a write is waiting for the disk."""
+READ_AT_ONCE_CHARACTERS = 20_000
+"""SQL that is read on the event loop's own thread: a few milliseconds' worth."""
 CLOSE_SECONDS = 10.0
 """How long closing waits for what is under way."""
 
@@ -143,7 +146,7 @@ class Engine:
         identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement.
         """
-        request = checked([(sql, params)], self._limits, identity=identity, readonly=readonly, about=about)
+        request = await self._checked([(sql, params)], identity=identity, readonly=readonly, about=about)
         return Answer(*await self._perform(namespace, database, request))
 
     async def batch(
@@ -157,7 +160,7 @@ class Engine:
         about: Any = None,
     ) -> BatchAnswer:
         """Run statements in one transaction, all or none of them, once per identity. See `query`."""
-        request = checked(statements, self._limits, identity=identity, readonly=readonly, batch=True, about=about)
+        request = await self._checked(statements, identity=identity, readonly=readonly, batch=True, about=about)
         return BatchAnswer(*await self._perform(namespace, database, request))
 
     async def tables(self, namespace: str, database: str) -> list[Table]:
@@ -211,6 +214,14 @@ class Engine:
         await self.close()
 
     # Where requests go.
+
+    async def _checked(self, statements: Iterable[Statement | tuple[str, Params] | str], **options: Any) -> Request:
+        """See `checked`; a long request is read in a thread, so that the others are not held up."""
+        taken = list(statements)
+        work = partial(checked, taken, self._limits, **options)
+        if sum(len(one) if isinstance(one, str) else len(str(one[0])) for one in taken) <= READ_AT_ONCE_CHARACTERS:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(None, work)
 
     @property
     def _lines(self) -> list[Line]:

@@ -17,7 +17,6 @@ _TABLES = (
     "SELECT name, type FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
     "ORDER BY name LIMIT ?"
 )
-_COLUMNS = 'SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?) WHERE hidden <> 1'
 
 
 def tables_of(connection: sqlite3.Connection) -> list[Table]:
@@ -27,16 +26,17 @@ def tables_of(connection: sqlite3.Connection) -> list[Table]:
 
 
 def _table(connection: sqlite3.Connection, name: str, kind: str) -> Table:
+    quoted = '"' + name.replace('"', '""') + '"'
     try:
         columns = [
             Column(column, type, not notnull, pk > 0)
-            for column, type, notnull, pk, _ in connection.execute(_COLUMNS, (name,))
+            for _, column, type, notnull, _, pk, hidden in connection.execute(f"PRAGMA table_xinfo({quoted})")
+            if hidden != 1
         ]
-    except sqlite3.Error:
+    except sqlite3.OperationalError:
         columns = []  # A view on a table that is gone.
     if kind == "view":
         return Table(name, kind, columns, None, False)
-    quoted = '"' + name.replace('"', '""') + '"'
     counted = connection.execute(f"SELECT count(*) FROM (SELECT 1 FROM {quoted} LIMIT {COUNT_MAX + 1})").fetchone()[0]  # noqa: S608
     if counted <= COUNT_MAX:
         return Table(name, kind, columns, counted, True)

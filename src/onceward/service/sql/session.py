@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -60,7 +60,8 @@ def connect(path: Path, limits: Limits, *, readonly: bool = False) -> sqlite3.Co
             connection.execute(f"PRAGMA journal_size_limit = {16 << 20}")
         # The first use of such a function declares it, which looks like a change of the schema to the authorizer.
         for function in sorted(TABLE_FUNCTIONS):
-            connection.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608 - our own list
+            with suppress(sqlite3.OperationalError):  # A tenant may have a table of that name.
+                connection.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608 - our own list
         for limit, value in limits.of_sqlite().items():
             connection.setlimit(limit, value)
     except BaseException:
