@@ -481,6 +481,22 @@ def test_a_long_request_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
     assert turns > 3
 
 
+def test_a_mistake_in_the_engine_leaves_nobody_waiting(
+    shared: Callable[[Play], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Planted: handing a group over raises something that nobody expects. Callers are told, and the next request works.
+    """
+
+    async def play(shop: Shop) -> Any:
+        monkeypatch.setattr("onceward.service.sql.desk.packed", lambda text: 1 / 0)
+        words = [await came_to(shop.put(1, "k")), await came_to(shop.put(2))]
+        monkeypatch.undo()
+        return words, await came_to(shop.put(1, "k")), await shop.count()
+
+    assert (["StoreUnavailable", "OutcomeUnknown"], "ran", 1) == shared(play)
+
+
 def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:
     """
     Nothing hangs: the request was not run, and may be sent again.

@@ -14,7 +14,7 @@ import pytest
 from onceward import OncewardError
 from onceward.service.sql import Keyed, Limits, LocalDatabase, SqlError, SqlKind
 from onceward.service.sql.authorizing import _IN_ALTER, FUNCTIONS, RULES, Guard, Mode
-from onceward.service.sql.hosting import HostedDatabase
+from onceward.service.sql.hosting import HostedDatabase, ReadDatabase
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import checked
 
@@ -220,6 +220,24 @@ def test_a_probe_is_refused_and_changes_nothing(hosted: LocalDatabase, probe: st
     assert came_to(lambda: hosted.query(probe)) in PROBES[probe].split("|")
     assert came_to(lambda: hosted.query(probe, identity=Keyed("test:attacker", "k"))) in PROBES[probe].split("|")
     assert before == contents(hosted)
+
+
+def test_a_reader_refuses_the_same_probes(hosted: LocalDatabase) -> None:
+    """
+    On a read-only connection, too, each is refused; there it may be for writing.
+    """
+    reader = ReadDatabase(hosted._database.path, Limits(statement_seconds=0.15))
+    let_through = []
+    for probe, kinds in PROBES.items():
+        try:
+            outcome = reader.perform(checked([probe], DEFAULT_LIMITS))
+        except SqlError as refusal:
+            outcome = refusal
+        if not isinstance(outcome, SqlError) or outcome.kind.value not in [*kinds.split("|"), "readonly"]:
+            let_through.append((probe, outcome))
+    reader.close()
+
+    assert [] == let_through
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:60])

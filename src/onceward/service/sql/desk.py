@@ -10,6 +10,7 @@ honestly: its outcome is unknown.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from onceward import OutcomeUnknown, StoreUnavailable
+from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.environment import Environment
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
 from onceward.service.sql.frames import IN_COMMIT, NOT_BEGUN, Beat, Seen, pack, packed, receive_async
@@ -38,6 +39,9 @@ STARTS_MAX = 3
 """Workers in a row that may die before they are ready."""
 DEATHS_MAX = 3
 """Workers that may die while running the same request, before it is given up: it may be what kills them."""
+
+
+_log = logging.getLogger("onceward")
 
 
 class Desk:
@@ -85,10 +89,10 @@ class Desk:
                 jobs = self._in_time(await self._line.take(self._together))
                 if jobs:
                     self._busy = jobs
-                    await self._do(jobs)
+                    await self._do_safely(jobs)
                     self._busy = []
         finally:
-            self._abandon(self._busy)
+            self._abandon(self._busy, EngineClosed())
             self._busy = []
             await asyncio.shield(self._stop())
 
@@ -106,6 +110,15 @@ class Desk:
         return [job for job in jobs if not job.future.done()]
 
     # One group.
+
+    async def _do_safely(self, jobs: list[Job]) -> None:
+        """Same as `_do`; should this very code be wrong, a line of callers must not wait for ever."""
+        try:
+            await self._do(jobs)
+        except Exception:
+            _log.exception("onceward: a group of SQL requests failed in the engine itself")
+            await self._stop(kill=True)
+            self._abandon(jobs, StoreUnavailable("the engine failed; send it again, with the same key"))
 
     async def _do(self, jobs: list[Job]) -> None:
         if self._process is None:
@@ -193,10 +206,10 @@ class Desk:
             hint="it needs more memory than there is: make it smaller",
         )
 
-    def _abandon(self, jobs: list[Job]) -> None:
-        """The engine closes, and its patience is over."""
+    def _abandon(self, jobs: list[Job], error: OncewardError) -> None:
+        """Nobody works on these any more: the engine closes and its patience is over, or it has failed."""
         for job in jobs:
-            _fail(job, EngineClosed() if job.repeatable else _unknown())
+            _fail(job, error if job.repeatable else _unknown())
 
     # The process.
 
@@ -281,7 +294,7 @@ class _Overdue(Exception):
 
 def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the process that ran this write died while it committed, and without a key nobody can tell whether it did; "
+        "the process that ran this write ended while it may have committed, and without a key nobody can tell; "
         "look, and give writes a key"
     )
 
