@@ -37,6 +37,8 @@ POINTS = (
     *("commit.before", "commit.after", "sql.request.after", "sql.commit.before", "sql.commit.after"),
 )
 """Every boundary of a request, from the open transaction to the answer."""
+FRESH = 9
+"""Requests that a forked writer runs before it begins to replay."""
 CLIENTS = 20
 
 
@@ -61,7 +63,7 @@ def transactions(folder: Path, kills: int, *, keyed: bool) -> None:
 
 def _write_until_killed(path: Path, number: int, keyed: bool) -> None:
     database = HostedDatabase(path, DEFAULT_LIMITS, {})
-    failpoints.arm(POINTS[number % len(POINTS)], "kill", skip=number // len(POINTS))
+    failpoints.arm(POINTS[number % len(POINTS)], "kill", skip=number // len(POINTS) % FRESH)
     for _ in range(20):
         database.group([_request(f"{number}-{n}", keyed) for n in range(3)])
         database.group([_request(f"{number}-{n}", keyed) for n in range(3, 6)])

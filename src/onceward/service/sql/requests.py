@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.statements import Reading, read
+from onceward.service.sql.statements import READS, Reading, read
 from onceward.service.sql.values import Value, bound, json_text
 
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
@@ -86,7 +86,7 @@ class Request(NamedTuple):
 
 def is_read(reading: Reading) -> bool:
     """Whether a statement looks as if a reader could serve it."""
-    return reading.verb in ("SELECT", "VALUES", "EXPLAIN", "PRAGMA")
+    return reading.verb in READS
 
 
 def checked(
