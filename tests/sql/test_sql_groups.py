@@ -214,6 +214,23 @@ def test_a_readers_connection_is_closed_to_writing_below_the_guard(hosted: Hoste
         reader.close()
 
 
+def test_an_interrupt_leaves_nothing_open(hosted: HostedDatabase) -> None:
+    """
+    Ctrl-C in the middle of a group: nothing of it is committed, and the next group works.
+    """
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    failpoints.arm("sql.request.after", interrupt, skip=1)
+    with pytest.raises(KeyboardInterrupt):
+        hosted.group([put(1, "k"), put(2), put(3)])
+    failpoints.disarm()
+
+    assert ["ran"] == words(hosted.group([put(1, "k")]))
+    assert [1] == rows(hosted)
+
+
 def test_a_tenant_cannot_lock_itself_out_by_taking_a_name(hosted: HostedDatabase, place: Path) -> None:
     """
     Tables called like functions that the engine warms up, and views that lead nowhere, are the tenant's own affair.

@@ -134,6 +134,7 @@ class HostedDatabase:
                     alone = True
                 todo = [number for number in todo if number not in settled]
         finally:
+            self._undo()  # Nothing is open, unless an interrupt came; then nothing must stay open.
             self._watcher.rested()
         self._tidy()
         return [settled[number] for number in range(len(requests))]
@@ -152,7 +153,9 @@ class HostedDatabase:
             outcomes[number] = self._outcome(requests[number])
             failpoints.hit(RAN)
             if not connection.in_transaction:
-                return {number: outcomes[number]}  # It has undone everybody's work. Its own error stands.
+                # It has undone everybody's work. Its own error stands; without one nobody knows what it did.
+                ended = outcomes[number]
+                return {number: ended if isinstance(ended, OncewardError) else OutcomeUnknown()}
         self._watcher.committing()
         failpoints.hit(COMMIT)
         connection.execute("COMMIT")
