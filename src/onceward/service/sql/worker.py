@@ -16,6 +16,7 @@ import sqlite3
 import sys
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -199,7 +200,8 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Serve the engine at the other end of the socket whose number is given."""
     link, page = int(arguments[0]), int(arguments[1])
-    serve(socket.socket(fileno=link), Beat(page))
+    with suppress(ConnectionError):  # The engine is gone. What was committed will be found by the next one.
+        serve(socket.socket(fileno=link), Beat(page))
 
 
 if __name__ == "__main__":
