@@ -28,6 +28,7 @@ from bench import (
     group_postgres,
     group_redis,
     group_retry,
+    group_sql,
     group_sqlite,
 )
 from bench.interleave import ROOT
@@ -43,6 +44,7 @@ RUNS = {
     "growth": group_growth.run,
     "retry": group_retry.run,
     "http": group_http.run,
+    "sql": group_sql.run,
 }
 
 
