@@ -42,6 +42,7 @@ LAYERS = (
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
     Layer("simulate", ("simulate/",)),
+    Layer("service", ("service/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 

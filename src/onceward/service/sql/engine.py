@@ -1,0 +1,251 @@
+"""
+The engine: tenants' SQLite databases, written by one process each, read by several, and keys kept in the same file.
+
+    engine.query ---> Line ---> Desk ---> worker process      one writer per database, by the hash of its name:
+                  |                                           what has queued up shares a transaction and a sync
+                  +-> Line ---> Desks --> reader processes    statements that only read, on read-only connections
+
+It is for asyncio, because the service is. `LocalDatabase` is the same without processes, for blocking callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, Unpack
+from zlib import crc32
+
+from onceward import Gate
+from onceward.environment import REAL, Environment
+from onceward.service.sql.desk import COMMAND, Desk
+from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind
+from onceward.service.sql.files import DatabaseName, Folder
+from onceward.service.sql.hosting import Performed
+from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
+from onceward.service.sql.lines import Job, Line
+from onceward.service.sql.requests import (
+    Answer,
+    BatchAnswer,
+    Column,
+    Identity,
+    Params,
+    Request,
+    Statement,
+    Table,
+    checked,
+)
+from onceward.service.sql.terms import KeyTerms, agreed
+from onceward.service.sql.values import json_text
+
+WRITERS = 2
+READERS = 2
+"""Processes of each kind: SQLite's work is short, and most of a write is waiting for the disk."""
+CLOSE_SECONDS = 10.0
+"""How long closing waits for what is under way."""
+
+
+class SqlEngine(Protocol):
+    """What the service needs of an engine, whatever database is behind it."""
+
+    async def query(
+        self,
+        namespace: str,
+        database: str,
+        sql: str,
+        params: Params = None,
+        *,
+        identity: Identity | None = None,
+        readonly: bool = False,
+        about: Any = None,
+    ) -> Answer:
+        """Run one statement, once per identity; the answer, or the first answer."""
+
+    async def batch(
+        self,
+        namespace: str,
+        database: str,
+        statements: Iterable[Statement | tuple[str, Params] | str],
+        *,
+        identity: Identity | None = None,
+        readonly: bool = False,
+        about: Any = None,
+    ) -> BatchAnswer:
+        """Run statements in one transaction, all or none of them, once per identity."""
+
+    async def tables(self, namespace: str, database: str) -> list[Table]:
+        """The tables and views of a database, without the service's own."""
+
+    async def create(self, namespace: str, database: str) -> bool:
+        """Make a database; whether it is new."""
+
+    async def drop(self, namespace: str, database: str) -> bool:
+        """Delete a database and the records of its keys; whether there was one."""
+
+    async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
+        """The databases there are."""
+
+    async def close(self) -> None:
+        """Take no more work, finish what is under way, and let go of everything."""
+
+
+class Engine:
+    """
+    Tenants' SQLite databases in a folder. `async with Engine("databases") as engine:`
+
+    `retain`, `tombstone` and `after_expiry` say for how long keys are remembered, as for a `Gate`.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        writers: int = WRITERS,
+        readers: int = READERS,
+        environment: Environment = REAL,
+        worker_command: Sequence[str] = COMMAND,
+        **terms: Unpack[KeyTerms],
+    ) -> None:
+        options = agreed(terms)
+        Gate("memory://", scope="terms", **options).close()  # Refuses here what every request would be refused for.
+        self._folder = Folder(Path(folder))
+        self._limits = limits
+        self._environment = environment
+        self._closed = False
+        settings = {"limits": limits.document(), "options": options}
+        self._write_lines = [Line(limits) for _ in range(writers)]
+        self._read_line = Line(limits)
+        kinds = [(line, "writer", limits.group_length) for line in self._write_lines]
+        kinds += [(self._read_line, "reader", 1)] * readers
+        self._desks = [
+            Desk(line, limits, {**settings, "role": role}, environment, together=together, command=worker_command)
+            for line, role, together in kinds
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def query(
+        self,
+        namespace: str,
+        database: str,
+        sql: str,
+        params: Params = None,
+        *,
+        identity: Identity | None = None,
+        readonly: bool = False,
+        about: Any = None,
+    ) -> Answer:
+        """
+        Run one statement, once per identity; the answer, or the first answer.
+
+        With an identity the record of it commits together with what the statement writes, in the same file. The same
+        identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
+        frees the key. `readonly` is for callers who may not write; `about` is compared like the statement.
+        """
+        request = checked([(sql, params)], self._limits, identity=identity, readonly=readonly, about=about)
+        return Answer(*await self._perform(namespace, database, request))
+
+    async def batch(
+        self,
+        namespace: str,
+        database: str,
+        statements: Iterable[Statement | tuple[str, Params] | str],
+        *,
+        identity: Identity | None = None,
+        readonly: bool = False,
+        about: Any = None,
+    ) -> BatchAnswer:
+        """Run statements in one transaction, all or none of them, once per identity. See `query`."""
+        request = checked(statements, self._limits, identity=identity, readonly=readonly, batch=True, about=about)
+        return BatchAnswer(*await self._perform(namespace, database, request))
+
+    async def tables(self, namespace: str, database: str) -> list[Table]:
+        """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
+        path = str(self._folder.path(namespace, database))
+        found = await self._ask(self._read_line, path, "tables")
+        return [
+            Table(name, kind, [Column(*column) for column in columns], rows, exact)
+            for name, kind, columns, rows, exact in found
+        ]
+
+    async def create(self, namespace: str, database: str) -> bool:
+        """Make a database; whether it is new. Asking again is harmless."""
+        return await self._to_writer(namespace, database, "create")
+
+    async def drop(self, namespace: str, database: str) -> bool:
+        """Delete a database, and the records of its keys with it; whether there was one."""
+        return await self._to_writer(namespace, database, "drop")
+
+    async def databases(self, namespace: str | None = None) -> list[DatabaseName]:
+        """The databases there are, by name."""
+        return await asyncio.get_running_loop().run_in_executor(None, self._folder.databases, namespace)
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """
+        Take no more work, finish what is under way, and let go of everything.
+
+        What is not done after so many seconds is told so: `EngineClosed` if it may be sent again as it is,
+        `OutcomeUnknown` for a write without a key that a worker had begun.
+        """
+        self._closed = True
+        waited = 0.0
+        while waited < seconds and (any(map(len, self._lines)) or any(desk.is_busy for desk in self._desks)):
+            await self._environment.asleep(0.01)
+            waited += 0.01
+        for line in self._lines:
+            for job in line.clear():
+                if not job.future.done():
+                    job.future.set_exception(EngineClosed())
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Where requests go.
+
+    @property
+    def _lines(self) -> list[Line]:
+        return [*self._write_lines, self._read_line]
+
+    async def _perform(self, namespace: str, database: str, request: Request) -> Performed:
+        path = str(self._folder.path(namespace, database))
+        if request.reads or (request.readonly and request.identity is None):
+            try:
+                return await self._ask(self._read_line, path, "group", request)  # type: ignore[no-any-return]
+            except SqlError as error:
+                # What looks like a read may be none: PRAGMA user_version = 7.
+                if error.kind is not SqlKind.READONLY or request.readonly:
+                    raise
+        return await self._ask(self._writer_of(path), path, "group", request)  # type: ignore[no-any-return]
+
+    async def _to_writer(self, namespace: str, database: str, what: str) -> bool:
+        path = str(self._folder.path(namespace, database))
+        return bool(await self._ask(self._writer_of(path), path, what))
+
+    def _writer_of(self, path: str) -> Line:
+        return self._write_lines[crc32(path.encode()) % len(self._write_lines)]
+
+    async def _ask(self, line: Line, path: str, what: str, request: Request | None = None) -> Any:
+        if self._closed:
+            raise EngineClosed
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(desk.run()) for desk in self._desks]
+        job = Job(
+            path,
+            what,
+            asyncio.get_running_loop().create_future(),
+            self._environment.monotonic(),
+            request,
+            json_text(request.document()) if request is not None else "",
+        )
+        line.put(job)
+        return await job.future

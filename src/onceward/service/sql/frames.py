@@ -1,0 +1,127 @@
+"""
+Between the engine and a worker: JSON documents with their length in front, and a page of shared memory.
+
+Both sides bound what they read. The page (`Beat`) tells the engine how far a worker has come, without a message: it
+outlives a worker that is killed, so that the engine knows whether anything can have been committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import mmap
+import socket
+import struct
+from json import loads
+from typing import Any, NamedTuple
+
+from onceward import StoreUnavailable
+from onceward.service.sql.values import json_text
+
+HEADER = struct.Struct(">I")
+FRAME_MAX = 64 << 20
+"""Bytes of one frame: a group of requests at its largest."""
+
+
+def pack(document: Any) -> bytes:
+    """A document as it travels."""
+    return packed(json_text(document))
+
+
+def packed(text: str) -> bytes:
+    """Same as `pack`, of JSON text."""
+    data = text.encode()
+    if len(data) > FRAME_MAX:
+        raise StoreUnavailable(f"a frame of {len(data)} bytes is more than a worker takes")
+    return HEADER.pack(len(data)) + data
+
+
+def receive(link: socket.socket) -> Any:
+    """The next document; None if the other side is gone."""
+    header = _exactly(link, HEADER.size)
+    if header is None:
+        return None
+    (size,) = HEADER.unpack(header)
+    if size > FRAME_MAX:
+        return None
+    data = _exactly(link, size)
+    return None if data is None else loads(data)
+
+
+def _exactly(link: socket.socket, size: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < size:
+        more = link.recv(min(size - len(data), 1 << 20))
+        if not more:
+            return None
+        data += more
+    return bytes(data)
+
+
+async def receive_async(reader: asyncio.StreamReader) -> Any:
+    """Same as `receive`, but awaits; `EOFError` if the other side is gone."""
+    (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+    if size > FRAME_MAX:
+        raise EOFError
+    return loads(await reader.readexactly(size))
+
+
+class Seen(NamedTuple):
+    """How far a worker has come."""
+
+    group: int
+    committing: bool
+    """Whether something of that group may have been committed."""
+    beats: int
+    """Changes whenever a request or a commit begins."""
+    number: int
+    """The request that began last; `IN_COMMIT` for a commit."""
+
+
+IN_COMMIT = 0xFFFFFFFF
+_WORD = struct.Struct("<Q")
+
+
+class Beat:
+    """
+    A page that a worker writes and the engine reads; a `Watcher` of groups.
+
+    Two words, each written as one: the group with what may have been committed of it, and what began last.
+    """
+
+    SIZE = mmap.PAGESIZE
+
+    def __init__(self, handle: int) -> None:
+        self._page = mmap.mmap(handle, self.SIZE)
+        self._group = 0
+        self._beats = 0
+
+    def begin(self, group: int) -> None:
+        """A group begins; nothing of it is committed."""
+        self._group = group
+        self._write(0, group << 1)
+
+    def at(self, number: int) -> None:
+        """See `Watcher.at`."""
+        self._beats = (self._beats + 1) & 0xFFFFFFFF
+        self._write(8, self._beats << 32 | number)
+
+    def committing(self) -> None:
+        """See `Watcher.committing`."""
+        self._write(0, self._group << 1 | 1)
+        self.at(IN_COMMIT)
+
+    def rested(self) -> None:
+        """See `Watcher.rested`."""
+
+    def seen(self) -> Seen:
+        """What stands there now."""
+        (first,) = _WORD.unpack_from(self._page, 0)
+        (second,) = _WORD.unpack_from(self._page, 8)
+        return Seen(first >> 1, bool(first & 1), second >> 32, second & 0xFFFFFFFF)
+
+    def close(self) -> None:
+        """Let go of the page."""
+        self._page.close()
+
+    def _write(self, offset: int, word: int) -> None:
+        _WORD.pack_into(self._page, offset, word)

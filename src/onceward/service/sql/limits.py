@@ -1,0 +1,92 @@
+"""
+How much a tenant's SQL may take: every limit with its unit and its reason.
+
+They travel to the worker processes as they are, so all of them are plain numbers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from onceward import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one statement, one answer, one database and one worker may take."""
+
+    statement_seconds: float = 5.0
+    """A request (all statements of a batch) that runs longer is interrupted; at twice that its process is killed."""
+    queue_seconds: float = 30.0
+    """How long a request waits for its turn before it is refused as `locked`. Nothing was run then."""
+    queue_length: int = 1_000
+    """Requests that may wait for one database: past that, a thousand waiting callers is already an outage."""
+    group_length: int = 64
+    """Requests that share one commit. More would only make the first of them wait for the last."""
+    statements: int = 100
+    """Statements in one batch."""
+    answer_rows: int = 10_000
+    """Rows in one answer; whoever wants more, pages."""
+    answer_bytes: int = 900_000
+    """Bytes of one answer as JSON. It has to fit into a record, and so below `value_bytes`."""
+    request_bytes: int = 4_000_000
+    """Bytes of one request as JSON: sql and parameters of all its statements."""
+    database_bytes: int = 1 << 30
+    """Size of one database file. Its log may grow to twice that before the worker is stopped from writing."""
+    memory_bytes: int = 256 << 20
+    """What SQLite may allocate in one worker; sorting and temporary results are in memory, too."""
+    address_bytes: int = 2 << 30
+    """The address space of one worker: the last resort, should anything but SQLite grow."""
+    open_databases: int = 32
+    """Databases that one worker keeps open; the one not used for longest is closed for another."""
+    value_bytes: int = 1_000_000
+    """One text or blob. Larger ones let a single instruction run for seconds, where no deadline can stop it."""
+    sql_bytes: int = 100_000
+    """The text of one statement."""
+    columns: int = 200
+    parameters: int = 1_000
+    expression_depth: int = 100
+    compound_selects: int = 50
+    instructions: int = 100_000
+    """Instructions of one compiled statement: enough for VALUES of a thousand rows."""
+    function_arguments: int = 100
+    pattern_bytes: int = 200
+    """A LIKE or GLOB pattern: matching takes pattern times text, in one instruction."""
+    trigger_depth: int = 20
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or value == float("inf"):
+                raise ConfigurationError(f"the limit {field.name} is a number above zero, not {str(value)[:40]!r}")
+        if self.answer_bytes + 50_000 > self.value_bytes:
+            raise ConfigurationError(
+                "answer_bytes must be at least 50,000 below value_bytes: an answer is stored in a record, as one value"
+            )
+
+    def document(self) -> dict[str, Any]:
+        """As plain data, for a worker."""
+        return asdict(self)
+
+    def of_sqlite(self) -> dict[int, int]:
+        """What `sqlite3.Connection.setlimit` is told."""
+        return {
+            sqlite3.SQLITE_LIMIT_LENGTH: self.value_bytes,
+            # The engine puts a few characters in front of every statement.
+            sqlite3.SQLITE_LIMIT_SQL_LENGTH: self.sql_bytes + 16,
+            sqlite3.SQLITE_LIMIT_COLUMN: self.columns,
+            sqlite3.SQLITE_LIMIT_EXPR_DEPTH: self.expression_depth,
+            sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: self.compound_selects,
+            sqlite3.SQLITE_LIMIT_VDBE_OP: self.instructions,
+            sqlite3.SQLITE_LIMIT_FUNCTION_ARG: self.function_arguments,
+            sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+            sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: self.pattern_bytes,
+            sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: self.parameters,
+            sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: self.trigger_depth,
+            sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+        }
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,253 @@
+"""
+What is asked (`Statement`, `Keyed`, `Step`, `Request`) and what is answered (`Answer`, `BatchAnswer`, `Table`).
+
+A request is checked here, before it goes anywhere: what cannot work is refused without having been run. Its plain form
+(`Request.document`) is what goes to a worker and, for a key, what is compared with the first request under that key.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.service.sql.limits import Limits
+from onceward.service.sql.statements import Reading, read
+from onceward.service.sql.values import Value, bound, json_text
+
+Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
+"""Values for `?` as a list, for `:name` as a mapping."""
+
+
+class Statement(NamedTuple):
+    """One SQL statement and its parameters."""
+
+    sql: str
+    params: Params = None
+
+
+class Keyed(NamedTuple):
+    """The identity of a request: who is calling, and the key of what is to happen."""
+
+    scope: str
+    key: str
+
+
+class Step(NamedTuple):
+    """The identity of a plan's step: who is calling, the plan, and the step in it."""
+
+    scope: str
+    plan: str
+    step: str
+
+
+Identity: TypeAlias = Keyed | Step
+
+
+class Request(NamedTuple):
+    """A checked request: statements that happen together, or not at all."""
+
+    statements: tuple[tuple[str, Any], ...]
+    """Each with its parameters in plain form: a list, or an object by name."""
+    identity: Identity | None = None
+    readonly: bool = False
+    batch: bool = False
+    about: Any = None
+    """What else the key stands for, besides the statements."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether a reader can serve it, as far as one can see."""
+        return self.identity is None and all(is_read(read(sql)) for sql, _ in self.statements)
+
+    def fingerprinted(self) -> dict[str, Any]:
+        """What a retry under the same key must equal."""
+        return {"statements": self.statements, "batch": self.batch, "about": self.about}
+
+    def document(self) -> dict[str, Any]:
+        """As plain data, for a worker."""
+        return {**self._asdict(), "kind": type(self.identity).__name__}
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """The request that `document` made data of."""
+        kinds: dict[str, Any] = {"Keyed": Keyed, "Step": Step}
+        kind = kinds.get(document.pop("kind"))
+        identity = kind(*document.pop("identity")) if kind is not None else document.pop("identity")
+        return cls(**document, identity=identity)
+
+
+def is_read(reading: Reading) -> bool:
+    """Whether a statement looks as if a reader could serve it."""
+    return reading.verb in ("SELECT", "VALUES", "EXPLAIN", "PRAGMA")
+
+
+def checked(
+    statements: Iterable[Statement | tuple[str, Params] | str],
+    limits: Limits,
+    *,
+    identity: Identity | None = None,
+    readonly: bool = False,
+    batch: bool = False,
+    about: Any = None,
+) -> Request:
+    """A request from what a caller gave, or the error that says what is wrong with it."""
+    taken = tuple(statements)
+    if not taken or len(taken) > limits.statements:
+        raise SqlError(
+            SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
+            f"a batch has 1 to {limits.statements} statements, this one {len(taken)}",
+            hint="send it in parts, each with a key of its own",
+        )
+    plain = []
+    for number, one in enumerate(taken):
+        try:
+            plain.append(_plain(one, limits))
+        except SqlError as error:
+            if batch:
+                error.statement = number
+            raise
+    size = sum(len(json_text(one)) for one in plain)
+    if size > limits.request_bytes:
+        raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
+    return Request(tuple(plain), identity, readonly, batch, about)
+
+
+def _plain(statement: Statement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
+    sql, params = (statement, None) if isinstance(statement, str) else statement
+    if not isinstance(sql, str):
+        raise SqlError(SqlKind.SYNTAX, f"a statement is text, not a {type(sql).__name__}")
+    if len(sql) > limits.sql_bytes or len(sql.encode("utf-8", "replace")) > limits.sql_bytes:
+        raise SqlError(
+            SqlKind.TOO_LARGE,
+            f"the statement has more than {limits.sql_bytes} bytes",
+            hint="put values into parameters, or send it in parts",
+        )
+    if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
+        raise SqlError(SqlKind.SYNTAX, "the statement has half of a surrogate pair in it", hint="send valid Unicode")
+    return sql, _plain_params(read(sql), params, limits)
+
+
+def _plain_params(reading: Reading, params: Params, limits: Limits) -> Any:
+    match params:
+        case None:
+            params = []
+        case list() | tuple() | Mapping():
+            pass
+        case _:
+            raise SqlError(
+                SqlKind.WRONG_PARAMS,
+                f"parameters are a list for ?, or an object for :name, not a {type(params).__name__}",
+            )
+    if len(params) > limits.parameters:
+        raise SqlError(
+            SqlKind.TOO_MANY_PARAMS,
+            f"there are {len(params)} parameters, and at most {limits.parameters} are taken",
+            hint="send it in parts",
+        )
+    if isinstance(params, Mapping):
+        return _named(reading, params)
+    if reading.names:
+        raise SqlError(
+            SqlKind.WRONG_PARAMS,
+            "the statement has named parameters, so they are given as an object by name",
+            hint=f"it names {', '.join(sorted(reading.names))[:200]}",
+        )
+    return [_wire(bound(value, str(number))) for number, value in enumerate(params, 1)]
+
+
+def _named(reading: Reading, params: Mapping[str, Any]) -> dict[str, Any]:
+    if reading.positions:
+        raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? in it, so its parameters are given as a list")
+    given = {str(name): value for name, value in params.items()}
+    missing, unused = reading.names - given.keys(), given.keys() - reading.names
+    if missing or unused:
+        words = [f"{', '.join(sorted(missing))} missing"] if missing else []
+        words += [f"{', '.join(sorted(unused))} not in the statement"] if unused else []
+        raise SqlError(SqlKind.WRONG_PARAMS, f"wrong parameters: {'; '.join(words)}"[:500])
+    return {name: _wire(bound(value, f":{name}")) for name, value in sorted(given.items())}
+
+
+def _wire(value: Any) -> Any:
+    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one statement came to. `document` is the answer as stored and as sent; a replay's is equal to the first."""
+
+    document: dict[str, Any]
+    replayed: bool = False
+    """True: the first answer under this key; the statement was not run now."""
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns; several may be the same."""
+        return self.document["columns"]  # type: ignore[no-any-return]
+
+    @property
+    def rows(self) -> list[list[Value]]:
+        """The rows, values in JSON's forms (see `values`)."""
+        return self.document["rows"]  # type: ignore[no-any-return]
+
+    @property
+    def rows_read(self) -> int:
+        """How many rows are in the answer."""
+        return self.document["rowsRead"]  # type: ignore[no-any-return]
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows were inserted, updated or deleted, by triggers and foreign keys, too."""
+        return self.document["rowsWritten"]  # type: ignore[no-any-return]
+
+    @property
+    def last_insert_rowid(self) -> Value:
+        """The rowid of the last row inserted; None if nothing was. Not meaningful for tables WITHOUT ROWID."""
+        return self.document["lastInsertRowid"]  # type: ignore[no-any-return]
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """About the first run: `durationMs`."""
+        return self.document["meta"]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """What a batch came to: an answer per statement, in order."""
+
+    document: dict[str, Any]
+    replayed: bool = False
+
+    @property
+    def answers(self) -> list[Answer]:
+        """One per statement."""
+        return [Answer(one, self.replayed) for one in self.document["results"]]
+
+    @property
+    def rows_written(self) -> int:
+        """How many rows were written in all."""
+        return self.document["rowsWritten"]  # type: ignore[no-any-return]
+
+
+class Column(NamedTuple):
+    """A column of a table."""
+
+    name: str
+    type: str
+    nullable: bool
+    primary_key: bool
+
+
+class Table(NamedTuple):
+    """A table or a view of a database."""
+
+    name: str
+    kind: str
+    """`table` or `view`."""
+    columns: list[Column]
+    rows: int | None
+    """How many rows, about; None for a view."""
+    exact: bool
+    """Whether `rows` was counted; otherwise it is an upper bound, from the largest rowid, or a lower one."""

@@ -1,0 +1,189 @@
+"""
+One connection that a tenant's SQL runs on: hardened, watched, and the place where a statement becomes an answer.
+
+Workers and the local database use the same `Session`. It runs statements inside a transaction that somebody else began
+and will end; it keeps no state between two requests.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from onceward import OncewardError
+from onceward.environment import REAL, Environment
+from onceward.service.sql.authorizing import OURS, TABLE_FUNCTIONS, Guard, Mode
+from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.service.sql.limits import Limits
+from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
+from onceward.service.sql.requests import Request
+from onceward.service.sql.statements import SCHEMA_VERBS, read
+from onceward.service.sql.values import bound, json_text, shown
+
+INSTRUCTIONS_BETWEEN_LOOKS = 10_000
+"""Instructions between two looks at the clock: a look costs 30 % at this rate, 60 % at a tenth of it."""
+BUSY_SECONDS = 5.0
+"""How long to wait for another process's lock: a worker of an engine that has just died may still finish its commit."""
+NEVER = float("inf")
+
+
+def connect(path: Path, limits: Limits, *, readonly: bool = False) -> sqlite3.Connection:
+    """A connection with every setting that a hostile schema or statement makes necessary; it creates no file."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={'ro' if readonly else 'rw'}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        if hasattr(connection, "setconfig"):  # Python 3.12. Before that, the authorizer alone holds these.
+            connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)  # type: ignore[attr-defined]
+            connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, False)  # type: ignore[attr-defined]
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA cache_size = -1000")
+        connection.execute("PRAGMA temp_store = MEMORY")  # Under the memory limit, and no files outside of the folder.
+        connection.execute("PRAGMA synchronous = FULL")
+        if readonly:
+            connection.execute("PRAGMA query_only = ON")
+        else:
+            page = connection.execute("PRAGMA page_size").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count = {max(limits.database_bytes // page, 16)}")
+            connection.execute(f"PRAGMA journal_size_limit = {16 << 20}")
+        # The first use of such a function declares it, which looks like a change of the schema to the authorizer.
+        for function in sorted(TABLE_FUNCTIONS):
+            connection.execute(f"SELECT 1 FROM {function}('[]')").fetchall()  # noqa: S608 - our own list
+        for limit, value in limits.of_sqlite().items():
+            connection.setlimit(limit, value)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class Session:
+    """A connection with its guard and its deadline."""
+
+    def __init__(self, connection: sqlite3.Connection, limits: Limits, environment: Environment = REAL) -> None:
+        self.connection = connection
+        self.limits = limits
+        self._environment = environment
+        self._guard = Guard()
+        self._deadline = NEVER
+        connection.set_authorizer(self._guard.authorize)
+        connection.set_progress_handler(self._is_late, INSTRUCTIONS_BETWEEN_LOOKS)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.connection.close()
+
+    def run(self, request: Request) -> dict[str, Any]:
+        """
+        Run a request's statements; the answer as it is stored and sent.
+
+        Everything it raises is an `OncewardError`. What was written before the error is still there: the caller undoes
+        it.
+        """
+        mode = Mode.READ if request.readonly else Mode.WRITE
+        began = self._environment.monotonic()
+        self._deadline = began + self.limits.statement_seconds
+        try:
+            room = _Room(self.limits)
+            if not request.batch:
+                sql, params = request.statements[0]
+                return self._timed(self._one(sql, params, mode, room), began)
+            return self._timed(self._batch(request.statements, mode, room), began)
+        finally:
+            self._deadline = NEVER
+
+    def _timed(self, document: dict[str, Any], began: float) -> dict[str, Any]:
+        milliseconds = (self._environment.monotonic() - began) * 1_000
+        return {**document, "meta": {"durationMs": round(milliseconds, 3)}}
+
+    def _batch(self, statements: Iterable[tuple[str, Any]], mode: Mode, room: _Room) -> dict[str, Any]:
+        results = []
+        for number, (sql, params) in enumerate(statements):
+            try:
+                began = self._environment.monotonic()
+                results.append(self._timed(self._one(sql, params, mode, room), began))
+            except SqlError as error:
+                error.statement = number
+                raise
+        return {
+            "results": results,
+            "rowsRead": sum(one["rowsRead"] for one in results),
+            "rowsWritten": sum(one["rowsWritten"] for one in results),
+        }
+
+    def _one(self, sql: str, params: Any, mode: Mode, room: _Room) -> dict[str, Any]:
+        verb = read(sql).verb
+        if verb in SCHEMA_VERBS and OURS in sql.lower():
+            # A foreign key to our tables, or one of our names for a new table, is nothing that SQLite would ask about.
+            raise SqlError(SqlKind.DENIED, f"names with {OURS!r} in them belong to the service")
+        values = {name: bound(value, name) for name, value in params.items()} if isinstance(params, dict) else None
+        before = self.connection.total_changes
+        with closing(self.connection.cursor()) as cursor:
+            guard = self._guard
+            with guard.tenant(mode, verb):
+                try:
+                    cursor.execute(
+                        guard.marked(sql),
+                        values if values is not None else [bound(value, str(n)) for n, value in enumerate(params, 1)],
+                    )
+                    # SQLite describes what it runs itself to carry out an ALTER TABLE.
+                    columns = [] if verb in SCHEMA_VERBS else [name for name, *_ in cursor.description or ()]
+                    room.take(columns)
+                    rows = [room.row(row, columns) for row in cursor]
+                except OncewardError:
+                    raise
+                except DRIVER_ERRORS as error:
+                    raise meaning_of(error, guard.refusal) from error
+            written = self.connection.total_changes - before
+            inserted = verb in ("INSERT", "REPLACE") and written > 0
+            return {
+                "columns": columns,
+                "rows": rows,
+                "rowsRead": len(rows),
+                "rowsWritten": written,
+                "lastInsertRowid": shown(cursor.lastrowid, "rowid") if inserted else None,
+            }
+
+    def _is_late(self) -> bool:
+        return self._environment.monotonic() > self._deadline
+
+
+class _Room:
+    """How much an answer may still hold."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._rows = limits.answer_rows
+        # Each statement's share of names, counts and punctuation is in the 50,000 that a record has over.
+        self._bytes = limits.answer_bytes
+
+    def take(self, value: Any) -> None:
+        """Count a part of the answer, or refuse the whole of it."""
+        self._bytes -= len(json_text(value).encode()) + 1
+        if self._bytes < 0:
+            raise SqlError(
+                SqlKind.TOO_LARGE,
+                f"the answer has more than {self._limits.answer_bytes} bytes",
+                hint="select fewer columns, or page with LIMIT",
+            )
+
+    def row(self, row: tuple[Any, ...], columns: list[str]) -> list[Any]:
+        """A row as it is shown, counted."""
+        self._rows -= 1
+        if self._rows < 0:
+            raise SqlError(
+                SqlKind.TOO_LARGE, f"the answer has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
+            )
+        values = [shown(value, column) for value, column in zip(row, columns, strict=True)]
+        self.take(values)
+        return values

@@ -1,0 +1,207 @@
+"""
+A process that runs tenants' SQL: `python -m onceward.service.sql.worker LINK PAGE`, started by an engine.
+
+It has one thread, one thing to do at a time, and limits of its own: memory, address space, processor time, files, the
+size of a file. It dies when the engine is gone, or when the engine kills it. What was not committed then never was.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import signal
+import socket
+import sqlite3
+import sys
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from onceward import OncewardError, StoreUnavailable
+from onceward.service.sql.errors import DatabaseUnknown, to_wire
+from onceward.service.sql.files import create_file, drop_file, identity_of
+from onceward.service.sql.frames import Beat, pack, receive
+from onceward.service.sql.hosting import HostedDatabase, Outcome, ReadDatabase
+from onceward.service.sql.limits import Limits
+from onceward.service.sql.listing import tables_of
+from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
+from onceward.service.sql.requests import Request
+
+Open = TypeVar("Open", bound=HostedDatabase | ReadDatabase)
+
+FILES_PER_DATABASE = 12
+"""Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
+FILES_BESIDES = 64
+PROCESSOR_SECONDS_BESIDES = 30
+"""For starting, opening and committing, on top of what the statements of a group may take."""
+
+
+class Databases(Generic[Open]):
+    """The databases that are open, at most so many: the one not used for longest is closed for another."""
+
+    def __init__(self, limits: Limits, opener: Callable[[Path], Open]) -> None:
+        self._limits = limits
+        self._opener = opener
+        self._open: OrderedDict[Path, tuple[Open, tuple[int, int]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def get(self, path: Path) -> Open:
+        """The database at a path, opened if it is not. A file that was replaced is another one."""
+        file = identity_of(path)
+        opened = self._open.get(path)
+        if opened is not None and opened[1] == file:
+            self._open.move_to_end(path)
+            return opened[0]
+        self.close(path)
+        if file is None:
+            raise DatabaseUnknown
+        while len(self._open) >= self._limits.open_databases:
+            self.close(next(iter(self._open)))
+        try:
+            database = self._opener(path)
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error) from error
+        self._open[path] = database, file
+        return database
+
+    def close(self, path: Path) -> None:
+        """Close one, if it is open."""
+        opened = self._open.pop(path, None)
+        if opened is not None:
+            opened[0].close()
+
+    def close_all(self) -> None:
+        """Close all of them."""
+        for path in list(self._open):
+            self.close(path)
+
+
+class Writer:
+    """The one writer of the databases that fall to it."""
+
+    def __init__(self, limits: Limits, options: dict[str, Any], beat: Beat) -> None:
+        self.databases = Databases(limits, lambda path: HostedDatabase(path, limits, options, watcher=beat))
+
+    def group(self, path: Path, requests: list[Request]) -> list[Outcome]:
+        """Run a group of requests."""
+        return self.databases.get(path).group(requests)
+
+    def create(self, path: Path) -> bool:
+        """Make a database; whether it is new."""
+        if identity_of(path) is not None:
+            return False
+        self.databases.close(path)
+        create_file(path)
+        self.databases.get(path)
+        return True
+
+    def drop(self, path: Path) -> bool:
+        """Delete a database with its records; whether there was one."""
+        self.databases.close(path)
+        return drop_file(path)
+
+
+class Reader:
+    """One of the readers, for all databases."""
+
+    def __init__(self, limits: Limits, beat: Beat) -> None:
+        self.databases = Databases(limits, lambda path: ReadDatabase(path, limits))
+        self._beat = beat
+
+    def group(self, path: Path, requests: list[Request]) -> list[Outcome]:
+        """Run requests one after the other."""
+        database = self.databases.get(path)
+        outcomes = []
+        for number, request in enumerate(requests):
+            self._beat.at(number)
+            outcomes.append(database.perform(request))
+        return outcomes
+
+    def tables(self, path: Path) -> list[Any]:
+        """What is in a database."""
+        connection = self.databases.get(path).connection
+        try:
+            return tables_of(connection)
+        except sqlite3.Error as error:
+            raise meaning_of(error) from error
+
+
+def restrict(limits: Limits) -> None:
+    """Put the process under its limits, for good."""
+    files = limits.open_databases * FILES_PER_DATABASE + FILES_BESIDES
+    for kind, wanted in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, files),
+        (resource.RLIMIT_FSIZE, 2 * limits.database_bytes + (64 << 20)),
+        (resource.RLIMIT_AS, limits.address_bytes),
+    ):
+        _, most = resource.getrlimit(kind)
+        resource.setrlimit(kind, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Writing past the limit is an error then, and not the end.
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"PRAGMA soft_heap_limit = {limits.memory_bytes * 3 // 4}")
+    connection.execute(f"PRAGMA hard_heap_limit = {limits.memory_bytes}")
+    connection.close()
+
+
+def renew_processor_time(limits: Limits, requests: int) -> None:
+    """Allow for what the next group may take. Past that the kernel ends the process, even if nobody watches it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = used.ru_utime + used.ru_stime + 2 * limits.statement_seconds * requests + PROCESSOR_SECONDS_BESIDES
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
+
+
+def serve(link: socket.socket, beat: Beat) -> None:
+    """Do what the engine asks, until it is gone."""
+    settings = receive(link)
+    if settings is None:
+        return
+    limits = Limits(**settings["limits"])
+    restrict(limits)
+    worker: Writer | Reader = (
+        Writer(limits, settings["options"], beat) if settings["role"] == "writer" else Reader(limits, beat)
+    )
+    link.sendall(pack({"ready": os.getpid()}))
+    while (asked := receive(link)) is not None:
+        requests = [Request.from_document(one) for one in asked.get("requests", ())]
+        renew_processor_time(limits, len(requests))
+        beat.begin(asked["group"])
+        link.sendall(b"".join(_answers(worker, asked, requests)))
+    worker.databases.close_all()
+
+
+def _answers(worker: Writer | Reader, asked: dict[str, Any], requests: list[Request]) -> list[bytes]:
+    """The frames that answer: one per request, or one for anything else."""
+    path = Path(asked["path"])
+    try:
+        if requests:
+            outcomes = worker.group(path, requests)
+            return [pack(_answer(outcome)) for outcome in outcomes]
+        return [pack({"value": getattr(worker, asked["what"])(path)})]
+    except OncewardError as error:
+        failure = error
+    except OSError as error:
+        failure = StoreUnavailable(f"the database's file did not answer: {error.strerror}")
+    return [pack({"error": to_wire(failure)})] * max(len(requests), 1)
+
+
+def _answer(outcome: Outcome) -> dict[str, Any]:
+    if isinstance(outcome, OncewardError):
+        return {"error": to_wire(outcome)}
+    return {"value": outcome.document, "replayed": outcome.replayed}
+
+
+def main(arguments: list[str]) -> None:
+    """Serve the engine at the other end of the socket whose number is given."""
+    link, page = int(arguments[0]), int(arguments[1])
+    serve(socket.socket(fileno=link), Beat(page))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
