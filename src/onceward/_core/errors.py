@@ -41,6 +41,10 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- HandlerFailed         the handler failed; that is remembered   new key
     +-- SignatureInvalid      a webhook's signature is not right       never: check the secret
     +-- TargetRefused         a webhook's URL leads inside             never: use a public https URL
+    +-- TokenInvalid          nobody is known by this token            never: use one that is valid
+    +-- Forbidden             this token may not do that               never: use one that may
+    +-- BalanceExhausted      the prepaid balance does not cover it    never now: top up, then the same key
+    +-- QuotaExceeded         the tenant's quota is used up            never now: make room, then the same key
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
 same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
@@ -417,3 +421,37 @@ class TargetRefused(OncewardError):
     """A webhook's URL leads where this service does not send, so nothing was sent."""
 
     code = "target_refused"
+
+
+class TokenInvalid(OncewardError):
+    """This token is not valid: unknown, revoked, expired or damaged. Which of these it is, is not told."""
+
+    code = "token_invalid"
+
+
+class Forbidden(OncewardError):
+    """The token is valid and may not do this: its role, its environment or its list of databases does not cover it."""
+
+    code = "forbidden"
+
+
+class BalanceExhausted(OncewardError):
+    """The tenant's prepaid balance does not cover this call. Nothing ran, and the key is unused: top up, then retry."""
+
+    code = "balance_exhausted"
+
+    def __init__(self, message: str | None = None, *, balance: int | None = None, price: int | None = None) -> None:
+        super().__init__(message)
+        self.balance = balance
+        self.price = price
+
+
+class QuotaExceeded(OncewardError):
+    """The tenant holds as many records, or bytes, as its quota allows. Nothing ran, and the key is unused."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, message: str | None = None, *, limit: int | None = None, held: int | None = None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.held = held

@@ -1,3 +1,4 @@
 """
-The parts of `onceward serve`. Each is a package of its own that imports no other; the command puts them together.
+The parts of `onceward serve`. Apps (`sql`, `records`) know nothing of each other and can be mounted anywhere; `access`
+(who may call) and `web` (how a call becomes an answer) serve them all; `serving` puts them together.
 """

@@ -27,6 +27,9 @@ CODES: Final[dict[str, Verdict]] = {
     "ambiguous_identity": Verdict(_C.NOT_SENT, _K.CLIENT, _A.NEVER),
     "rate_limited": Verdict(_C.NOT_SENT, _K.RATE_LIMIT, _A.SAME_KEY),
     "balance_exhausted": Verdict(_C.REJECTED, _K.STATE, _A.ESCALATE),
+    "quota_exceeded": Verdict(_C.REJECTED, _K.STATE, _A.ESCALATE),
+    "token_invalid": Verdict(_C.REJECTED, _K.AUTH, _A.REFRESH),
+    "forbidden": Verdict(_C.REJECTED, _K.AUTH, _A.ESCALATE),
     "store_unavailable": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
     "store_contended": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
     "store_full": Verdict(_C.NOT_SENT, _K.UPSTREAM, _A.SAME_KEY),
@@ -62,6 +65,9 @@ CODES: Final[dict[str, Verdict]] = {
 }
 """By code. A test compares the actions with the advice of the errors' classes, so they cannot part."""
 
+FOR_SOMEBODY: Final = frozenset((Action.ESCALATE, Action.REFRESH))
+"""What "never" means where somebody can mend it: a retry alone would not help, as with any other "never"."""
+
 _ADVICE = {
     RetryAdvice.SAME_KEY: Action.SAME_KEY,
     RetryAdvice.NEW_KEY: Action.NEW_KEY,
@@ -81,6 +87,8 @@ def own(error: OncewardError) -> Verdict:
     action = _ADVICE.get(advice, Action.NEVER)
     if isinstance(advice, Action):  # An error may know more words than the wire does.
         action = advice
+    elif action is Action.NEVER and known is not None and known.action in FOR_SOMEBODY:
+        action = known.action
     return Verdict(certainty, kind, action, _wait(error), code if isinstance(code, str) else None)
 
 

@@ -109,6 +109,7 @@ _OUR_STATUSES: Final[dict[str, tuple[int, ...]]] = {
     "expired": (410,),
     "key_reused": (409, 422),
     "balance_exhausted": (402,),
+    "quota_exceeded": (429,),
     "rate_limited": (429,),
     "store_unavailable": (503,),
 }

@@ -1,0 +1,131 @@
+"""
+Erasing a tenant: its records of every scope, its dead letters (they are records, too), its tokens and its money.
+
+In small batches, so that nobody else waits; each batch is a transaction, so a kill at any moment leaves something that
+the same command brings to its end. First the tokens end, so that nothing new comes; last the tenant itself goes, and
+a tombstone stays: a keyed digest of the name, and when. A record belongs to a tenant if `tenant_of` its scope says so:
+another tenant whose name begins alike is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from onceward.environment import Environment
+from onceward.service.access.callers import REMEMBERED_SECONDS
+from onceward.service.access.peppers import Peppers
+from onceward.service.access.scopes import tenant_of
+from onceward.service.access.steps import Driver, Row, Sql, Steps, one
+
+PAGE = 1_000
+"""Records looked at in one statement, and so at most deleted in one transaction: a few milliseconds."""
+PURPOSE = b"tenant"
+
+_BEGIN = "UPDATE onceward_tenants SET erasing_at = :now WHERE name = :tenant AND erasing_at IS NULL RETURNING name"
+_REVOKE = "UPDATE onceward_tokens SET revoked_at = :now WHERE tenant = :tenant AND revoked_at IS NULL"
+_THERE = "SELECT name FROM onceward_tenants WHERE name = :tenant"
+_TOMBSTONE = """INSERT INTO onceward_erasures (digest, pepper, started_at) VALUES (:digest, :pepper, :now)
+    ON CONFLICT (digest) DO UPDATE SET started_at = excluded.started_at, finished_at = NULL"""
+_FIND = "SELECT started_at, finished_at FROM onceward_erasures WHERE digest = :digest"
+_RECORDS = "SELECT id, scope FROM onceward_records WHERE id > :after ORDER BY id LIMIT :limit"
+_DELETE = "DELETE FROM onceward_records WHERE id IN ({}) RETURNING fence"
+_FLOOR = "UPDATE onceward_meta SET value = :fence WHERE name = 'fence_floor' AND value < :fence"
+_BELONGINGS = (
+    """DELETE FROM onceward_tokens WHERE id IN (
+        SELECT id FROM onceward_tokens WHERE tenant = :tenant LIMIT :limit) RETURNING id""",
+    """DELETE FROM onceward_reservations WHERE id IN (
+        SELECT id FROM onceward_reservations WHERE tenant = :tenant LIMIT :limit) RETURNING id""",
+    """DELETE FROM onceward_topups WHERE tenant = :tenant AND reference IN (
+        SELECT reference FROM onceward_topups WHERE tenant = :tenant LIMIT :limit) RETURNING reference""",
+)
+_GONE = "DELETE FROM onceward_tenants WHERE name = :tenant"
+_FINISH = "UPDATE onceward_erasures SET finished_at = :now WHERE digest = :digest"
+
+
+class Progress(NamedTuple):
+    """How far an erasure is."""
+
+    looked_at: int
+    """Records of anybody that were looked at."""
+    records: int
+    """Records of the tenant that were erased, dead letters among them."""
+    others: int = 0
+    """Tokens, reservations and top-ups that were erased."""
+
+
+class Tombstone(NamedTuple):
+    """What is left of an erased tenant. Instants are microseconds since 1970."""
+
+    started_at: int
+    finished_at: int | None
+
+
+def erase(
+    driver: Driver, records: Driver, peppers: Peppers, environment: Environment, tenant: str
+) -> Iterator[Progress]:
+    """Erase a tenant, telling after every batch how far it is. Nothing, if there never was one of that name."""
+    if not driver.transact("access.erase", partial(_begin, tenant, peppers)):
+        return
+    # Whoever believed one of its tokens a moment ago has forgotten that after this.
+    environment.sleep(2 * REMEMBERED_SECONDS)
+    done = Progress(0, 0)
+    after = b""
+    while page := records.look(partial(_page, after)):
+        after = bytes(page[-1][0])
+        theirs = [bytes(id) for id, scope in page if tenant_of(scope) == tenant]
+        erased = records.transact("access.erase", partial(_delete, theirs)) if theirs else 0
+        done = done._replace(looked_at=done.looked_at + len(page), records=done.records + erased)
+        yield done
+    for statement in _BELONGINGS:
+        while count := driver.transact("access.erase", partial(_some, statement, tenant)):
+            done = done._replace(others=done.others + count)
+            yield done
+    driver.transact("access.erase", partial(_finish, tenant, peppers))
+    records.wipe()
+    driver.wipe()
+    yield done
+
+
+def tombstone(peppers: Peppers, tenant: str) -> Steps[Tombstone | None]:
+    """When a tenant of this name was erased; None if there is no word of it."""
+    for pepper in sorted(peppers.ids):
+        row = one((yield Sql(_FIND, {"digest": peppers.digest(PURPOSE, tenant.encode(), pepper)})))
+        if row is not None:
+            return Tombstone(*row)
+    return None
+
+
+def _begin(tenant: str, peppers: Peppers) -> Steps[bool]:
+    """Whether there is, or was, such a tenant."""
+    begun = yield Sql(_BEGIN, {"tenant": tenant})
+    yield Sql(_REVOKE, {"tenant": tenant})
+    if begun:
+        digest = peppers.digest(PURPOSE, tenant.encode())
+        yield Sql(_TOMBSTONE, {"digest": digest, "pepper": peppers.current})
+        return True
+    return bool((yield Sql(_THERE, {"tenant": tenant}))) or (yield from tombstone(peppers, tenant)) is not None
+
+
+def _page(after: bytes) -> Steps[list[Row]]:
+    return (yield Sql(_RECORDS, {"after": after, "limit": PAGE}))
+
+
+def _delete(ids: list[bytes]) -> Steps[int]:
+    """Delete records; the greatest fence deleted is remembered, so that no later claim can get it again."""
+    names = [f"id{number}" for number in range(len(ids))]
+    fences = yield Sql(_DELETE.format(", ".join(f":{name}" for name in names)), dict(zip(names, ids, strict=True)))
+    if fences:
+        yield Sql(_FLOOR, {"fence": max(fence for (fence,) in fences)})
+    return len(fences)
+
+
+def _some(statement: str, tenant: str) -> Steps[int]:
+    return len((yield Sql(statement, {"tenant": tenant, "limit": PAGE})))
+
+
+def _finish(tenant: str, peppers: Peppers) -> Steps[None]:
+    yield Sql(_GONE, {"tenant": tenant})
+    for pepper in sorted(peppers.ids):
+        yield Sql(_FINISH, {"digest": peppers.digest(PURPOSE, tenant.encode(), pepper)})

@@ -1,0 +1,196 @@
+"""
+What can be asked for, told once for both colours: flows over `Transact`, `Look` and `Count`.
+
+Arguments are checked here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import NamedTuple
+
+from onceward._core.durations import microseconds
+from onceward._core.errors import ConfigurationError
+from onceward._core.keys import check_key
+from onceward.environment import Environment
+from onceward.service.access import balances, callers, erasing, issuing, tenants, usage
+from onceward.service.access.balances import Reservation, check_amount
+from onceward.service.access.callers import Caller, Desk
+from onceward.service.access.erasing import Tombstone
+from onceward.service.access.issuing import NewToken, Role, TokenView, Wanted, check_databases
+from onceward.service.access.peppers import Peppers
+from onceward.service.access.scopes import check_environment, check_tenant
+from onceward.service.access.steps import Flow, looked, transacted
+from onceward.service.access.tenants import Tenant, check_quota
+from onceward.service.access.tokens import ID_PATTERN, issue
+
+LIST_MAX = 1_000
+OVERLAP_SECONDS = 3_600.0
+"""How long a rotated token lives on, unless it is said: an hour, to roll out its successor."""
+
+
+class Swept(NamedTuple):
+    """What one sweep did."""
+
+    given_back: int
+    """Micro-units of lapsed reservations."""
+    forgotten: int
+    """Ended reservations that nobody needs any more."""
+
+
+class Flows:
+    """The flows of one process."""
+
+    def __init__(self, peppers: Peppers, environment: Environment, scope_by: str) -> None:
+        self.desk = Desk(peppers, environment, scope_by)
+        self.meter = usage.Meter(environment)
+        self._peppers = peppers
+        self._random = environment.random
+
+    def authenticate(self, text: str) -> Flow[Caller]:
+        """Whose token it is."""
+        return callers.authenticate(self.desk, text)
+
+    def check(self) -> Flow[None]:
+        """Refuse to serve if there are tokens that this process could not judge."""
+        yield from looked(partial(issuing.check_peppers, self._peppers))
+
+    # Tokens.
+
+    def create_token(
+        self,
+        tenant: str,
+        environment: str,
+        role: Role | str,
+        databases: list[str] | tuple[str, ...] | None,
+        expires: float | timedelta | None,
+    ) -> Flow[NewToken | None]:
+        """Make a token."""
+        if role not in tuple(Role):
+            raise ConfigurationError(f"a role is one of {', '.join(Role)}")
+        life = None if expires is None else microseconds(expires, "expires")
+        wanted = Wanted(
+            check_tenant(tenant), check_environment(environment), Role(role), check_databases(databases), life
+        )
+        issued = issue(environment, self._random)
+        return (yield from transacted("access.token", partial(issuing.create, wanted, issued, self._peppers)))
+
+    def token(self, id: str) -> Flow[TokenView | None]:
+        """One token."""
+        return (yield from looked(partial(issuing.show, check_token_id(id))))
+
+    def tokens(self, tenant: str | None, after: str, limit: int) -> Flow[list[TokenView]]:
+        """A page of tokens."""
+        name = None if tenant is None else check_tenant(tenant)
+        return (yield from looked(partial(issuing.listed, name, after, _page(limit))))
+
+    def rotate_token(self, id: str, overlap: float | timedelta) -> Flow[NewToken | None]:
+        """Make a token's successor."""
+        micros = microseconds(overlap, "overlap", zero=True)
+        old = yield from looked(partial(issuing.show, check_token_id(id)))
+        if old is None:
+            return None
+        issued = issue(old.environment, self._random)
+        steps = partial(issuing.rotate, id, issued, self._peppers, micros)
+        made = yield from transacted("access.token", steps)
+        self.desk.forget(id)
+        return made
+
+    def revoke_token(self, id: str) -> Flow[TokenView | None]:
+        """End a token."""
+        ended = yield from transacted("access.token", partial(issuing.revoke, check_token_id(id)))
+        self.desk.forget(id)
+        return ended
+
+    # Tenants.
+
+    def create_tenant(self, name: str, prepaid: bool, quota_records: int | None, quota_bytes: int | None) -> Flow[bool]:
+        """Make a tenant."""
+        records, size = check_quota(quota_records, "records"), check_quota(quota_bytes, "bytes")
+        steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, records=records, bytes=size)
+        return (yield from transacted("access.tenant", steps))
+
+    def tenant(self, name: str) -> Flow[Tenant | None]:
+        """One tenant."""
+        return (yield from looked(partial(tenants.show, check_tenant(name))))
+
+    def tenants(self, after: str, limit: int) -> Flow[list[Tenant]]:
+        """A page of tenants."""
+        return (yield from looked(partial(tenants.listed, after, _page(limit))))
+
+    def set_quota(self, name: str, records: int | None, bytes: int | None) -> Flow[bool]:
+        """Set what a tenant may hold."""
+        records, size = check_quota(records, "records"), check_quota(bytes, "bytes")
+        steps = partial(tenants.set_quota, check_tenant(name), records=records, bytes=size)
+        done = yield from transacted("access.tenant", steps)
+        self.meter.forget(name)
+        return done
+
+    def tombstone(self, name: str) -> Flow[Tombstone | None]:
+        """When a tenant was erased."""
+        return (yield from looked(partial(erasing.tombstone, self._peppers, check_tenant(name))))
+
+    def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
+        """Let new records through."""
+        for value in (records, bytes):
+            check_quota(value, "records or bytes")
+        return usage.admit(self.meter, check_tenant(tenant), records, bytes)
+
+    def count(self) -> Flow[bool]:
+        """Count everybody's records."""
+        return usage.count(self.meter)
+
+    # Balances.
+
+    def charge(self, tenant: str, price: int, reference: str | None, lapse: float | timedelta) -> Flow[Reservation]:
+        """Reserve a price."""
+        check_amount(price, "a price", zero=True)
+        micros = microseconds(lapse, "lapse")
+        id = self._random(12).hex()
+        named = id if reference is None else check_key(reference)
+        if price == 0:
+            return Reservation(None, check_tenant(tenant), 0)
+        steps = partial(balances.charge, check_tenant(tenant), price, id, named, micros)
+        return (yield from transacted("access.charge", steps))
+
+    def commit(self, reservation: Reservation) -> Flow[None]:
+        """Spend what is reserved."""
+        if reservation.id is not None:
+            yield from transacted("access.commit", partial(balances.commit, reservation))
+
+    def give_back(self, reservation: Reservation) -> Flow[None]:
+        """Free what is reserved."""
+        if reservation.id is not None:
+            yield from transacted("access.give_back", partial(balances.give_back, reservation))
+
+    def top_up(self, tenant: str, amount: int, reference: str, begin_prepaid: bool) -> Flow[int | None]:
+        """Add to a balance."""
+        check_amount(amount, "a top-up")
+        named = check_key(reference)
+        steps = partial(balances.top_up, check_tenant(tenant), amount, named, begin_prepaid=begin_prepaid)
+        return (yield from transacted("access.top_up", steps))
+
+    def sweep(self) -> Flow[Swept]:
+        """Give back what lapsed, and forget what ended long ago."""
+        given_back = 0
+        names = yield from looked(balances.tenants_with_lapsed)
+        for name in names:
+            given_back += yield from transacted("access.sweep", partial(balances.sweep_tenant, name))
+        return Swept(given_back, (yield from transacted("access.sweep", balances.forget)))
+
+
+def check_token_id(id: str) -> str:
+    """Give a token's id back if it can be one. A whole token in its place is refused, and not repeated."""
+    if isinstance(id, str) and ID_PATTERN.fullmatch(id):
+        return id
+    raise ConfigurationError(
+        "a token is named by its id, the 12 characters after ow_live_ or ow_test_; the whole token belongs into no "
+        "command line, list or log"
+    )
+
+
+def _page(limit: int) -> int:
+    if type(limit) is int and 1 <= limit <= LIST_MAX:
+        return limit
+    raise ConfigurationError(f"a page has 1 to {LIST_MAX} entries")

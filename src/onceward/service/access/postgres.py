@@ -1,0 +1,197 @@
+"""
+The driver for PostgreSQL: the records' own database, so that several replicas share tokens and balances.
+
+A few connections, opened by whoever needs one. A connection that was lost before anything was sent on it is replaced; a
+commit whose answer was lost is told as `StoreUnavailable`: a reservation made then lapses, and a retry finds itself.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import TypeVar
+
+from psycopg.pq import TransactionStatus
+
+from onceward import failpoints
+from onceward._core.errors import StoreUnavailable
+from onceward.service.access import schema
+from onceward.service.access.steps import Row, Sql, Steps, walked
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    Verdict,
+    meaning_of,
+    meaning_of_no_connection,
+    no_free_connection,
+    verdict,
+)
+from onceward.stores._postgres_links import Line
+from onceward.stores._postgres_url import Target
+
+T = TypeVar("T")
+
+CONNECTIONS = 4
+"""Of one process: as many as there are threads that ask for an awaiting service."""
+TRIES = 3
+"""Of a transaction that met a deadlock, or a connection that had died while nobody used it."""
+MIGRATION_LOCK = 0x6F6E6364
+"""An advisory lock, beside the one that the store takes for its own tables."""
+
+_US = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+_BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{}'; "
+    "SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
+    "THEN set_config('synchronous_commit', 'on', true) END"
+)
+_HAS_TABLES = "SELECT to_regclass('onceward_access') IS NOT NULL"
+_WORD = re.compile(r":(\w+)")
+
+
+class PostgresDriver:
+    """One database."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._free = threading.Semaphore(min(CONNECTIONS, target.pool_size))
+        self._idle: list[Line] = []
+        self._begin = _BEGIN.format(target.lock_timeout).encode()
+        self._closed = False
+        self._ever = False
+
+    @classmethod
+    def opened(cls, target: Target, *, create: bool) -> PostgresDriver:
+        """The database with our tables in it, made if they may be."""
+        driver = cls(target)
+        try:
+            with driver._borrowed() as line:
+                driver._bring_up_to_date(line, create=create)
+        except BaseException:
+            driver.close()
+            raise
+        return driver
+
+    def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
+        """See `Driver.transact`."""
+        has_begun = False
+
+        def run(line: Line) -> T:
+            nonlocal has_begun
+            has_begun = False
+            line.execute(self._begin)
+            has_begun = True
+            answer = walked(steps(), _asking(line))
+            failpoints.hit(f"{at}.written")
+            line.execute(b"COMMIT")
+            return answer
+
+        return self._tried(run, changes_nothing=lambda: not has_begun)
+
+    def look(self, steps: Callable[[], Steps[T]]) -> T:
+        """See `Driver.look`."""
+        return self._tried(lambda line: walked(steps(), _asking(line)), changes_nothing=lambda: True)
+
+    def wipe(self) -> None:
+        """See `Driver.wipe`. The server's vacuum does that, in its own time."""
+
+    def close(self) -> None:
+        """See `Driver.close`."""
+        self._closed = True
+        self._drop_idle()
+
+    def _tried(self, run: Callable[[Line], T], *, changes_nothing: Callable[[], bool]) -> T:
+        tries = TRIES
+        while True:
+            tries -= 1
+            try:
+                with self._borrowed() as line:
+                    return run(line)
+            except DRIVER_ERRORS as error:
+                judged = verdict(error)
+                if tries and (judged is Verdict.AGAIN or (judged is Verdict.LOST and changes_nothing())):
+                    self._drop_idle()
+                    continue
+                raise meaning_of(error, self._target.name) from error
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[Line]:
+        """A connection for one transaction; after an error of any kind it is closed, and with it what was begun."""
+        seconds = self._target.lock_seconds
+        if not self._free.acquire(timeout=seconds):
+            raise no_free_connection(self._target.name, CONNECTIONS, seconds)
+        line: Line | None = None
+        try:
+            line = self._idle.pop() if self._idle else self._connected()
+            yield line
+        except BaseException:
+            if line is not None:
+                with suppress(*DRIVER_ERRORS):
+                    line.close()
+            raise
+        else:
+            if self._closed or line.pgconn.transaction_status != TransactionStatus.IDLE:
+                line.close()
+            else:
+                self._idle.append(line)
+        finally:
+            self._free.release()
+
+    def _connected(self) -> Line:
+        target = self._target
+        if self._closed:
+            raise StoreUnavailable(f"{target.name} was closed")
+        try:
+            # Nothing is prepared: a pooler may stand between.
+            line: Line = Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
+        except DRIVER_ERRORS as error:
+            raise meaning_of_no_connection(error, target.name, ever_connected=self._ever) from error
+        line.silence_seconds = target.lock_seconds + target.answer_seconds
+        self._ever = True
+        return line
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._idle.pop().close()
+
+    def _bring_up_to_date(self, line: Line, *, create: bool) -> None:
+        try:
+            if self._version(line) == schema.LATEST:
+                return
+            line.execute(b"BEGIN; SET LOCAL lock_timeout = '30s'")
+            line.execute(b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK)
+            before = self._version(line)
+            if not before and not create:
+                raise schema.none_yet(self._target.name)
+            for number, script in schema.migrations("postgres", before):
+                line.execute(script.encode())
+                line.execute(schema.SET_VERSION.format(number).encode())
+            line.execute(b"COMMIT")
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error, self._target.name) from error
+
+    def _version(self, line: Line) -> int:
+        if line.execute(_HAS_TABLES.encode()).fetchone() != (True,):
+            return 0
+        [(version,)] = line.execute(schema.VERSION.encode()).fetchall()
+        return schema.understood(version, self._target.name)
+
+
+def _asking(line: Line) -> Callable[[Sql], list[Row]]:
+    def ask(sql: Sql) -> list[Row]:
+        cursor = line.execute(_translated(sql.text), sql.values)
+        return cursor.fetchall() if cursor.description else []
+
+    return ask
+
+
+@lru_cache(maxsize=512)
+def _translated(text: str) -> bytes:
+    """The words of `steps` in PostgreSQL's."""
+
+    def word(found: re.Match[str]) -> str:
+        return _US if found[1] == "now" else f"%({found[1]})s"
+
+    return _WORD.sub(word, text.replace("{lock}", "FOR UPDATE")).encode()

@@ -1,0 +1,145 @@
+"""
+The driver for SQLite: a file beside the records, for its owner alone.
+
+Writers of one process take turns; other processes are waited for as long as the store's `busy` option says. A commit
+waits for the disk: a revoked token must not come back with the power.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from onceward import failpoints
+from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward.environment import Environment
+from onceward.service.access import schema
+from onceward.service.access.steps import Row, Sql, Steps, walked
+from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
+
+T = TypeVar("T")
+
+_HAS_TABLES = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_access'"
+_NOW = re.compile(r":now\b")
+
+
+class SqliteDriver:
+    """One file."""
+
+    def __init__(self, path: Path, environment: Environment, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = path
+        self._environment = environment
+        self._busy_seconds = busy_seconds
+        self._writing = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._closed = False
+
+    @classmethod
+    def opened(cls, path: Path, environment: Environment, busy_seconds: float, *, create: bool) -> SqliteDriver:
+        """The file with our tables in it, made if they may be."""
+        if not create and not path.exists():
+            raise schema.none_yet(str(path))
+        driver = cls(prepare(path), environment, busy_seconds)
+        with driver._borrowed() as connection:
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+                raise ConfigurationError(f"{path} cannot have a write-ahead log: use a local disk")
+            driver._bring_up_to_date(connection, create=create)
+        return driver
+
+    def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
+        """See `Driver.transact`."""
+        with self._borrowed() as connection, self._writing:
+            connection.execute("BEGIN IMMEDIATE")
+            answer = walked(steps(), self._asking(connection))
+            failpoints.hit(f"{at}.written")
+            connection.execute("COMMIT")
+            return answer
+
+    def look(self, steps: Callable[[], Steps[T]]) -> T:
+        """See `Driver.look`."""
+        with self._borrowed() as connection:
+            return walked(steps(), self._asking(connection))
+
+    def wipe(self) -> None:
+        """See `Driver.wipe`."""
+        with self._borrowed() as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """See `Driver.close`."""
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _asking(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
+        def ask(sql: Sql) -> list[Row]:
+            values = dict(sql.values)
+            if _NOW.search(sql.text):
+                values["now"] = self._environment.wall_us()
+            return connection.execute(sql.text.replace("{lock}", ""), values).fetchall()
+
+        return ask
+
+    @contextmanager
+    def _borrowed(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction; after an error of any kind, nothing of it is left open."""
+        connection = self._taken()
+        try:
+            yield connection
+        except BaseException as error:
+            with suppress(*DRIVER_ERRORS):
+                connection.close()
+            if isinstance(error, DRIVER_ERRORS):
+                raise meaning_of(error, self.path) from error
+            raise
+        if self._closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+
+    def _taken(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"{self.path} was closed")
+        with suppress(IndexError):
+            return self._idle.pop()
+        try:
+            connection = connect(self.path)
+            connection.execute(f"PRAGMA busy_timeout = {round(self._busy_seconds * 1000)}")
+            connection.execute("PRAGMA synchronous = full")
+            connection.execute("PRAGMA foreign_keys = 1")
+            connection.execute("PRAGMA secure_delete = 1")  # What is erased is overwritten, and not only let go of.
+        except DRIVER_ERRORS as error:
+            raise meaning_of(error, self.path) from error
+        return connection
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection, *, create: bool) -> None:
+        if self._version(connection) == schema.LATEST:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        before = self._version(connection)
+        if not before and not create:
+            raise schema.none_yet(str(self.path))
+        for number, script in schema.migrations("sqlite", before):
+            for statement in _statements(script):
+                connection.execute(statement)
+            connection.execute(schema.SET_VERSION.format(number))
+        connection.execute("COMMIT")
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        if not connection.execute(_HAS_TABLES).fetchone()[0]:
+            return 0
+        return schema.understood(connection.execute(schema.VERSION).fetchone()[0], str(self.path))
+
+
+def _statements(script: str) -> Iterator[str]:
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""
