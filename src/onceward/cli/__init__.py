@@ -11,7 +11,7 @@ import sys
 
 from onceward import __version__
 from onceward._core.errors import OncewardError
-from onceward.cli import contract, dead, exits, key, records, simulate, store
+from onceward.cli import contract, dead, exits, key, records, serve, simulate, store
 from onceward.cli.parsing import Parser, show_help
 from onceward.cli.printing import complain, let_go_of_stdout
 
@@ -37,7 +37,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"onceward {__version__}")
     parser.set_defaults(run=lambda _: show_help(parser))
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for group in (key, records, dead, contract, store, simulate):
+    for group in (key, records, dead, contract, store, serve, simulate):
         group.add_to(parsers)
     return parser
 

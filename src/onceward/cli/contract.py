@@ -207,3 +207,6 @@ def _under(module: ModuleType) -> dict[str, str]:
     except OSError:
         return {}
     return {found: " ".join(words.split()) for found, words in _CONSTANT_AND_TEXT.findall(source)}
+
+
+texts_under = _beside
