@@ -77,7 +77,7 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
         )
         server = uvicorn.Server(config)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
-        server.capture_signals = nullcontext  # type: ignore[method-assign]
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
         await server.serve(sockets=[listening])
