@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from onceward.service.serving import Service
 
 
+BACKLOG = 2_048
+"""Connections that wait to be taken: what uvicorn has, too."""
+
+
 def add_to(parsers: Groups) -> None:
     """Declare the command."""
     command = add_command(
@@ -91,6 +95,7 @@ def _listen(chosen: Settings) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((chosen.host, chosen.port))
+        listening.listen(BACKLOG)  # From now on callers wait instead of being refused.
     except OSError as error:
         listening.close()
         raise ConfigurationError(f"{chosen.host}:{chosen.port} cannot be listened on: {error.strerror}") from None
