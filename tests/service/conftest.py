@@ -14,7 +14,7 @@ from service_support import Served
 def served() -> Iterator[Served]:
     """One service for a module, on the embedded default."""
     with tempfile.TemporaryDirectory(prefix="onceward-serve-") as folder:
-        service = Served.started(Path(folder))
+        service = Served.started(Path(folder), "--flood-burst", "100000")
         try:
             yield service
         finally:

@@ -65,6 +65,8 @@ class Served:
         while b"}" not in told:
             piece = process.stdout.read1(4096)
             if not piece:
+                process.wait(30)
+                process.stdout.close()
                 raise RuntimeError(f"the service did not start: {(folder / 'log').read_text()[-2000:]}")
             told += piece
         document = json.loads(told)
