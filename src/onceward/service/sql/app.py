@@ -20,7 +20,7 @@ from onceward.http.serving.profile import PROFILES, Profile
 from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.errors import DatabaseUnknown
-from onceward.service.sql.files import NAME_CHARACTERS_MAX
+from onceward.service.sql.files import NAME_CHARACTERS_MAX, check_name
 from onceward.service.sql.requests import Answer, BatchAnswer, Identity, Keyed, Statement, Step
 from onceward.service.web.calls import Call, Door
 from onceward.service.web.endpoints import Answered, Endpoint, application
@@ -130,7 +130,8 @@ class SqlApp:
                      Batch, keyed=True, codes=("sql_error", "database_unknown"), example={"statements": [example]}),
             Endpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", Tables),
             Endpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.", Databases),
-            Endpoint("PUT", place, self.create, "Make a database; asking again is harmless.", Made, role=Role.ADMIN),
+            Endpoint("PUT", place, self.create, "Make a database; asking again is harmless.", Made, role=Role.ADMIN,
+                     statuses=(200, 201)),
             Endpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.", Dropped,
                      role=Role.ADMIN),
         ]  # fmt: skip
@@ -204,7 +205,7 @@ class SqlApp:
 
     def _place(self, call: Call) -> tuple[str, str]:
         database = call.path("database")
-        return self._namespace(call, database), database
+        return self._namespace(call, database), check_name(database, "database")
 
     def _identity(self, call: Call, database: str) -> Identity | None:
         found = call.identity(self._profile)

@@ -63,7 +63,8 @@ class Endpoint(NamedTuple):
     role: Role | None = Role.READ
     """What a caller's token must at least be for; None: no token is needed."""
     parameters: tuple[Parameter, ...] = ()
-    status: int = 200
+    statuses: tuple[int, ...] = (200,)
+    """What a good answer may have."""
     codes: tuple[str, ...] = ()
     """Codes of refusals besides those that any endpoint may answer."""
     keyed: bool = False

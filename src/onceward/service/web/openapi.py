@@ -76,7 +76,7 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         "operationId": end.run.__name__.lstrip("_"),
         "parameters": parameters,
         "responses": {
-            str(end.status): _answer(end, schemas),
+            **{str(status): _answer(end, schemas) for status in end.statuses},
             "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
             "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
         },
