@@ -49,6 +49,10 @@ spec: $(STAMP) ## Which of the 273 requirements a passing test proves
 demo: $(STAMP) ## Many senders, one killed with kill -9: one effect (GATE=off shows the duplicates)
 	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)
 
+.PHONY: serve
+serve: $(STAMP) ## Serve SQL over HTTP with keys and plans, on this machine (SERVE='--port 8080 ...')
+	$(BIN)/onceward serve $(SERVE)
+
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
 	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py tests/settle_inside/test_inside_kill_drill.py

@@ -1,1 +1,4 @@
-"""The service that `onceward serve` runs, in parts that know nothing of each other."""
+"""
+The parts of `onceward serve`. Apps (`sql`, `records`) know nothing of each other and can be mounted anywhere; `access`
+(who may call) and `web` (how a call becomes an answer) serve them all; `serving` puts them together.
+"""

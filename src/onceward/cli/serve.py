@@ -1,0 +1,126 @@
+"""
+`onceward serve`: SQL over HTTP with keys and plans, on this machine, in a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import nullcontext
+from dataclasses import fields
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from onceward._core.errors import ConfigurationError
+from onceward.cli import exits
+from onceward.cli.contract import beside
+from onceward.cli.parsing import Groups, add_command
+from onceward.cli.printing import say, say_document
+from onceward.service import settings
+from onceward.service.settings import Settings, is_loopback, settle
+
+if TYPE_CHECKING:
+    from onceward.service.serving import Service
+
+
+BACKLOG = 2_048
+"""Connections that wait to be taken: what uvicorn has, too."""
+
+
+def add_to(parsers: Groups) -> None:
+    """Declare the command."""
+    command = add_command(
+        parsers,
+        "serve",
+        "serve SQL over HTTP with keys and plans, and the records API",
+        _serve,
+        examples=("onceward serve", "onceward serve --port 8080 --folder /srv/onceward --config serve.toml"),
+        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
+        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
+    )
+    command.add_argument("--config", metavar="FILE", help="settings in TOML")
+    said = beside(settings, "Settings")
+    for field in fields(Settings):
+        words = f"{said.get(field.name, '')} (otherwise: {field.default or 'none'})"
+        command.add_argument(f"--{field.name.replace('_', '-')}", metavar="VALUE", help=words.replace("%", "%%"))
+
+
+def _serve(asked: argparse.Namespace) -> int:
+    for needed in ("starlette", "msgspec", "uvicorn"):
+        if find_spec(needed) is None:
+            raise ConfigurationError(f"serving needs {needed}: pip install 'onceward[serve]'")
+    flags = {field.name: getattr(asked, field.name) for field in fields(Settings)}
+    return asyncio.run(_run(settle(flags, os.environ, asked.config), as_json=asked.json))
+
+
+async def _run(chosen: Settings, *, as_json: bool) -> int:
+    import uvicorn
+
+    from onceward.service.logs import log_to_stderr
+    from onceward.service.serving import service
+
+    log_to_stderr(chosen.log_level)
+    async with service(chosen) as made:
+        listening = _listen(chosen)
+        _tell(chosen, made, listening.getsockname()[1], as_json=as_json)
+        config = uvicorn.Config(
+            made.app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=round(chosen.shutdown_seconds),
+            h11_max_incomplete_event_size=65_536,
+        )
+        server = uvicorn.Server(config)
+        # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
+        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+        await server.serve(sockets=[listening])
+    return exits.FINE
+
+
+def _listen(chosen: Settings) -> socket.socket:
+    """The socket, so that a port in use is told as what it is, and port 0 as what it became."""
+    kind = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
+    listening = socket.socket(kind, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((chosen.host, chosen.port))
+        listening.listen(BACKLOG)  # From now on callers wait instead of being refused.
+    except OSError as error:
+        listening.close()
+        raise ConfigurationError(f"{chosen.host}:{chosen.port} cannot be listened on: {error.strerror}") from None
+    if not is_loopback(chosen.host):
+        sys.stderr.write(f"onceward: {chosen.host} is reachable from other machines; put TLS in front of it\n")
+    return listening
+
+
+def _tell(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
+    address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
+    token = None if made.first_token is None else made.first_token.issued.text
+    if as_json:
+        say_document({"address": address, "token": token, "pid": os.getpid()})
+        return
+    say(f"Onceward listens on {address}   (what there is: {address}/)")
+    if token is None:
+        say("Tokens: onceward token list. Stop with Ctrl-C.")
+        return
+    place = f"{address}/v1/db/demo/shop"
+    authorization = f"-H 'Authorization: Bearer {token}'"
+    kind = "-H 'Content-Type: application/json'"
+    create = json.dumps({"sql": "CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, name TEXT)"})
+    insert = json.dumps({"sql": "INSERT INTO events VALUES (?, ?)", "params": ["e-1", "click"]})
+    say(f"\nA tenant to try things with, demo, and its token, which is shown only now:\n\n  {token}\n\nTry:\n")
+    say(f"  curl -X PUT {place} {authorization}\n")
+    say(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
+    say(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
+    say("Send the last one again: the row is written once, and the answer says Idempotency-Replayed: true.\n")

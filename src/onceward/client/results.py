@@ -1,0 +1,70 @@
+"""
+What a statement came to, as Python has it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement came to. Blobs are bytes again, and whole numbers of any size are ints."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    rows_read: int
+    rows_written: int
+    """How many rows the first run wrote; a replay writes none."""
+    last_insert_rowid: int | None
+    meta: Mapping[str, Any]
+    replayed: bool = False
+    """True: this is the first answer under this key; the statement was not run now."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows by column name."""
+        return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+
+    def one(self) -> dict[str, Any] | None:
+        """The first row by column name, or None."""
+        return next(iter(self), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """What a batch came to, statement by statement."""
+
+    results: list[Result]
+    rows_written: int
+    replayed: bool = False
+
+
+def result_of(document: Mapping[str, Any], *, replayed: bool) -> Result:
+    """One statement's answer."""
+    return Result(
+        columns=list(document["columns"]),
+        rows=[[_value(value) for value in row] for row in document["rows"]],
+        rows_read=document["rowsRead"],
+        rows_written=document["rowsWritten"],
+        last_insert_rowid=_value(document["lastInsertRowid"]),
+        meta=document["meta"],
+        replayed=replayed,
+    )
+
+
+def batch_of(document: Mapping[str, Any], *, replayed: bool) -> BatchResult:
+    """A batch's answer."""
+    results = [result_of(one, replayed=replayed) for one in document["results"]]
+    return BatchResult(results, document["rowsWritten"], replayed)
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case {"base64": str(text)}:
+            return b64decode(text)
+        case {"integer": str(text)}:
+            return int(text)
+    return value

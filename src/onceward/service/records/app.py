@@ -1,0 +1,172 @@
+"""
+`/v1/records`: a tenant's records, for whoever has an admin token of it.
+
+What is in doubt is decided here as by the command line: it happened (with its result), or it did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+
+from onceward import NOT_FOUND, Found, RecordView
+from onceward._core.record import Record
+from onceward._core.register import Selection, Store
+from onceward.gate.operating import find_records, reconcile_record
+from onceward.gate.records import view
+from onceward.service.access import Caller, Role, tenant_of
+from onceward.service.web.calls import Call, Door
+from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application
+from onceward.service.web.faults import NotFound, RequestMalformed
+
+GROUP = "Records"
+PAGE_MAX = 100
+ID_DIGITS = frozenset("0123456789abcdef")
+
+
+class RecordShown(msgspec.Struct, rename="camel"):
+    """A record. Its key is shown, because the tenant chose it; its result only when it is asked for by itself."""
+
+    id: str
+    scope: str
+    key: str
+    kind: str
+    operation: str
+    state: str
+    guarantee: str
+    attempt: int
+    fence: int
+    first_at: str
+    settled_at: str | None
+    lease_seconds_left: float | None
+    replay_seconds_left: float | None
+    failure: str | None
+    result: Any = None
+
+
+class RecordsShown(msgspec.Struct, rename="camel"):
+    """One page of records."""
+
+    records: list[RecordShown]
+    after: str | None
+    """Where the next page begins; null at the end."""
+
+
+class Happened(msgspec.Struct, forbid_unknown_fields=True):
+    """It happened, and this is its result."""
+
+    result: Any
+    fence: int | None = None
+    """Decide this claim only, as it was shown."""
+
+
+class DidNotHappen(msgspec.Struct, forbid_unknown_fields=True):
+    """It did not happen: the key is free."""
+
+    fence: int | None = None
+
+
+class RecordsApp:
+    """The endpoints over one store. The store is a blocking one, and is asked in threads: operators are few."""
+
+    def __init__(self, store: Store, door: Door) -> None:
+        self._store = store
+        self._door = door
+
+    def endpoints(self) -> list[Endpoint]:
+        """The table."""
+        query = (
+            Parameter("scope", "a scope of this tenant; without it, environment and tenant", {"type": "string"}),
+            Parameter("unsettled", "leave settled records out", {"enum": ["true", "false"]}),
+            Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
+            Parameter("limit", "records of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+        )
+        place = "/v1/records/{id}"
+        return [
+            Endpoint("GET", "/v1/records", self.listed, "Show records.", RecordsShown, role=Role.ADMIN,
+                     parameters=query),
+            Endpoint("GET", place, self.shown, "Show one record, with its result.", RecordShown, role=Role.ADMIN),
+            Endpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
+                     RecordShown, Happened, role=Role.ADMIN, codes=("illegal_move",),
+                     example={"result": {"id": "ch_1"}}),
+            Endpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordShown,
+                     DidNotHappen, role=Role.ADMIN, codes=("illegal_move",), example={}),
+        ]  # fmt: skip
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+        return application(self.endpoints(), self._door)
+
+    async def listed(self, call: Call) -> Answered:
+        """One page."""
+        scope = call.query("scope") or call.caller.scope
+        if not _owns(call.caller, scope):
+            raise NotFound("there is no such scope")
+        after, limit = call.query("after") or "", _whole(call.query("limit") or str(PAGE_MAX))
+        if not set(after) <= ID_DIGITS or len(after) > 64 or len(after) % 2:
+            raise RequestMalformed("after is an id, as the page before gave it")
+        selection = Selection(scope=scope, unsettled=call.query("unsettled") == "true")
+        page = await asyncio.to_thread(self._store.scan, bytes.fromhex(after), limit, selection)
+        shown = [_shown(view(record)) for record in page]
+        return Answered(RecordsShown(shown, page[-1].id.hex() if len(page) == limit else None))
+
+    async def shown(self, call: Call) -> Answered:
+        """One record."""
+        return Answered(_shown(view(await self._find(call)), whole=True))
+
+    async def reconciled(self, call: Call) -> Answered:
+        """It happened."""
+        return await self._decide(call, Found(call.body.result))
+
+    async def released(self, call: Call) -> Answered:
+        """It did not."""
+        return await self._decide(call, NOT_FOUND)
+
+    async def _decide(self, call: Call, answer: Any) -> Answered:
+        found = await self._find(call)
+        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, answer, fence=call.body.fence)
+        return Answered(_shown(view(decided), whole=True))
+
+    async def _find(self, call: Call) -> Record:
+        """The record of an id (or of its first digits), if it is this tenant's; others look as if there were none."""
+        digits = call.path("id")
+        if not 12 <= len(digits) <= 64 or not set(digits) <= ID_DIGITS:
+            raise NotFound("there is no such record")
+        found = await asyncio.to_thread(find_records, self._store, digits)
+        own = [record for record in found if _owns(call.caller, record.scope)]
+        if len(own) != 1:
+            raise NotFound("there is no such record")
+        return own[0]
+
+
+def _owns(caller: Caller, scope: str) -> bool:
+    return tenant_of(scope) == caller.tenant and scope.startswith(f"{caller.environment}:")
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= PAGE_MAX or len(text) > 9:
+        raise RequestMalformed(f"limit is a whole number from 1 to {PAGE_MAX}")
+    return int(text)
+
+
+def _shown(seen: RecordView, *, whole: bool = False) -> RecordShown:
+    return RecordShown(
+        id=seen.id,
+        scope=seen.scope,
+        key=seen.key,
+        kind=seen.kind,
+        operation=seen.operation,
+        state=seen.state,
+        guarantee=seen.guarantee,
+        attempt=seen.attempt,
+        fence=seen.fence,
+        first_at=seen.first_at.isoformat(),
+        settled_at=None if seen.settled_at is None else seen.settled_at.isoformat(),
+        lease_seconds_left=seen.lease_seconds_left,
+        replay_seconds_left=seen.replay_seconds_left,
+        failure=seen.failure,
+        result=seen.result if whole else None,
+    )

@@ -1,0 +1,146 @@
+"""
+`onceward serve`: the apps put together, and a server around them.
+
+    address /v1/db ...        SQL with keys and plans
+            /v1/records ...   what is in doubt, for operators
+            /health, /ready   for whoever watches
+            /openapi.json, /  what there is, for programs and people
+            /.well-known/idempotency   what is promised about keys
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from onceward import Gate, OncewardError
+from onceward._core.terms import agree
+from onceward.environment import REAL
+from onceward.http.serving.problems import WELL_KNOWN
+from onceward.http.serving.profile import PROFILES, Profile, profile
+from onceward.http.serving.publishing import error_page, published
+from onceward.http.serving.running import gate_options
+from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.logs import Logged
+from onceward.service.records.app import GROUP as RECORDS
+from onceward.service.records.app import RecordsApp
+from onceward.service.settings import Settings, store_of
+from onceward.service.sql.app import GROUP as SQL
+from onceward.service.sql.app import SqlApp
+from onceward.service.sql.engine import Engine
+from onceward.service.sql.limits import Limits
+from onceward.service.web.calls import Door
+from onceward.service.web.endpoints import FAULTS, Endpoint
+from onceward.service.web.faults import NotFound, refusal, respond
+from onceward.service.web.openapi import openapi, page
+from onceward.stores import open_store
+
+FIRST_TENANT = "demo"
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+class Service(NamedTuple):
+    """An application, and what it is made of."""
+
+    app: Any
+    engine: Engine
+    access: AsyncAccess
+    first_token: NewToken | None
+    """Of a tenant that was made because there was none. Shown once."""
+
+
+@asynccontextmanager
+async def service(settings: Settings) -> AsyncIterator[Service]:
+    """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
+    url = store_of(settings)
+    _make_private(settings.folder)
+    async with AsyncExitStack() as stack:
+        store = open_store(url)
+        stack.callback(store.close)
+        with Gate(store, scope="service").scoped("live:service") as gate:
+            gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        access = await AsyncAccess.open(url, scope_by=settings.scope_by, create=True)
+        stack.push_async_callback(access.close)
+        await access.check()
+        limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
+        engine = Engine(
+            Path(settings.folder) / "databases",
+            limits=limits,
+            writers=settings.writers,
+            readers=settings.readers,
+            retain=settings.retain,
+            after_expiry="run",
+        )
+        stack.push_async_callback(engine.close)
+        flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
+        door = Door(access, flood, trusted_networks(settings.trusted_proxies))
+        chosen = profile(PROFILES["persql"], retain=settings.retain)
+        sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
+        app = _composed(
+            chosen, [(SQL, sql.endpoints(), sql.app()), (RECORDS, records.endpoints(), records.app())], access
+        )
+        yield Service(Logged(app), engine, access, await _first_token(access))
+
+
+def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]], access: AsyncAccess) -> Starlette:
+    document = openapi("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
+    shown = page(document)
+    terms = agree(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        try:
+            await access.check()
+        except OncewardError as error:
+            return refusal(error)
+        return JSONResponse({"status": "ready"})
+
+    async def described(request: Request) -> Response:
+        return Response(msgspec.json.encode(document), media_type="application/json")
+
+    async def looked_at(request: Request) -> Response:
+        return HTMLResponse(
+            shown, headers={"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff"}
+        )
+
+    async def promised(request: Request) -> Response:
+        code = request.path_params.get("code")
+        reply = published(chosen, terms) if code is None else error_page(code, chosen)
+        return refusal(NotFound()) if reply is None else respond(reply)
+
+    routes: list[BaseRoute] = [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/openapi.json", described),
+        Route("/", looked_at),
+        Route(WELL_KNOWN, promised),
+        Route(WELL_KNOWN + "/{code}", promised),
+    ]
+    for _, _, app in apps:
+        routes += app.routes
+    return Starlette(routes=routes, exception_handlers=FAULTS)
+
+
+async def _first_token(access: AsyncAccess) -> NewToken | None:
+    """A newcomer has nobody yet: a tenant to try things with, and a token for it."""
+    if await access.tenants(limit=1):
+        return None
+    await access.create_tenant(FIRST_TENANT)
+    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+
+
+def _make_private(folder: str) -> None:
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    Path(folder).chmod(0o700)

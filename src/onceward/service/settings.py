@@ -1,0 +1,148 @@
+"""
+What a service is told: by flags, the environment or one TOML file, in this order. Checked before anything starts.
+
+    flag --port 8080        variable ONCEWARD_SERVE_PORT=8080        file: port = 8080
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from onceward import ConfigurationError
+
+PREFIX = "ONCEWARD_SERVE_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that may be said. Durations are seconds."""
+
+    folder: str = "onceward-data"
+    """Where the databases are and, without a store of its own, the records and the tokens."""
+    store: str = ""
+    """Where records and tokens are: sqlite:///... or postgresql://...; empty: a file in the folder."""
+    host: str = "127.0.0.1"
+    """The address to listen on. Only this machine, unless you say otherwise."""
+    port: int = 8600
+    """0: any that is free."""
+    scope_by: str = "tenant"
+    """Whether a tenant's tokens share its keys (`tenant`), or each line of tokens has its own (`token`)."""
+    retain: float = 86_400.0
+    """How long an answer replays."""
+    price: int = 0
+    """Micro-units that one SQL statement costs a tenant who pays in advance."""
+    statement_seconds: float = 5.0
+    """How long a statement may run."""
+    database_bytes: int = 1 << 30
+    """How large a database may be."""
+    writers: int = 2
+    """Processes that write; a database belongs to one of them."""
+    readers: int = 2
+    """Processes that read."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks of proxies whose X-Forwarded-For is believed."""
+    flood_burst: int = 60
+    """Calls without a valid token that one address may make at once; then one a second."""
+    shutdown_seconds: float = 20.0
+    """How long work that is under way is waited for."""
+    log_level: str = "info"
+
+
+def settle(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
+    """The settings from all three places; `ConfigurationError` names the place of what is wrong."""
+    found: dict[str, Any] = {}
+    if file is not None:
+        found |= _from_file(file)
+    for name in _TYPES:
+        variable = PREFIX + name.upper()
+        if variable in environ:
+            found[name] = _read(name, environ[variable], variable)
+    found |= {
+        name: _read(name, value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None
+    }
+    return _checked(Settings(**found))
+
+
+_TYPES = {field.name: str(field.type) for field in fields(Settings)}
+
+
+def _from_file(file: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        document = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{file} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from None
+    unknown = sorted(set(document) - set(_TYPES))
+    if unknown:
+        raise ConfigurationError(f"{file}: there is no setting {unknown[0]!r}; there are {', '.join(_TYPES)}")
+    return {name: _read(name, value, f"{file}: {name}") for name, value in document.items()}
+
+
+def _read(name: str, value: Any, where: str) -> Any:
+    """A value in the type of its setting."""
+    kind = _TYPES[name]
+    try:
+        if kind == "int":
+            if isinstance(value, bool | float):
+                raise TypeError
+            return int(value)
+        if kind == "float":
+            return float(value)
+        if kind.startswith("tuple"):
+            return tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(map(str, value))
+        if not isinstance(value, str):
+            raise TypeError
+    except (TypeError, ValueError):
+        words = {"int": "a whole number", "float": "a number", "str": "a text"}
+        raise ConfigurationError(f"{where} is {words.get(kind, 'a list of texts')}, not {str(value)[:40]!r}") from None
+    return value
+
+
+_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def _checked(made: Settings) -> Settings:
+    for name in _ABOVE_ZERO:
+        if not 0 < getattr(made, name) < 10**12:
+            raise ConfigurationError(f"{name} is a number above zero")
+    if not 0 <= made.port <= 65_535:
+        raise ConfigurationError("port is a number from 0 to 65535")
+    if made.price < 0:
+        raise ConfigurationError("price is zero or more micro-units")
+    if made.scope_by not in ("tenant", "token"):
+        raise ConfigurationError("scope_by is tenant or token")
+    if made.log_level not in _LEVELS:
+        raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
+    if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):
+        raise ConfigurationError(
+            "store is sqlite:///... or postgresql://...: tokens and tenants are kept beside the records"
+        )
+    _check_networks(made.trusted_proxies)
+    return made
+
+
+def _check_networks(texts: tuple[str, ...]) -> None:
+    from onceward.service.access import trusted_networks  # Here, so that `onceward --help` does not wait for it.
+
+    trusted_networks(texts)
+
+
+def store_of(made: Settings) -> str:
+    """The store's URL: the one that was said, or a file in the folder."""
+    return made.store or f"sqlite:///{Path(made.folder).resolve()}/records.db"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,286 @@
+"""
+SQL over HTTP: `POST /v1/db/{namespace}/{database}/query` and its neighbours.
+
+A namespace is a tenant. Tokens of the test environment see the tenant's test databases, live ones its live databases;
+the two are different files. Keys and steps go with the statement into its database, where the record commits together
+with what the statement writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+
+from onceward import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, canonical
+from onceward.http.serving.profile import PROFILES, Profile
+from onceward.service.access import Caller, Reservation, Role
+from onceward.service.sql.engine import SqlEngine
+from onceward.service.sql.errors import DatabaseUnknown
+from onceward.service.sql.files import NAME_CHARACTERS_MAX, check_name
+from onceward.service.sql.requests import Answer, BatchAnswer, Identity, Keyed, Statement, Step
+from onceward.service.web.calls import Call, Door
+from onceward.service.web.endpoints import Answered, Endpoint, application
+
+GROUP = "SQL"
+PERSQL = PROFILES["persql"]
+
+
+class Query(msgspec.Struct, forbid_unknown_fields=True):
+    """One statement."""
+
+    sql: str
+    params: list[Any] | dict[str, Any] | None = None
+    """A list for `?`, an object for `:name`."""
+
+
+class Batch(msgspec.Struct, forbid_unknown_fields=True):
+    """Up to 100 statements: one transaction, one key."""
+
+    statements: list[Query]
+
+
+class Result(msgspec.Struct, rename="camel"):
+    """What a statement came to."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    rows_read: int
+    rows_written: int
+    last_insert_rowid: Any
+    meta: dict[str, Any]
+
+
+class Results(msgspec.Struct, rename="camel"):
+    """What a batch came to, statement by statement."""
+
+    results: list[Result]
+    rows_written: int
+    meta: dict[str, Any]
+
+
+class ColumnShown(msgspec.Struct, rename="camel"):
+    """A column."""
+
+    name: str
+    type: str
+    nullable: bool
+    primary_key: bool
+
+
+class TableShown(msgspec.Struct, rename="camel"):
+    """A table or a view."""
+
+    name: str
+    kind: str
+    columns: list[ColumnShown]
+    rows: int | None
+    exact: bool
+
+
+class Tables(msgspec.Struct, rename="camel"):
+    """The tables of a database."""
+
+    tables: list[TableShown]
+
+
+class Databases(msgspec.Struct, rename="camel"):
+    """The databases of a namespace."""
+
+    databases: list[str]
+
+
+class Made(msgspec.Struct, rename="camel"):
+    """What became of a database."""
+
+    namespace: str
+    database: str
+    created: bool
+
+
+class Dropped(msgspec.Struct, rename="camel"):
+    """What became of a database."""
+
+    namespace: str
+    database: str
+    dropped: bool
+
+
+class SqlApp:
+    """The endpoints of one engine."""
+
+    def __init__(self, engine: SqlEngine, door: Door, *, profile: Profile = PROFILES["persql"], price: int = 0) -> None:
+        self._engine = engine
+        self._door = door
+        self._profile = profile
+        self._price = price
+        """Micro-units that one statement costs a tenant who pays in advance."""
+
+    def endpoints(self) -> list[Endpoint]:
+        """The table."""
+        place = "/v1/db/{namespace}/{database}"
+        example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
+        return [
+            Endpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.", Result, Query,
+                     keyed=True, codes=("sql_error", "database_unknown"), example=example),
+            Endpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.", Results,
+                     Batch, keyed=True, codes=("sql_error", "database_unknown"), example={"statements": [example]}),
+            Endpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", Tables),
+            Endpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.", Databases),
+            Endpoint("PUT", place, self.create, "Make a database; asking again is harmless.", Made, role=Role.ADMIN,
+                     statuses=(200, 201)),
+            Endpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.", Dropped,
+                     role=Role.ADMIN),
+        ]  # fmt: skip
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+        return application(self.endpoints(), self._door)
+
+    # --- endpoints ---
+
+    async def query(self, call: Call) -> Answered:
+        """One statement."""
+        namespace, database = self._place(call)
+        identity = self._identity(call, database)
+        readonly = call.caller.role == Role.READ
+
+        async def run() -> Answer:
+            return await self._engine.query(
+                namespace, database, call.body.sql, call.body.params, identity=identity, readonly=readonly
+            )
+
+        return self._answered(await self._paid(call, identity, 1, run), identity)
+
+    async def batch(self, call: Call) -> Answered:
+        """Several statements."""
+        namespace, database = self._place(call)
+        identity = self._identity(call, database)
+        statements = [Statement(one.sql, one.params) for one in call.body.statements]
+        readonly = call.caller.role == Role.READ
+
+        async def run() -> BatchAnswer:
+            return await self._engine.batch(namespace, database, statements, identity=identity, readonly=readonly)
+
+        return self._answered(await self._paid(call, identity, len(statements), run), identity)
+
+    async def tables(self, call: Call) -> Answered:
+        """The tables of a database."""
+        namespace, database = self._place(call)
+        found = await self._of_this_environment(call, self._engine.tables(namespace, database))
+        shown = [
+            TableShown(one.name, one.kind, [ColumnShown(*column) for column in one.columns], one.rows, one.exact)
+            for one in found
+        ]
+        return Answered(Tables(shown))
+
+    async def databases(self, call: Call) -> Answered:
+        """The databases of a namespace."""
+        namespace = self._namespace(call)
+        allowed = call.caller.databases
+        found = [one.database for one in await self._engine.databases(namespace)]
+        return Answered(Databases([name for name in found if allowed is None or name in allowed]))
+
+    async def create(self, call: Call) -> Answered:
+        """A new database."""
+        namespace, database = self._place(call)
+        created = await self._engine.create(namespace, database)
+        return Answered(Made(call.path("namespace"), database, created), 201 if created else 200)
+
+    async def drop(self, call: Call) -> Answered:
+        """No more database."""
+        namespace, database = self._place(call)
+        return Answered(Dropped(call.path("namespace"), database, await self._engine.drop(namespace, database)))
+
+    # --- who, where, under which key, for how much ---
+
+    def _namespace(self, call: Call, database: str | None = None) -> str:
+        """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
+        tenant = call.path("namespace")
+        call.caller.require(tenant=tenant, database=database)
+        return folder_of(call.caller.environment, tenant)
+
+    def _place(self, call: Call) -> tuple[str, str]:
+        database = call.path("database")
+        return self._namespace(call, database), check_name(database, "database")
+
+    def _identity(self, call: Call, database: str) -> Identity | None:
+        found = call.identity(self._profile)
+        if found is None:
+            return None
+        scope = call.caller.scope_for(database)
+        return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
+
+    def _answered(self, answer: Answer | BatchAnswer, identity: Identity | None) -> Answered:
+        if not answer.replayed:
+            return Answered(answer.document)
+        header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
+        return Answered(answer.document, headers=((header, "true"),))
+
+    async def _paid(
+        self, call: Call, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
+    ) -> Any:
+        """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
+        caller, access = call.caller, self._door.access
+        if identity is not None:
+            await access.admit(caller.tenant)
+        if not (caller.prepaid and self._price):
+            return await self._of_this_environment(call, run())
+        price, reference = self._price * statements, _reference(identity, call.body)
+        reservation = await access.charge(caller.tenant, price, reference=reference)
+        try:
+            answer = await self._of_this_environment(call, run())
+        except OutcomeUnknown:
+            raise  # It may have run: the reservation lapses, or the retry of it pays.
+        except OncewardError:
+            if not reservation.committed:
+                await access.give_back(reservation)
+            raise
+        if not reservation.committed:
+            await self._commit(caller, reservation, price, reference)
+        return answer
+
+    async def _commit(self, caller: Caller, reservation: Reservation, price: int, reference: str | None) -> None:
+        access = self._door.access
+        try:
+            await access.commit(reservation)
+        except IllegalMove:
+            # Another attempt under the same key failed meanwhile, and gave back what both of them had reserved.
+            await access.commit(await access.charge(caller.tenant, price, reference=reference))
+
+    async def _of_this_environment(self, call: Call, wanted: Awaitable[Any]) -> Any:
+        """What was asked for; or, if the database is in the tenant's other environment, why not."""
+        try:
+            return await wanted
+        except DatabaseUnknown:
+            caller = call.caller
+            other = "test" if caller.environment == "live" else "live"
+            names = {one.database for one in await self._engine.databases(folder_of(other, caller.tenant))}
+            if call.path("database") in names:
+                raise Forbidden(
+                    f"this is a {caller.environment} token, and the database is {other}; use a token for that"
+                ) from None
+            raise
+
+
+def folder_of(environment: str, tenant: str) -> str:
+    """
+    A tenant's namespace in the engine, which knows fewer characters and lengths than tenants' names have.
+
+    No two tenants have the same: `_` is written `__` and a full stop `_-`, and what gets too long is hashed behind
+    another mark.
+    """
+    name = f"{environment}-" + tenant.replace("_", "__").replace(".", "_-")
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    return f"{environment}_{sha256(tenant.encode()).hexdigest()[:50]}"
+
+
+def _reference(identity: Identity | None, body: Any) -> str | None:
+    """What a charge is known by: the key and what it stands for, so that a retry pays nothing more."""
+    if identity is None:
+        return None
+    return sha256(canonical([*identity, type(identity).__name__, msgspec.to_builtins(body)])).hexdigest()

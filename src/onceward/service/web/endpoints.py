@@ -1,0 +1,165 @@
+"""
+A table of endpoints, and the application that it makes.
+
+An endpoint says who may call it, what it takes (a msgspec struct: unknown members are refused) and what it answers. The
+same table makes the OpenAPI document, so that the two cannot part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
+from onceward.http.serving.media import media_type
+from onceward.service.access import Role
+from onceward.service.web.calls import Call, Door
+from onceward.service.web.faults import (
+    MediaTypeUnsupported,
+    MethodNotAllowed,
+    NotFound,
+    RequestMalformed,
+    refusal,
+    unexpected,
+)
+
+BODY_BYTES_MAX = 5_000_000
+"""A longer body is refused before it is read to its end."""
+
+
+class Answered(NamedTuple):
+    """What an endpoint's function returns: a JSON value, and how it is sent."""
+
+    value: Any
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class Parameter(NamedTuple):
+    """A parameter of the query, or a header."""
+
+    name: str
+    meaning: str
+    schema: dict[str, Any]
+    place: str = "query"
+
+
+class Endpoint(NamedTuple):
+    """One address and method."""
+
+    method: str
+    path: str
+    run: Callable[[Call], Awaitable[Answered]]
+    summary: str
+    answer: type[Any] | None = None
+    body: type[msgspec.Struct] | None = None
+    role: Role | None = Role.READ
+    """What a caller's token must at least be for; None: no token is needed."""
+    parameters: tuple[Parameter, ...] = ()
+    statuses: tuple[int, ...] = (200,)
+    """What a good answer may have."""
+    codes: tuple[str, ...] = ()
+    """Codes of refusals besides those that any endpoint may answer."""
+    keyed: bool = False
+    """Whether a key or a step may come with it."""
+    example: Any = None
+    """A body that works, for the page and for whoever tries it."""
+
+
+def application(endpoints: Iterable[Endpoint], door: Door, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starlette:
+    """The ASGI application of some endpoints."""
+    by_path: dict[str, list[Endpoint]] = {}
+    for one in endpoints:
+        by_path.setdefault(one.path, []).append(one)
+    routes = [
+        Route(path, _Handler(some, door, body_bytes_max).serve, methods=[one.method for one in some])
+        for path, some in by_path.items()
+    ]
+    return Starlette(routes=routes, exception_handlers=FAULTS)
+
+
+async def _not_here(request: Request, error: Exception) -> Response:
+    """What Starlette itself refuses: no such address, no such method."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    response = refusal(MethodNotAllowed() if status == 405 else NotFound())
+    allow = (getattr(error, "headers", None) or {}).get("Allow")
+    if allow:
+        response.headers["allow"] = allow
+    return response
+
+
+FAULTS: dict[Any, Any] = {HTTPException: _not_here, Exception: unexpected}
+"""How an application says what it does not have, and what it did not expect."""
+
+
+class _Handler:
+    """One address, all its methods."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], door: Door, body_bytes_max: int) -> None:
+        self._endpoints = {one.method: one for one in endpoints}
+        if "GET" in self._endpoints:
+            self._endpoints["HEAD"] = self._endpoints["GET"]
+        self._door = door
+        self._max = body_bytes_max
+
+    async def serve(self, request: Request) -> Response:
+        """One call, from the door to the answer."""
+        endpoint = self._endpoints[request.method]
+        try:
+            # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
+            caller = None
+            if endpoint.role is None:
+                self._door.greet(request)
+            else:
+                caller = await self._door.admit(request)
+                caller.require(role=endpoint.role)
+            _check_query(request, endpoint)
+            body = await self._body(request, endpoint)
+            answered = await endpoint.run(Call(request, caller, body))
+        except OncewardError as error:
+            return refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=499)
+        headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
+        return Response(msgspec.json.encode(answered.value), answered.status, headers)
+
+    async def _body(self, request: Request, endpoint: Endpoint) -> Any:
+        if endpoint.body is None:
+            return None
+        kind, parameters = media_type(request.headers.get("content-type", "").encode("latin-1"))
+        if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
+            raise MediaTypeUnsupported
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise MediaTypeUnsupported("bodies are not compressed here")
+        read = await self._read(request)
+        try:
+            return msgspec.convert(parse_json(read), endpoint.body)
+        except RequestInvalid:
+            raise
+        except msgspec.ValidationError as error:
+            raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
+
+    async def _read(self, request: Request) -> bytes:
+        pieces, size = [], 0
+        async for piece in request.stream():
+            size += len(piece)
+            if size > self._max:
+                raise BodyTooLarge(f"a body has at most {self._max} bytes here; nothing was run")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+
+def _check_query(request: Request, endpoint: Endpoint) -> None:
+    known = {one.name for one in endpoint.parameters if one.place == "query"}
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        raise RequestMalformed(
+            f"there is no parameter {unknown[0][:40]!r} here; there is {', '.join(sorted(known)) or 'none'}"
+        )

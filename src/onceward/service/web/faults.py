@@ -1,0 +1,113 @@
+"""
+Refusals of the service as problem+json, with the statuses of its own codes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceward import OncewardError, Reply, RequestInvalid
+from onceward.http.serving.problems import problem
+from onceward.http.serving.profile import PROFILES
+
+log = logging.getLogger("onceward.service")
+
+STATUSES: Mapping[str, int] = {
+    "token_invalid": 401,
+    "balance_exhausted": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "database_unknown": 404,
+    "method_not_allowed": 405,
+    "media_type_unsupported": 415,
+    "name_invalid": 400,
+    "illegal_move": 409,
+    "already_settled": 409,
+    "quota_exceeded": 429,
+    "engine_closed": 503,
+    "outcome_unknown": 503,
+}
+"""Statuses of codes that the middleware does not have."""
+
+SQL_STATUSES: Mapping[str, int] = {
+    "uniqueViolation": 409,
+    "foreignKey": 409,
+    "readonly": 403,
+    "denied": 403,
+    "timeout": 408,
+    "tooLarge": 413,
+    "locked": 503,
+    "full": 507,
+}
+"""Statuses of the kinds of SQL errors; any other kind is a 400."""
+
+
+class RequestMalformed(RequestInvalid):
+    """The request is not what this endpoint takes. Nothing was run."""
+
+
+class NotFound(OncewardError):
+    """There is nothing here."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(OncewardError):
+    """This address does not take this method."""
+
+    code = "method_not_allowed"
+
+
+class MediaTypeUnsupported(OncewardError):
+    """Bodies are JSON here: send Content-Type: application/json."""
+
+    code = "media_type_unsupported"
+
+
+class Internal(OncewardError):
+    """Something went wrong on this side. With a key it is safe to send this again, unchanged."""
+
+    code = "internal"
+
+
+def refusal(error: OncewardError) -> Response:
+    """An error as an answer."""
+    reply = problem(error, PROFILES["default"])
+    kind = getattr(error, "kind", None)
+    status = STATUSES.get(error.code, reply.status) if error.code != "sql_error" else SQL_STATUSES.get(str(kind), 400)
+    members = error.document() if error.code == "sql_error" else {}  # type: ignore[attr-defined]
+    if status >= 500:
+        log.error("answered %d %s: %s", status, error.code, error)
+    return respond(_changed(reply, status, members, str(error)))
+
+
+def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str) -> Reply:
+    document = json.loads(reply.body)
+    members = {name: value for name, value in members.items() if name != "message"}
+    document |= {"status": status, **members}
+    if status < 500:
+        document["detail"] = detail
+    headers = reply.headers
+    if status == 401:
+        headers = (*headers, ("www-authenticate", "Bearer"))
+    return Reply(status, headers, json.dumps(document).encode())
+
+
+def respond(reply: Reply) -> Response:
+    """A reply as Starlette sends it."""
+    response = Response(reply.body, reply.status)
+    response.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+    response.raw_headers.append((b"content-length", str(len(reply.body)).encode()))
+    return response
+
+
+async def unexpected(request: Request, error: Exception) -> Response:
+    """The last resort: nothing about the error leaves the house."""
+    log.error("unexpected %s", type(error).__name__, exc_info=error)
+    return refusal(Internal())

@@ -1,0 +1,154 @@
+"""
+OpenAPI 3.1 from the tables of endpoints, and a page that shows it without anything from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from html import escape
+from json import dumps
+from typing import Any
+
+import msgspec
+
+from onceward import __version__
+from onceward.http.serving.profile import Profile
+from onceward.service.web.endpoints import Endpoint
+
+_PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code", "retry"],
+    "properties": {
+        "type": {"type": "string", "description": "a page about this code"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string", "description": "stable: what a program decides by"},
+        "retry": {"enum": ["same-key", "new-key", "never"]},
+        "retryAfterSeconds": {"type": "number"},
+    },
+}
+
+
+def openapi(title: str, groups: Iterable[tuple[str, Iterable[Endpoint]]], profile: Profile) -> dict[str, Any]:
+    """The document for groups of endpoints, each under its name."""
+    taken = [(name, list(endpoints)) for name, endpoints in groups]
+    types = [one for _, endpoints in taken for end in endpoints for one in (end.body, end.answer) if one is not None]
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    found = dict(zip(map(id, types), schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for name, endpoints in taken:
+        for end in endpoints:
+            paths.setdefault(end.path, {})[end.method.lower()] = _operation(name, end, found, profile)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": __version__},
+        "paths": paths,
+        "components": {
+            "schemas": {**components, "Problem": PROBLEM},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in _PLACE.findall(end.path)
+    ]
+    parameters += [
+        {"name": one.name, "in": one.place, "description": one.meaning, "schema": one.schema} for one in end.parameters
+    ]
+    if end.keyed:
+        texts = {"type": "string", "minLength": 1, "maxLength": profile.key_characters_max, "pattern": "^[!-~]+$"}
+        for header, meaning in (
+            (profile.key_header, "what this request is known by: a retry with it replays the first answer"),
+            (profile.plan_header, "the plan that this is a step of; goes with Plan-Step"),
+            (profile.step_header, "the step's name in its plan; goes with Plan-Key"),
+        ):
+            parameters.append({"name": header, "in": "header", "description": meaning, "schema": texts})
+    operation: dict[str, Any] = {
+        "tags": [group],
+        "summary": end.summary,
+        "operationId": end.run.__name__.lstrip("_"),
+        "parameters": parameters,
+        "responses": {
+            **{str(status): _answer(end, schemas) for status in end.statuses},
+            "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
+            "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
+        },
+    }
+    if end.role is not None:
+        operation["security"] = [{"token": []}]
+    if end.body is not None:
+        content: dict[str, Any] = {"schema": schemas[id(end.body)]}
+        if end.example is not None:
+            content["example"] = end.example
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    return operation
+
+
+def _answer(end: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
+    schema = schemas[id(end.answer)] if end.answer is not None else {}
+    return {"description": end.summary, "content": {"application/json": {"schema": schema}}}
+
+
+def _problem(description: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
+
+
+def page(document: dict[str, Any]) -> str:
+    """The document as a page: no script, nothing from elsewhere."""
+    parts = [
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",
+        f"<title>{escape(document['info']['title'])}</title><style>{_STYLE}</style>",
+        f"<h1>{escape(document['info']['title'])}</h1>",
+        "<p>As a document: <a href='openapi.json'>openapi.json</a>. What is promised about keys: "
+        "<a href='.well-known/idempotency'>/.well-known/idempotency</a>.</p>",
+    ]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts.append(_section(path, method, operation))
+    parts.append("<h2>Types</h2>")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        parts.append(
+            f"<details id='{escape(name)}'><summary><code>{escape(name)}</code></summary>{_code(schema)}</details>"
+        )
+    return "".join(parts)
+
+
+def _section(path: str, method: str, operation: dict[str, Any]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(one['name'])}</code><td>{escape(one['in'])}<td>{escape(one.get('description', ''))}"
+        for one in operation["parameters"]
+    )
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    example = body.get("example")
+    curl = f'curl -X {method.upper()} "$URL{path}" -H "Authorization: Bearer $TOKEN"'
+    if example is not None:
+        curl += f" -H 'Content-Type: application/json' -d '{dumps(example)}'"
+    shown = f"<h4>Body</h4>{_code(body['schema'])}" if body else ""
+    return (
+        f"<section><h3><b class={method}>{method.upper()}</b> <code>{escape(path)}</code></h3>"
+        f"<p>{escape(operation['summary'])}</p>"
+        + (f"<table><tr><th>parameter<th>in<th>meaning{rows}</table>" if rows else "")
+        + shown
+        + f"<pre>{escape(curl)}</pre></section>"
+    )
+
+
+def _code(value: Any) -> str:
+    return f"<pre>{escape(dumps(value, indent=2))}</pre>"
+
+
+_STYLE = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24}"
+    "h3{margin-top:2.5rem}b{padding:.1rem .5rem;border-radius:.3rem;color:#fff;background:#57606a;font-size:.8rem}"
+    ".get{background:#0969da}.post{background:#1a7f37}.delete{background:#cf222e}.put{background:#9a6700}"
+    "pre{background:#f6f8fa;padding:.8rem;overflow:auto;border-radius:.4rem}table{border-collapse:collapse;width:100%}"
+    "td,th{text-align:left;border-top:1px solid #d0d7de;padding:.3rem .6rem;vertical-align:top}"
+)

@@ -1,0 +1,27 @@
+"""A real `onceward serve` on a real socket, for the tests of a module."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from service_support import Served
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    """One service for a module, on the embedded default."""
+    with tempfile.TemporaryDirectory(prefix="onceward-serve-") as folder:
+        service = Served.started(Path(folder), "--flood-burst", "100000")
+        try:
+            yield service
+        finally:
+            service.stop()
+
+
+@pytest.fixture
+def database(served: Served, request: pytest.FixtureRequest) -> str:
+    """A database of the test's own, with a table `events`: its path."""
+    return served.database()

@@ -1,0 +1,147 @@
+"""Starting the service, and calling it as a stranger would: over a socket, with nothing of ours in between."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from onceward.service.access import Access
+from onceward.service.settings import Settings, store_of
+
+_numbers = itertools.count(1)
+TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, name TEXT NOT NULL)"
+INSERT = "INSERT INTO events VALUES (?, ?)"
+
+
+@dataclass
+class Heard:
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.document["code"])
+
+
+@dataclass
+class Served:
+    """A service in a process of its own."""
+
+    folder: Path
+    flags: tuple[str, ...]
+    process: subprocess.Popen[bytes]
+    address: str
+    token: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def started(cls, folder: Path, *flags: str, **environment: str) -> Served:
+        """Start one, and wait until it listens."""
+        command = [sys.executable, "-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder), *flags]
+        with (folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}, cwd=folder
+            )
+        told = b""
+        if process.stdout is None:
+            raise RuntimeError("there is no stdout")
+        while b"}" not in told:
+            piece = process.stdout.read1(4096)
+            if not piece:
+                process.wait(30)
+                process.stdout.close()
+                raise RuntimeError(f"the service did not start: {(folder / 'log').read_text()[-2000:]}")
+            told += piece
+        document = json.loads(told)
+        return cls(folder, flags, process, document["address"], document["token"] or "", environment)
+
+    def again(self) -> Served:
+        """The same service, started once more on the same folder."""
+        again = Served.started(self.folder, *self.flags, **self.environment)
+        again.token = self.token
+        return again
+
+    def stop(self) -> int:
+        """Ask it to end, and wait."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        code = self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def access(self) -> Access:
+        """What operators use: the tokens and tenants of this service."""
+        return Access.open(store_of(Settings(folder=str(self.folder))))
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        token: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+    ) -> Heard:
+        """One call. `token=""` sends none; `raw` sends these bytes."""
+        connection = http.client.HTTPConnection(urlsplit(self.address).netloc, timeout=30)
+        body = raw if raw is not None else json.dumps(document).encode() if document is not None else None
+        sent = {} if token == "" else {"Authorization": f"Bearer {self.token if token is None else token}"}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        try:
+            connection.request(method, path, body, {**sent, **(headers or {})})
+            response = connection.getresponse()
+            heard = {name.lower(): value for name, value in response.getheaders()}
+            return Heard(response.status, heard, response.read())
+        finally:
+            connection.close()
+
+    def database(self, tenant: str = "demo", table: str = TABLE) -> str:
+        """A new database with a table; its path."""
+        path = f"/v1/db/{tenant}/d{next(_numbers)}"
+        if self.call("PUT", path).status != 201:
+            raise RuntimeError("the database was not made")
+        if table:
+            self.query(path, table)
+        return path
+
+    def query(self, path: str, sql: str, params: Any = None, *, key: str | None = None, **more: Any) -> Heard:
+        """One statement."""
+        headers = {**more.pop("headers", {}), **({"Idempotency-Key": key} if key is not None else {})}
+        return self.call("POST", f"{path}/query", {"sql": sql, "params": params}, headers=headers, **more)
+
+    def count(self, path: str, table: str = "events") -> int:
+        """How many rows a table has."""
+        return int(self.query(path, f"SELECT count(*) FROM {table}").document["rows"][0][0])
+
+    def new_token(self, tenant: str = "demo", **options: Any) -> str:
+        """A token, made as an operator would."""
+        with self.access() as access:
+            access.create_tenant(tenant)
+            made = access.create_token(tenant, **{"environment": "test", "role": "write", **options})
+        if made is None:
+            raise RuntimeError("no such tenant")
+        return made.issued.text
