@@ -44,6 +44,7 @@ LAYERS = (
     Layer("simulate", ("simulate/",)),
     Layer("conformance", ("conformance/",)),
     Layer("service", ("service/",)),
+    Layer("client", ("client/",)),
     Layer("cli", ("cli/", "__main__.py")),
 )
 
@@ -302,6 +303,23 @@ def test_time_and_chance_have_one_door(file: str) -> None:
     Clocks, sleeps and random numbers come from the environment object, so that a test can replace them all.
     """
     assert [] == uses_of_time_and_chance(text(file), file)
+
+
+APPS = sorted(path.parent.name for path in (SRC / PACKAGE / "service").glob("*/app.py"))
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_apps_of_the_service_do_not_know_each_other(app: str) -> None:
+    """
+    Each can be mounted alone, in anybody's application; only `service/serving.py` puts them together.
+    """
+    others = frozenset(f"{PACKAGE}.service.{other}" for other in (*APPS, "serving") if other != app)
+    files = [file for file in FILES if file.startswith(f"{PACKAGE}/service/{app}/")]
+
+    assert [] == [
+        found.target for file in files for found in imports(text(file), file) if is_within(found.target, others)
+    ]
+    assert 1 < len(APPS)
 
 
 @pytest.mark.parametrize("file", FILES)
