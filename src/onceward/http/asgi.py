@@ -183,11 +183,8 @@ class _Exchange:
     ) -> None:
         self._app, self._admitted, self._scope = app, admitted, scope
         self._receive, self._send, self._spool, self._pages = receive, send, spool, pages
-        self._recording = Recording(admitted.profile, admitted.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
-        self._hears = asyncio.Event()
-        self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._left: OSError | None = None
         self._read_all = False
@@ -206,6 +203,9 @@ class _Exchange:
         """What the gate runs."""
         profile = self._admitted.profile
         self.fresh = True
+        # Made here, and not with the exchange: most duplicates never need them.
+        self._recording = Recording(profile, self._admitted.result_bytes_max)
+        self._hears, self._answered = asyncio.Event(), asyncio.Event()
         self._hand_over(operation)
         try:
             if profile.answer_first:
@@ -340,15 +340,16 @@ class _Exchange:
             return
         body = self._recording.rest()
         if not self.has_begun:
-            reply = self._recording.result()
-            if self._admitted.profile.marker == "envelope" and isinstance(reply, Reply):
-                body = self._put_into_an_envelope(reply)
+            if self._admitted.profile.marker == "envelope":
+                body = self._put_into_an_envelope(body)
             await self._tell(self._start)
         await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _put_into_an_envelope(self, reply: Reply) -> bytes:
+    def _put_into_an_envelope(self, body: bytes) -> bytes:
         """The first answer has the same shape as its replays."""
-        start = self._start or {}
+        start, reply = self._start or {}, self._recording.result()
+        if not isinstance(reply, Reply):
+            return body
         first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
         wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
         if wrapped.body != reply.body:
