@@ -416,7 +416,15 @@ class TestDeclaring:
             IdempotencyMiddleware(self.app, gate=gate, scope="test:x")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
-        "options", [{"profile": "paypal"}, {"no_such": 1}, {"retain": -1}, {"well_known": "nowhere"}, {"lease": "x"}]
+        "options",
+        [
+            {"profile": "paypal"},
+            {"no_such": 1},
+            {"retain": -1},
+            {"well_known": "nowhere"},
+            {"well_known": "/a\r\nb"},
+            {"lease": "x"},
+        ],
     )
     def test_with_something_that_cannot_work(self, options: dict[str, Any], world: World) -> None:
         """
