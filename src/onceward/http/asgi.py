@@ -183,8 +183,11 @@ class _Exchange:
     ) -> None:
         self._app, self._admitted, self._scope = app, admitted, scope
         self._receive, self._send, self._spool, self._pages = receive, send, spool, pages
+        self._recording = Recording(admitted.profile, admitted.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
+        self._hears = asyncio.Event()
+        self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._left: OSError | None = None
         self._read_all = False
@@ -203,9 +206,6 @@ class _Exchange:
         """What the gate runs."""
         profile = self._admitted.profile
         self.fresh = True
-        # Made here, and not with the exchange: most duplicates never need them.
-        self._recording = Recording(profile, self._admitted.result_bytes_max)
-        self._hears, self._answered = asyncio.Event(), asyncio.Event()
         self._hand_over(operation)
         try:
             if profile.answer_first:

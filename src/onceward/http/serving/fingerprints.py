@@ -17,10 +17,9 @@ A body is fed piece by piece as it arrives, and never held here beyond `memory_b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable
 from hashlib import sha256
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
 from onceward._core.canonical import canonical, parse_json
@@ -76,47 +75,25 @@ class RequestFingerprint:
 
 def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    types = tuple(value for name, value in headers if name == b"content-type")
-    encodings = tuple(value.strip() for name, value in headers if name == b"content-encoding")
-    kind = _kind(types, encodings)
-    if kind.form is not None and profile.fingerprint == "canonical":
-        return _Whole(kind.said, kind.word, kind.form, kind.label, profile.memory_bytes_max)
-    if kind.boundary is not None and profile.fingerprint == "canonical":
-        return _Multipart(kind.said, kind.boundary)
-    return _Raw(kind.label)
-
-
-class _Kind(NamedTuple):
-    """What Content-Type and Content-Encoding say about a body."""
-
-    label: bytes
-    """Both, as they are: for a body that goes by its bytes."""
-    said: bytes = b""
-    """The type and those parameters that may mean something."""
-    word: bytes = b""
-    form: Form | None = None
-    boundary: str | None = None
-
-
-@lru_cache(maxsize=256)
-def _kind(types: tuple[bytes, ...], encodings: tuple[bytes, ...]) -> _Kind:
+    types = [value for name, value in headers if name == b"content-type"]
+    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
     label = _listed(types) + _listed(encodings)
-    if len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
-        return _Kind(label)
+    if profile.fingerprint == "raw" or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Raw(label)
     kind, parameters = media_type(types[0])
     charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
-    if charset not in ("utf-8", "utf8"):
-        return _Kind(label)
     # A parameter that is not known to change nothing (a version, a profile) makes another request.
-    others = [f"{name}={value}".encode("latin-1") for name, value in sorted(parameters.items())]
-    said = _listed([kind.encode("latin-1"), *others])
-    if kind == "application/json" or kind.endswith("+json"):
-        return _Kind(label, said, b"json", _json)
-    if kind == "application/x-www-form-urlencoded":
-        return _Kind(label, said, b"form", _fields)
-    if kind == "multipart/form-data" and boundary:
-        return _Kind(label, said, boundary=boundary)
-    return _Kind(label)
+    said = _listed(
+        [kind.encode(), *(f"{name}={value}".encode("latin-1") for name, value in sorted(parameters.items()))]
+    )
+    if charset in ("utf-8", "utf8"):
+        if kind == "application/json" or kind.endswith("+json"):
+            return _Whole(said, b"json", _json, label, profile.memory_bytes_max)
+        if kind == "application/x-www-form-urlencoded":
+            return _Whole(said, b"form", _fields, label, profile.memory_bytes_max)
+        if kind == "multipart/form-data" and boundary:
+            return _Multipart(said, boundary)
+    return _Raw(label)
 
 
 class _Raw:
@@ -211,7 +188,7 @@ class _Multipart:
         return b"multipart\0" + sha256(self._kind + found).digest()
 
 
-def _listed(parts: Sequence[bytes]) -> bytes:
+def _listed(parts: list[bytes]) -> bytes:
     return len(parts).to_bytes(8, "big") + b"".join(map(sized, parts))
 
 
