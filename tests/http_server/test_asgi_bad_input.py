@@ -82,9 +82,11 @@ def test_what_routers_write_into_the_scope_is_seen_outside(world: World) -> None
         state = Request(scope).state
         await gated(scope, receive, send)
         seen.append((scope.get("path_params"), getattr(state, "user", None)))
+        world.entered.set()
 
     world.stage.app = outside
     world.post("/charges/7")
+    world.held()
 
     assert [({"id": "7"}, "bob")] == seen
 
