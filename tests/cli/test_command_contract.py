@@ -15,7 +15,7 @@ import onceward
 from onceward import AsyncGate, Guarantee, OncewardError, Retry
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
-from onceward.cli.contract import beside
+from onceward.cli.contract import _under, beside
 from onceward.http import PROFILES, Profile
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.serving import profile as profile_source
@@ -128,10 +128,12 @@ def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.M
 
     monkeypatch.setattr("inspect.getsource", not_shipped)
     beside.cache_clear()
+    _under.cache_clear()
     try:
         ran = run("contract", "--json")
     finally:
         beside.cache_clear()
+        _under.cache_clear()
 
     assert 0 == ran.code
     assert 86_400 == ran.document["retention"]["retainSeconds"]

@@ -82,9 +82,11 @@ def test_what_routers_write_into_the_scope_is_seen_outside(world: World) -> None
         state = Request(scope).state
         await gated(scope, receive, send)
         seen.append((scope.get("path_params"), getattr(state, "user", None)))
+        world.entered.set()
 
     world.stage.app = outside
     world.post("/charges/7")
+    world.held()
 
     assert [({"id": "7"}, "bob")] == seen
 
@@ -416,7 +418,15 @@ class TestDeclaring:
             IdempotencyMiddleware(self.app, gate=gate, scope="test:x")  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
-        "options", [{"profile": "paypal"}, {"no_such": 1}, {"retain": -1}, {"well_known": "nowhere"}, {"lease": "x"}]
+        "options",
+        [
+            {"profile": "paypal"},
+            {"no_such": 1},
+            {"retain": -1},
+            {"well_known": "nowhere"},
+            {"well_known": "/a\r\nb"},
+            {"lease": "x"},
+        ],
     )
     def test_with_something_that_cannot_work(self, options: dict[str, Any], world: World) -> None:
         """

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from asgi_support import SCOPE, World
+from asgi_support import request as request_bytes
 from fastapi import BackgroundTasks, Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -270,3 +271,57 @@ class TestOtherMiddlewares:
 
         assert (500, "in_doubt") == (world.post().status_code, world.state())
         assert 1 == world.count
+
+
+class TestWithoutIt:
+    """The negative controls: what the tests here and beside find is really there when the middleware is not."""
+
+    def test_a_duplicate_runs_twice(self, world: World) -> None:
+        """
+        The handler, the server and the client are the same.
+        """
+
+        async def endpoint(_: Request) -> Response:
+            world.count += 1
+            return Response(status_code=201)
+
+        world.stage.app = Starlette(routes=[Route("/charges", endpoint, methods=["POST"])])
+        answers = [world.post() for _ in range(2)]
+
+        assert ([201, 201], 2) == ([one.status_code for one in answers], world.count)
+        assert not any("idempotency-replayed" in one.headers for one in answers)
+
+    def test_a_commit_that_fails_is_a_201(self, world: World) -> None:
+        """
+        FastAPI has sent it by then.
+        """
+        world.stage.app = TestDependenciesThatCommitAfterTheAnswer().app(world, fails=True)
+
+        assert 201 == world.post().status_code
+
+    def test_a_client_that_leaves_ends_the_stream(self, world: World) -> None:
+        """
+        Starlette stops the handler in the middle.
+        """
+        ended = threading.Event()
+
+        async def endpoint(_: Request) -> Response:
+            async def pieces() -> AsyncIterator[bytes]:
+                try:
+                    yield b"first"
+                    world.entered.set()
+                    await world._go.wait()
+                    world.count += 1
+                    yield b"second"
+                finally:
+                    ended.set()
+
+            return StreamingResponse(pieces())
+
+        world.stage.app = Starlette(routes=[Route("/charges", endpoint, methods=["POST"])])
+        connection = world.raw(request_bytes())
+        world.held()
+        connection.close()
+
+        assert ended.wait(10)
+        assert 0 == world.count

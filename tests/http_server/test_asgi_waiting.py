@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from asgi_support import SCOPE, Answer, Asked, Stage, World
 
-from onceward import StoreUnavailable
+from onceward import Found, Operation, Reply, StoreUnavailable
 from onceward.stores.memory import AsyncMemoryStore
 from onceward.testing.clock import StillEnvironment
 
@@ -418,7 +418,6 @@ def test_a_record_that_was_decided_by_hand_is_answered(world: World) -> None:
     """
     In doubt, then reconciled with plain JSON: everybody gets that.
     """
-    from onceward import Found
 
     async def handler(_: Asked) -> Answer:
         raise ValueError
@@ -434,3 +433,74 @@ def test_a_record_that_was_decided_by_hand_is_answered(world: World) -> None:
         json.loads(answer.content),
         answer.headers["idempotency-replayed"],
     )
+
+
+def test_a_probe_is_asked_before_anything_runs_again(world: World) -> None:
+    """
+    With guarantee="probed": the handler failed, the probe finds the effect, and everybody gets what it says.
+    """
+    asked: list[str] = []
+
+    async def handler(_: Asked) -> Answer:
+        world.count += 1
+        return Answer(500)
+
+    async def probe(operation: Operation) -> Found:
+        asked.append(operation.key)
+        return Found(Reply(201, (("content-type", "application/json"),), b'{"charge": 1}'))
+
+    world.handler = handler
+    world.serve(guarantee="probed", probe=probe)
+    answers = [world.post() for _ in range(3)]
+
+    assert [500, 201, 201] == [one.status_code for one in answers]
+    assert {b'{"charge": 1}'} == {one.content for one in answers[1:]}
+    assert (["live:k"], 1) == (asked, world.count)
+    assert ["true", "true"] == [one.headers["idempotency-replayed"] for one in answers[1:]]
+
+
+@pytest.mark.parametrize("back", [True, False])
+def test_a_store_that_is_away_when_the_handler_has_run(back: bool, stage: Stage) -> None:
+    """
+    If it is back within the lease, nobody notices. If not, the client is told that it ran and could not be recorded;
+    it does not run again.
+    """
+    store = Away()
+    world = World(stage, store)
+
+    async def handler(asked: Asked) -> Answer:
+        store.away = True
+        if back:
+            asyncio.get_running_loop().call_later(0.1, setattr, store, "away", False)
+        return await world.charge(asked)
+
+    world.handler = handler
+    world.serve(lease=2 if back else 0.3)
+    first = world.post()
+    store.away = False
+    time.sleep(0 if back else 0.4)
+    second = world.post()
+
+    if back:
+        assert (201, 201) == (first.status_code, second.status_code)
+    else:
+        assert (500, "unrecorded", "never") == (first.status_code, first.json()["code"], first.json()["retry"])
+        assert (409, "in_doubt") == (second.status_code, second.json()["code"])
+    assert 1 == world.count
+    world.close()
+
+
+def test_doubt_is_sticky(world: World) -> None:
+    """
+    An attempt that may have charged, then one that is rejected: the rejection speaks for itself only.
+    """
+    statuses = iter([500, 402, 402])
+
+    async def handler(_: Asked) -> Answer:
+        return Answer(next(statuses))
+
+    world.handler = handler
+    world.serve(guarantee="keyed")
+    answers = [world.post().status_code for _ in range(2)]
+
+    assert ([500, 402], "in_doubt") == (answers, world.state())

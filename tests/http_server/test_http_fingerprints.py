@@ -271,6 +271,23 @@ def test_a_form_with_too_many_fields_goes_by_its_bytes() -> None:
     assert mark(many, FORM) != mark(moved, FORM)
 
 
+def test_a_fingerprint_that_is_made_holds_nothing_and_takes_nothing() -> None:
+    """
+    Asked again it says the same; a thousand who wait for one answer do not hold a thousand bodies here.
+    """
+    made = RequestFingerprint("POST", b"/", b"", [(b"content-type", b"application/json")], profile())
+    tracemalloc.start()
+    made.feed(b'"' + b"x" * 900_000 + b'"')
+    first = made.digest()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert first == made.digest()
+    assert held < 100_000
+    with pytest.raises(RequestInvalid):
+        made.feed(b"more")
+
+
 def test_a_compressed_body_goes_by_its_bytes() -> None:
     """
     43: nothing is unpacked, so a bomb stays folded.

@@ -66,7 +66,7 @@ class Asking:
             raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
-        self._agreed: dict[tuple[tuple[str, type, Any], ...], Terms] = {}
+        self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
         self._peeks = bool(getattr(store, "peeks", False))
         self._glance: Callable[[bytes], Glance | None] | None = getattr(store, "glance", None) if self._peeks else None
 
@@ -110,7 +110,8 @@ class Asking:
             return self.terms
         try:
             # With its type: True equals 1, and is refused where 1 is a second.
-            changes = tuple((name, type(value), value) for name, value in sorted(options.items()))
+            values = tuple(options.values())
+            changes = (tuple(options), values, tuple(map(type, values)))
             terms = self._agreed.get(changes)
         except TypeError:
             return self._possible(agree(self.terms, options))

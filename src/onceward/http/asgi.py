@@ -372,15 +372,16 @@ class _Exchange:
             return
         body = self._recording.rest()
         if not self.has_begun:
-            reply = self._recording.result()
-            if self._admitted.profile.marker == "envelope" and isinstance(reply, Reply):
-                body = self._put_into_an_envelope(reply)
+            if self._admitted.profile.marker == "envelope":
+                body = self._put_into_an_envelope(body)
             await self._tell(self._start)
         await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _put_into_an_envelope(self, reply: Reply) -> bytes:
+    def _put_into_an_envelope(self, body: bytes) -> bytes:
         """The first answer has the same shape as its replays."""
-        start = self._start or {}
+        start, reply = self._start or {}, self._recording.result()
+        if not isinstance(reply, Reply):
+            return body
         first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
         wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
         if wrapped.body != reply.body:

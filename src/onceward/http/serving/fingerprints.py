@@ -61,17 +61,20 @@ class RequestFingerprint:
             wanted = name.encode("ascii")
             values = [value.strip(b" \t") for header, value in found if header == wanted]
             self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
-        self._form = _form(found, profile)
+        self._form: BodyForm | None = _form(found, profile)
 
     def feed(self, piece: bytes) -> None:
         """The next piece of the body."""
+        if self._form is None:
+            raise RequestInvalid("this request is complete; nothing can follow it")
         self._form.feed(piece)
 
     def digest(self) -> bytes:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
-        whole = self._hash.copy()
-        whole.update(self._form.digest())
-        return whole.digest()
+        if self._form is not None:
+            self._hash.update(self._form.digest())
+            self._form = None  # Whoever waits for another's answer does not hold the body twice.
+        return self._hash.digest()
 
 
 def _form(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyForm:

@@ -30,6 +30,7 @@ from onceward.http.serving.routes import Route, Routes
 SCOPES_REMEMBERED = 1_024
 """Gates of scopes that are kept ready; the oldest goes first."""
 
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _UNSEEN = re.compile(rb"[^!-~]")
 
 log = logging.getLogger("onceward.http")
@@ -106,7 +107,7 @@ class Reception(Generic[G]):
         self._gate: G = gate
         self.scope_of = scope
         self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
-        if well_known is not None and not (well_known.startswith("/") and well_known.isascii()):
+        if well_known is not None and not _PATH.fullmatch(well_known):
             raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
         self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())

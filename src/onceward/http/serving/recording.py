@@ -30,7 +30,7 @@ class Recording:
     """One answer, while it is given. Header names are in lower case."""
 
     def __init__(self, profile: Profile, limit: int) -> None:
-        self._allowed = frozenset(profile.stored_headers)
+        self._allowed = profile.stored_headers
         self._envelopes = profile.marker == "envelope"
         self._whole = False
         self._limit = limit
