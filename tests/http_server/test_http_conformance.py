@@ -1,0 +1,156 @@
+"""Both middlewares, examined from outside by `onceward conformance`, profile by profile; and an app without them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from asgi_support import Stage
+from waitress.server import create_server
+
+from onceward import AsyncGate, Gate
+from onceward.conformance import PROFILES, Examination, Verdict, describe, examine
+from onceward.http import Incoming
+from onceward.http.asgi import IdempotencyMiddleware as Asgi
+from onceward.http.wsgi import IdempotencyMiddleware as Wsgi
+
+DESCRIPTION: dict[str, Any] = {
+    "body": '{"n": {n}, "what": "tea"}',
+    "unique": "/id",
+    "other_path": "/refunds",
+    "headers": {"Authorization": "Bearer one"},
+    "other_headers": {"Authorization": "Bearer two"},
+    "slow": {"path": "/slow"},
+    "fail_4xx": {"path": "/refused"},
+    "repair": {"path": "/repair"},
+    "fail_5xx": {"path": "/broken"},
+    "stream": {"path": "/stream"},
+    "no_content": {"path": "/nothing"},
+    "timeout": 20,
+}
+SLOW_SECONDS = 0.5
+
+
+class Shop:
+    """What an application does, whichever way it is written: each order has a number of its own."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._repaired = False
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        number = next(self._numbers)
+        match path:
+            case "/refused" if not self._repaired:
+                return 422, b'{"sorry": true}'
+            case "/repair":
+                self._repaired = True
+            case "/broken":
+                return 500, b'{"broken": true}'
+            case "/nothing":
+                return 204, b""
+        return 201, json.dumps({"id": number}).encode()
+
+
+def tenant(request: Incoming) -> str:
+    return "test:" + (request.header("authorization") or "").removeprefix("Bearer ")
+
+
+def asgi(shop: Shop) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        if scope["path"] == "/slow":
+            await asyncio.sleep(SLOW_SECONDS)
+        status, body = shop.answer(scope["path"])
+        headers = [] if status == 204 else [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        if scope["path"] == "/stream":
+            for piece in (body[:3], body[3:]):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            body = b""
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+def wsgi(shop: Shop) -> Any:
+    def app(environ: Any, start_response: Any) -> Any:
+        environ["wsgi.input"].read()
+        if environ["PATH_INFO"] == "/slow":
+            threading.Event().wait(SLOW_SECONDS)
+        status, body = shop.answer(environ["PATH_INFO"])
+        start_response(f"{status} Said", [] if status == 204 else [("Content-Type", "application/json")])
+        return iter((body[:3], body[3:])) if environ["PATH_INFO"] == "/stream" else [body]
+
+    return app
+
+
+@contextmanager
+def under_asgi(wrap: Callable[[Any], Any] | None, **options: Any) -> Iterator[str]:
+    """A uvicorn with the shop on it; `wrap` in place of the middleware."""
+    stage, app = Stage(), asgi(Shop())
+    gate = AsyncGate("memory://", scope="test:shop")
+    stage.app = wrap(app) if wrap is not None else Asgi(app, gate=gate, scope=tenant, **options)
+    try:
+        yield f"http://127.0.0.1:{stage.port}"
+    finally:
+        stage.stop()
+
+
+@contextmanager
+def under_wsgi(wrap: Callable[[Any], Any] | None, **options: Any) -> Iterator[str]:
+    """A waitress with the shop on it; `wrap` in place of the middleware."""
+    app, gate = wsgi(Shop()), Gate("memory://", scope="test:shop")
+    guarded = wrap(app) if wrap is not None else Wsgi(app, gate=gate, scope=tenant, **options)
+    server = create_server(guarded, host="127.0.0.1", port=0, threads=40)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.effective_port}"
+    finally:
+        server.close()
+        thread.join(10)
+        gate.close()
+
+
+UNDER = {"asgi": under_asgi, "wsgi": under_wsgi}
+
+
+def examined(url: str, profile: str) -> Examination:
+    return examine(describe({**DESCRIPTION, "url": f"{url}/orders", "profile": profile}, {}), jobs=8)
+
+
+def said(examination: Examination, verdict: Verdict) -> dict[str, str]:
+    return {one.check.name: one.reason for one in examination.findings if one.verdict is verdict}
+
+
+@pytest.mark.parametrize("shell", UNDER)
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_promise_of_a_profile_holds_as_seen_from_outside(shell: str, profile: str) -> None:
+    """
+    Nothing is broken, and nothing is left unshown.
+    """
+    with UNDER[shell](None, profile=profile) as url:
+        examination = examined(url, profile)
+
+    assert {} == said(examination, Verdict.BROKEN)
+    assert {} == said(examination, Verdict.NOT_SHOWN)
+    assert 35 < len(said(examination, Verdict.HOLDS))
+
+
+@pytest.mark.parametrize("shell", UNDER)
+def test_without_the_middleware_it_is_red(shell: str) -> None:
+    """
+    The same application, bare: it runs as often as it is asked.
+    """
+    with UNDER[shell](lambda app: app) as url:
+        broken = said(examined(url, "default"), Verdict.BROKEN)
+
+    assert 10 < len(broken)
