@@ -39,7 +39,7 @@ def add_to(parsers: Groups) -> None:
         "serve",
         "serve SQL over HTTP with keys and plans, and the records API",
         _serve,
-        examples=("onceward serve", "onceward serve --port 8080 --folder /srv/onceward --config serve.toml"),
+        examples=("onceward serve", "onceward serve --port 8080 --folder data"),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
         more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
         "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
