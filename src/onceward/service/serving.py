@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -39,11 +40,13 @@ from onceward.service.sql.engine import Engine
 from onceward.service.sql.limits import Limits
 from onceward.service.web.calls import Door
 from onceward.service.web.endpoints import FAULTS, Endpoint
-from onceward.service.web.faults import NotFound, refusal, respond
+from onceward.service.web.faults import NotFound, log, refusal, respond
 from onceward.service.web.openapi import openapi, page
 from onceward.stores import open_store
 
 FIRST_TENANT = "demo"
+UPKEEP_SECONDS = 30.0
+"""Between two looks after tenants; a count itself is made once a minute at most."""
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
@@ -82,6 +85,8 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
             after_expiry="run",
         )
         stack.push_async_callback(engine.close)
+        upkeep = asyncio.create_task(_kept_up(access))
+        stack.push_async_callback(_ended, upkeep)
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         door = Door(access, flood, trusted_networks(settings.trusted_proxies))
         chosen = profile(PROFILES["persql"], retain=settings.retain)
@@ -131,6 +136,22 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     for _, _, app in apps:
         routes += app.routes
     return Starlette(routes=routes, exception_handlers=FAULTS)
+
+
+async def _kept_up(access: AsyncAccess) -> None:
+    """Count what tenants hold, for their quotas, and give back what lapsed; so that no call has to."""
+    while True:
+        try:
+            await access.count()
+            await access.sweep()
+        except OncewardError as error:
+            log.warning("tenants could not be looked after, and will be later: %s", error)
+        await REAL.asleep(UPKEEP_SECONDS)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
 
 
 async def _first_token(access: AsyncAccess) -> NewToken | None:

@@ -90,10 +90,10 @@ class RecordsApp:
                      parameters=query),
             Endpoint("GET", place, self.shown, "Show one record, with its result.", RecordShown, role=Role.ADMIN),
             Endpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
-                     RecordShown, Happened, role=Role.ADMIN, codes=("illegal_move",),
+                     RecordShown, Happened, role=Role.ADMIN,
                      example={"result": {"id": "ch_1"}}),
             Endpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordShown,
-                     DidNotHappen, role=Role.ADMIN, codes=("illegal_move",), example={}),
+                     DidNotHappen, role=Role.ADMIN, example={}),
         ]  # fmt: skip
 
     def app(self) -> Starlette:

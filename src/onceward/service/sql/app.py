@@ -125,9 +125,9 @@ class SqlApp:
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             Endpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.", Result, Query,
-                     keyed=True, codes=("sql_error", "database_unknown"), example=example),
+                     keyed=True, example=example),
             Endpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.", Results,
-                     Batch, keyed=True, codes=("sql_error", "database_unknown"), example={"statements": [example]}),
+                     Batch, keyed=True, example={"statements": [example]}),
             Endpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", Tables),
             Endpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.", Databases),
             Endpoint("PUT", place, self.create, "Make a database; asking again is harmless.", Made, role=Role.ADMIN,

@@ -9,10 +9,9 @@ from typing import Any
 
 from starlette.requests import Request
 
-from onceward import RateLimitError, TokenInvalid
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.profile import Profile
-from onceward.service.access import AsyncAccess, Caller, FloodControl, bearer, client_address
+from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.faults import RequestMalformed
 
@@ -27,44 +26,20 @@ class Door:
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
-        try:
-            token = bearer(request.headers.getlist("authorization"))
-            if token is None:
-                raise TokenInvalid("this needs a token: send `Authorization: Bearer TOKEN`")
-            return await self.access.authenticate(token)
-        except TokenInvalid:
-            self._slow(request)
-            raise
-
-    def greet(self, request: Request) -> None:
-        """Somebody without a token, where none is needed."""
-        self._slow(request)
-
-    def _slow(self, request: Request) -> None:
         peer = request.client.host if request.client is not None else "unknown"
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-        seconds = self._flood.retry_after(client_address(peer, headers, self._trusted))
-        if seconds is not None:
-            raise RateLimitError(
-                "too many calls without a valid token from this address", retry_after_seconds=float(seconds)
-            )
+        address = client_address(peer, headers, self._trusted)
+        return await self.access.enter(self._flood, request.headers.getlist("authorization"), address)
 
 
 class Call:
     """One call, as an endpoint's function sees it."""
 
-    def __init__(self, request: Request, caller: Caller | None, body: Any) -> None:
+    def __init__(self, request: Request, caller: Caller, body: Any) -> None:
         self.request = request
-        self._caller = caller
+        self.caller = caller
         self.body = body
         """What was sent, as the endpoint's own type; None if it takes nothing."""
-
-    @property
-    def caller(self) -> Caller:
-        """Who is calling."""
-        if self._caller is None:
-            raise TokenInvalid
-        return self._caller
 
     def path(self, name: str) -> str:
         """A part of the path."""

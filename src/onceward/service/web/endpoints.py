@@ -60,13 +60,11 @@ class Endpoint(NamedTuple):
     summary: str
     answer: type[Any] | None = None
     body: type[msgspec.Struct] | None = None
-    role: Role | None = Role.READ
-    """What a caller's token must at least be for; None: no token is needed."""
+    role: Role = Role.READ
+    """What a caller's token must at least be for."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """What a good answer may have."""
-    codes: tuple[str, ...] = ()
-    """Codes of refusals besides those that any endpoint may answer."""
     keyed: bool = False
     """Whether a key or a step may come with it."""
     example: Any = None
@@ -114,12 +112,8 @@ class _Handler:
         endpoint = self._endpoints[request.method]
         try:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
-            caller = None
-            if endpoint.role is None:
-                self._door.greet(request)
-            else:
-                caller = await self._door.admit(request)
-                caller.require(role=endpoint.role)
+            caller = await self._door.admit(request)
+            caller.require(role=endpoint.role)
             _check_query(request, endpoint)
             body = await self._body(request, endpoint)
             answered = await endpoint.run(Call(request, caller, body))

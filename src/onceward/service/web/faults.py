@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward import OncewardError, Reply, RequestInvalid
+from onceward import InDoubt, OncewardError, Reply, RequestInvalid
 from onceward.http.serving.problems import problem
 from onceward.http.serving.profile import PROFILES
 
@@ -84,14 +84,16 @@ def refusal(error: OncewardError) -> Response:
     members = error.document() if error.code == "sql_error" else {}  # type: ignore[attr-defined]
     if status >= 500:
         log.error("answered %d %s: %s", status, error.code, error)
-    return respond(_changed(reply, status, members, str(error)))
+    # What is for operators stays in the log, as in the middleware.
+    detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
+    return respond(_changed(reply, status, members, detail))
 
 
-def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str) -> Reply:
+def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str | None) -> Reply:
     document = json.loads(reply.body)
     members = {name: value for name, value in members.items() if name != "message"}
     document |= {"status": status, **members}
-    if status < 500:
+    if detail is not None:
         document["detail"] = detail
     headers = reply.headers
     if status == 401:

@@ -74,6 +74,7 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         "tags": [group],
         "summary": end.summary,
         "operationId": end.run.__name__.lstrip("_"),
+        "security": [{"token": []}],
         "parameters": parameters,
         "responses": {
             **{str(status): _answer(end, schemas) for status in end.statuses},
@@ -81,8 +82,6 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
             "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
         },
     }
-    if end.role is not None:
-        operation["security"] = [{"token": []}]
     if end.body is not None:
         content: dict[str, Any] = {"schema": schemas[id(end.body)]}
         if end.example is not None:
