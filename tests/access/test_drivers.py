@@ -11,8 +11,8 @@ from access_support import World, admin, kinds
 
 from onceward import BalanceExhausted, StoreUnavailable, TokenInvalid
 from onceward.service.access import AsyncAccess
-from onceward.service.access.postgres import _translated
-from onceward.service.access.steps import Sql
+from onceward.tables import Sql
+from onceward.tables.postgres import translated
 
 UNIT = 1_000_000
 KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'access'"
@@ -208,4 +208,4 @@ def test_words_are_translated_as_they_are_meant() -> None:
     """
     assert (
         b"SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, %(nower)s WHERE a = %(a)s FOR UPDATE"
-    ) == _translated("SELECT :now, :nower WHERE a = :a {lock}")
+    ) == translated("SELECT :now, :nower WHERE a = :a {lock}")

@@ -34,6 +34,7 @@ LAYERS = (
     Layer("core", ("_core/",)),
     Layer("environment", ("environment.py", "failpoints.py", "drive.py")),
     Layer("stores", ("stores/",)),
+    Layer("tables", ("tables/",)),
     Layer("gate", ("gate/", "insert.py")),
     Layer("retry", ("retry/",)),
     Layer("emitter", ("emitter/",)),

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceward._core.errors import BalanceExhausted, ConfigurationError, IllegalMove, KeyReused
-from onceward.service.access.steps import Sql, Steps, one
+from onceward.tables.steps import Sql, Steps, one
 
 AMOUNT_MAX = 10**15
 """A thousand million units: beyond it, a price or a top-up is a mistake. Sums stay far below 2^63."""

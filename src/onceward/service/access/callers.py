@@ -19,8 +19,8 @@ from onceward.service.access.flood import FloodControl
 from onceward.service.access.issuing import PURPOSE, TOUCH_US, Role, StoredToken, databases_of
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import scope_of
-from onceward.service.access.steps import Flow, looked, transacted
 from onceward.service.access.tokens import Presented, bearer, read
+from onceward.tables.steps import Flow, looked, transacted
 
 REMEMBERED_SECONDS = 0.5
 """How long a believed token is believed without asking: the bound on how late a revocation is seen."""

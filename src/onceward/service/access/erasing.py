@@ -17,7 +17,7 @@ from onceward.environment import Environment
 from onceward.service.access.callers import REMEMBERED_SECONDS
 from onceward.service.access.peppers import Peppers, no_pepper
 from onceward.service.access.scopes import tenant_of
-from onceward.service.access.steps import Driver, Row, Sql, Steps, one
+from onceward.tables.steps import Driver, Row, Sql, Steps, one
 
 PAGE = 1_000
 """Records looked at in one statement, and so at most deleted in one transaction: a few milliseconds."""

@@ -22,9 +22,9 @@ from onceward.service.access.flood import FloodControl
 from onceward.service.access.issuing import NewToken, Role, TokenView, Wanted, check_databases
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
-from onceward.service.access.steps import Flow, looked, transacted
 from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
 from onceward.service.access.tokens import ID_PATTERN, issue
+from onceward.tables.steps import Flow, looked, transacted
 
 LIST_MAX = 1_000
 OVERLAP_SECONDS = 3_600.0

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from onceward._core.errors import ConfigurationError, IllegalMove, KeyInvalid
 from onceward._core.keys import check_key
 from onceward.service.access.peppers import Peppers, no_pepper
-from onceward.service.access.steps import Row, Sql, Steps, one
 from onceward.service.access.tokens import Issued
+from onceward.tables.steps import Row, Sql, Steps, one
 
 DATABASES_MAX = 100
 DATABASE_CHARACTERS_MAX = 128

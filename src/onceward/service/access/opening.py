@@ -15,8 +15,10 @@ from urllib.parse import urlsplit
 from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
 from onceward.service.access.peppers import Peppers, peppers_of
-from onceward.service.access.steps import Driver
 from onceward.stores import check_url
+from onceward.tables import Driver, Schema, open_tables
+
+SCHEMA = Schema("access", "onceward.service.access", 1, "`onceward tenant create NAME` makes the first tenant")
 
 
 class Place(NamedTuple):
@@ -48,14 +50,12 @@ def open_place(url: str, environment: Environment, *, create: bool) -> Place:
 
 
 def _sqlite(url: str, environment: Environment, *, create: bool) -> Place:
-    from onceward.service.access.sqlite import SqliteDriver
     from onceward.stores._sqlite_file import parse
+    from onceward.tables.sqlite import SqliteDriver
 
     path, options = parse(url)
     real = Path(os.path.realpath(path))
-    driver = SqliteDriver.opened(
-        real.with_name(f"{real.stem}.access{real.suffix}"), environment, options.busy_seconds, create=create
-    )
+    driver = open_tables(url, SCHEMA, environment, create=create)
     try:
         peppers = peppers_of(real.with_name(f"{real.stem}.access.pepper"), environment.random, create=create)
     except BaseException:
@@ -65,9 +65,6 @@ def _sqlite(url: str, environment: Environment, *, create: bool) -> Place:
 
 
 def _postgres(url: str, environment: Environment, *, create: bool) -> Place:
-    from onceward.service.access.postgres import PostgresDriver
-    from onceward.stores._postgres_url import parse
-
     peppers = peppers_of(None, environment.random, create=create)
-    driver = PostgresDriver.opened(parse(url), create=create)
+    driver = open_tables(url, SCHEMA, environment, create=create)
     return Place(driver, driver, peppers)

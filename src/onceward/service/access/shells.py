@@ -16,13 +16,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
-from onceward._core.flow import Flow as CoreFlow
-from onceward.drive import arun, run
 from onceward.environment import REAL, Environment
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.callers import Caller, check_scope_by
@@ -32,16 +29,30 @@ from onceward.service.access.flows import OVERLAP_SECONDS, Flows, Swept
 from onceward.service.access.issuing import NewToken, Role, TokenView
 from onceward.service.access.opening import Place, open_place
 from onceward.service.access.scopes import check_tenant
-from onceward.service.access.steps import Effect, Flow, Look, Sql, Steps, Transact
+from onceward.service.access.steps import Count
 from onceward.service.access.tenants import Tenant
 from onceward.service.access.usage import COUNT
+from onceward.tables import Awaiting, Blocking, Flow, Sql, Steps
 
 T = TypeVar("T")
 
-THREADS = 4
-"""Of an awaiting service: as many calls of the database at once. A token that is remembered needs none."""
-
 Seconds = float | timedelta
+
+
+class _Asked(Blocking):
+    """Also counts records, which are the store's."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.driver)
+        self._place = place
+
+    def perform(self, effect: Any) -> Any:
+        """One effect of a flow."""
+        return self._place.records.look(_counted) if isinstance(effect, Count) else super().perform(effect)
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._place.close()
 
 
 class _Shell:
@@ -51,13 +62,7 @@ class _Shell:
         self._place = place
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
-
-    def _perform(self, effect: Effect) -> Any:
-        if isinstance(effect, Transact):
-            return self._place.driver.transact(effect.at, effect.steps)
-        if isinstance(effect, Look):
-            return self._place.driver.look(effect.steps)
-        return self._place.records.look(_counted)
+        self._tables = _Asked(place)
 
 
 class Access(_Shell):
@@ -191,7 +196,7 @@ class Access(_Shell):
         self.close()
 
     def _run(self, flow: Flow[T]) -> T:
-        return run(cast("CoreFlow[T]", flow), cast("Any", self._perform))
+        return self._tables.run(flow)
 
 
 class AsyncAccess(_Shell):
@@ -199,7 +204,7 @@ class AsyncAccess(_Shell):
 
     def __init__(self, place: Place, environment: Environment, scope_by: str) -> None:
         super().__init__(place, environment, scope_by)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="onceward-access")
+        self._awaiting = Awaiting(self._tables, "access")
 
     @classmethod
     async def open(
@@ -304,8 +309,7 @@ class AsyncAccess(_Shell):
 
     async def close(self) -> None:
         """Same as `Access.close`, but awaits."""
-        await asyncio.to_thread(self._threads.shutdown)
-        self._place.close()
+        await self._awaiting.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -316,10 +320,7 @@ class AsyncAccess(_Shell):
         await self.close()
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await arun(cast("CoreFlow[T]", flow), cast("Any", self._perform), self._threaded)
-
-    def _threaded(self, effect: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._perform, effect)
+        return await self._awaiting.run(flow)
 
 
 def _counted() -> Steps[list[tuple[Any, ...]]]:

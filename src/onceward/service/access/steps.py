@@ -1,69 +1,16 @@
 """
-How the rules talk to a database, whichever it is: they yield statements and are sent rows.
-
-A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
-in what SQLite and PostgreSQL have in common, with three words that a driver replaces:
-
-    :name    a value
-    :now     the database's time, in microseconds since 1970 (PostgreSQL: the server's; SQLite: the host's)
-    {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
-
-What a caller asks for is a flow over `Transact` and `Look`, driven by `onceward.drive` in both colours.
+What a flow of `access` may ask for besides a transaction, and the names of its failpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import NamedTuple
 
-from onceward import failpoints
-
-T = TypeVar("T")
-Row: TypeAlias = tuple[Any, ...]
-
-
-class Sql(NamedTuple):
-    """A statement; the answer is its rows."""
-
-    text: str
-    values: Mapping[str, Any]
-
-
-Steps: TypeAlias = Generator[Sql, list[Row], T]
-
-
-class Transact(NamedTuple):
-    """Run these steps in a transaction that may write; the answer is theirs."""
-
-    at: str
-    """Names the failpoints on both sides."""
-    steps: Callable[[], Steps[Any]]
-
-
-class Look(NamedTuple):
-    """Run these steps, which only read; the answer is theirs."""
-
-    steps: Callable[[], Steps[Any]]
+from onceward.tables.steps import declare
 
 
 class Count(NamedTuple):
     """Count the records in the store; the answer is (scope, records, bytes) for every scope."""
-
-
-Effect: TypeAlias = Transact | Look | Count
-Flow: TypeAlias = Generator[Effect, Any, T]
-
-
-def transacted(at: str, steps: Callable[[], Steps[T]]) -> Flow[T]:
-    """`Transact`, with the type of its answer."""
-    answer: T = yield Transact(at, steps)
-    return answer
-
-
-def looked(steps: Callable[[], Steps[T]]) -> Flow[T]:
-    """`Look`, with the type of its answer."""
-    answer: T = yield Look(steps)
-    return answer
 
 
 BOUNDARIES = {
@@ -78,39 +25,4 @@ BOUNDARIES = {
     "access.count": "the count of records is written",
     "access.erase": "a batch of a tenant is erased",
 }
-for _at, _what in BOUNDARIES.items():
-    failpoints.declare(f"{_at}.before", f"just before {_what}")
-    failpoints.declare(f"{_at}.written", f"{_what}, and not yet committed")
-    failpoints.declare(f"{_at}.after", f"just after {_what}")
-
-
-class Driver(Protocol):
-    """A database. Errors are those of the stores; safe for threads."""
-
-    def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
-        """Run steps in one transaction that may write: all of it, or nothing."""
-
-    def look(self, steps: Callable[[], Steps[T]]) -> T:
-        """Run steps that only read."""
-
-    def wipe(self) -> None:
-        """After an erasure: let nothing deleted linger in a log, as far as nobody is reading there."""
-
-    def close(self) -> None:
-        """Let go of files and connections."""
-
-
-def one(rows: list[Row]) -> Row | None:
-    """The only row, or none."""
-    return rows[0] if rows else None
-
-
-def walked(steps: Steps[T], run: Callable[[Sql], list[Row]]) -> T:
-    """Drive steps to their end."""
-    try:
-        sql = next(steps)
-        while True:
-            sql = steps.send(run(sql))
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
+declare(BOUNDARIES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward.service.access.steps import Row, Sql, Steps, one
+from onceward.tables.steps import Row, Sql, Steps, one
 
 QUOTA_MAX = 2**53
 """Whole numbers up to here are the same in every language that reads our JSON."""

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from onceward._core.errors import ConfigurationError, QuotaExceeded
 from onceward.environment import Environment
 from onceward.service.access.scopes import tenant_of
-from onceward.service.access.steps import Count, Flow, Sql, Steps, looked, one, transacted
+from onceward.service.access.steps import Count
+from onceward.tables.steps import Flow, Sql, Steps, looked, one, transacted
 
 STALE_US = 60_000_000
 """How old a count may be."""

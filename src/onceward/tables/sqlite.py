@@ -18,13 +18,13 @@ from typing import TypeVar
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.environment import Environment
-from onceward.service.access import schema
-from onceward.service.access.steps import Row, Sql, Steps, walked
 from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
+from onceward.tables.schema import Schema
+from onceward.tables.steps import Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
-_HAS_TABLES = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'onceward_access'"
+_HAS_TABLE = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?"
 _NOW = re.compile(r":now\b")
 
 
@@ -40,7 +40,9 @@ class SqliteDriver:
         self._closed = False
 
     @classmethod
-    def opened(cls, path: Path, environment: Environment, busy_seconds: float, *, create: bool) -> SqliteDriver:
+    def opened(
+        cls, path: Path, schema: Schema, environment: Environment, busy_seconds: float = BUSY_SECONDS, *, create: bool
+    ) -> SqliteDriver:
         """The file with our tables in it, made if they may be."""
         if not create and not path.exists():
             raise schema.none_yet(str(path))
@@ -49,7 +51,7 @@ class SqliteDriver:
             with driver._borrowed() as connection:
                 if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
                     raise ConfigurationError(f"{path} cannot have a write-ahead log: use a local disk")
-                driver._bring_up_to_date(connection, create=create)
+                _bring_up_to_date(connection, schema, path, create=create)
         except BaseException:
             driver.close()
             raise
@@ -81,13 +83,7 @@ class SqliteDriver:
             self._idle.pop().close()
 
     def _asking(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
-        def ask(sql: Sql) -> list[Row]:
-            values = dict(sql.values)
-            if _NOW.search(sql.text):
-                values["now"] = self._environment.wall_us()
-            return connection.execute(sql.text.replace("{lock}", ""), values).fetchall()
-
-        return ask
+        return asking(connection, self._environment)
 
     @contextmanager
     def _borrowed(self) -> Iterator[sqlite3.Connection]:
@@ -128,23 +124,37 @@ class SqliteDriver:
             raise meaning_of(error, self.path) from error
         return connection
 
-    def _bring_up_to_date(self, connection: sqlite3.Connection, *, create: bool) -> None:
-        if self._version(connection) == schema.LATEST:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        before = self._version(connection)
-        if not before and not create:
-            raise schema.none_yet(str(self.path))
-        for number, script in schema.migrations("sqlite", before):
-            for statement in _statements(script):
-                connection.execute(statement)
-            connection.execute(schema.SET_VERSION.format(number))
-        connection.execute("COMMIT")
 
-    def _version(self, connection: sqlite3.Connection) -> int:
-        if not connection.execute(_HAS_TABLES).fetchone()[0]:
-            return 0
-        return schema.understood(connection.execute(schema.VERSION).fetchone()[0], str(self.path))
+def asking(connection: sqlite3.Connection, environment: Environment) -> Callable[[Sql], list[Row]]:
+    """What runs one statement of `steps` on a connection."""
+
+    def ask(sql: Sql) -> list[Row]:
+        values = dict(sql.values)
+        if _NOW.search(sql.text):
+            values["now"] = environment.wall_us()
+        return connection.execute(sql.text.replace("{lock}", ""), values).fetchall()
+
+    return ask
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path, *, create: bool) -> None:
+    if _version(connection, schema, path) == schema.latest:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    before = _version(connection, schema, path)
+    if not before and not create:
+        raise schema.none_yet(str(path))
+    for number, script in schema.migrations("sqlite", before):
+        for statement in _statements(script):
+            connection.execute(statement)
+        connection.execute(schema.set_version(number))
+    connection.execute("COMMIT")
+
+
+def _version(connection: sqlite3.Connection, schema: Schema, path: Path) -> int:
+    if not connection.execute(_HAS_TABLE, (schema.marker,)).fetchone()[0]:
+        return 0
+    return schema.understood(connection.execute(schema.version).fetchone()[0], str(path))
 
 
 def _statements(script: str) -> Iterator[str]:

@@ -12,14 +12,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
 from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward.service.access import schema
-from onceward.service.access.steps import Row, Sql, Steps, walked
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
     Verdict,
@@ -30,6 +29,8 @@ from onceward.stores._postgres_errors import (
 )
 from onceward.stores._postgres_links import Line
 from onceward.stores._postgres_url import Target
+from onceward.tables.schema import Schema
+from onceward.tables.steps import Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
@@ -37,8 +38,6 @@ CONNECTIONS = 4
 """Of one process: as many as there are threads that ask for an awaiting service."""
 TRIES = 3
 """Of a transaction that met a deadlock, or a connection that had died while nobody used it."""
-MIGRATION_LOCK = 0x6F6E6364
-"""An advisory lock, beside the one that the store takes for its own tables."""
 
 _US = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _BEGIN = (
@@ -47,8 +46,8 @@ _BEGIN = (
     "THEN set_config('synchronous_commit', 'on', true) END"
 )
 # Not to_regclass: somebody may make the tables while we wait for the lock, and it remembers that there were none.
-_HAS_TABLES = """SELECT EXISTS (SELECT FROM pg_class
-    WHERE relname = 'onceward_access' AND relkind = 'r' AND pg_table_is_visible(oid))"""
+_HAS_TABLE = """SELECT EXISTS (SELECT FROM pg_class
+    WHERE relname = '{}' AND relkind = 'r' AND pg_table_is_visible(oid))"""
 _WORD = re.compile(r":(\w+)")
 
 
@@ -64,12 +63,12 @@ class PostgresDriver:
         self._ever = False
 
     @classmethod
-    def opened(cls, target: Target, *, create: bool) -> PostgresDriver:
+    def opened(cls, target: Target, schema: Schema, *, create: bool) -> PostgresDriver:
         """The database with our tables in it, made if they may be."""
         driver = cls(target)
         try:
             with driver._borrowed() as line:
-                driver._bring_up_to_date(line, create=create)
+                _bring_up_to_date(line, schema, target.name, create=create)
         except BaseException:
             driver.close()
             raise
@@ -85,7 +84,7 @@ class PostgresDriver:
             line.execute(self._begin)
             has_begun = True
             try:
-                answer = walked(steps(), _asking(line))
+                answer = walked(steps(), asking(line))
             except OncewardError:
                 line.execute(b"ROLLBACK")
                 raise
@@ -97,7 +96,7 @@ class PostgresDriver:
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.look`."""
-        return self._tried(lambda line: walked(steps(), _asking(line)), changes_nothing=lambda: True)
+        return self._tried(lambda line: walked(steps(), asking(line)), changes_nothing=lambda: True)
 
     def wipe(self) -> None:
         """See `Driver.wipe`. The server's vacuum does that, in its own time."""
@@ -180,39 +179,43 @@ class PostgresDriver:
             with suppress(IndexError):
                 self._idle.pop().close()
 
-    def _bring_up_to_date(self, line: Line, *, create: bool) -> None:
-        try:
-            if self._version(line) == schema.LATEST:
-                return
-            line.execute(b"BEGIN; SET LOCAL lock_timeout = '30s'")
-            line.execute(b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK)
-            before = self._version(line)
-            if not before and not create:
-                raise schema.none_yet(self._target.name)
-            for number, script in schema.migrations("postgres", before):
-                line.execute(script.encode())
-                line.execute(schema.SET_VERSION.format(number).encode())
-            line.execute(b"COMMIT")
-        except DRIVER_ERRORS as error:
-            raise meaning_of(error, self._target.name) from error
 
-    def _version(self, line: Line) -> int:
-        if line.execute(_HAS_TABLES.encode()).fetchone() != (True,):
-            return 0
-        [(version,)] = line.execute(schema.VERSION.encode()).fetchall()
-        return schema.understood(version, self._target.name)
+def _bring_up_to_date(line: Line, schema: Schema, name: str, *, create: bool) -> None:
+    try:
+        if _version(line, schema, name) == schema.latest:
+            return
+        line.execute(b"BEGIN; SET LOCAL lock_timeout = '30s'")
+        line.execute(b"SELECT pg_advisory_xact_lock(%d)" % schema.lock)
+        before = _version(line, schema, name)
+        if not before and not create:
+            raise schema.none_yet(name)
+        for number, script in schema.migrations("postgres", before):
+            line.execute(script.encode())
+            line.execute(schema.set_version(number).encode())
+        line.execute(b"COMMIT")
+    except DRIVER_ERRORS as error:
+        raise meaning_of(error, name) from error
 
 
-def _asking(line: Line) -> Callable[[Sql], list[Row]]:
+def _version(line: Line, schema: Schema, name: str) -> int:
+    if line.execute(_HAS_TABLE.format(schema.marker).encode()).fetchone() != (True,):
+        return 0
+    [(version,)] = line.execute(schema.version.encode()).fetchall()
+    return schema.understood(version, name)
+
+
+def asking(connection: Connection[Any]) -> Callable[[Sql], list[Row]]:
+    """What runs one statement of `steps` on a connection."""
+
     def ask(sql: Sql) -> list[Row]:
-        cursor = line.execute(_translated(sql.text), sql.values)
+        cursor = connection.execute(translated(sql.text), sql.values)
         return cursor.fetchall() if cursor.description else []
 
     return ask
 
 
 @lru_cache(maxsize=512)
-def _translated(text: str) -> bytes:
+def translated(text: str) -> bytes:
     """The words of `steps` in PostgreSQL's."""
 
     def word(found: re.Match[str]) -> str:

@@ -1,0 +1,47 @@
+"""
+Where the tables of a subject are: beside the records that a store's URL names.
+
+    sqlite:///agent.db          agent.<subject>.db, in the same folder
+    postgresql://.../shop       the same database
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from onceward._core.errors import ConfigurationError
+from onceward.environment import Environment
+from onceward.stores import check_url
+from onceward.tables.schema import Schema
+from onceward.tables.steps import Driver
+
+
+def open_tables(url: str, schema: Schema, environment: Environment, *, create: bool) -> Driver:
+    """Open the tables of a subject; with `create`, make them if they are not there."""
+    check_url(url)
+    match urlsplit(url).scheme.lower():
+        case "sqlite":
+            from onceward.stores._sqlite_file import parse as parse_sqlite
+            from onceward.tables.sqlite import SqliteDriver
+
+            path, options = parse_sqlite(url)
+            return SqliteDriver.opened(
+                file_beside(path, schema.name), schema, environment, options.busy_seconds, create=create
+            )
+        case "postgresql" | "postgres":
+            from onceward.stores._postgres_url import parse as parse_postgres
+            from onceward.tables.postgres import PostgresDriver
+
+            return PostgresDriver.opened(parse_postgres(url), schema, create=create)
+    raise ConfigurationError(
+        f"the tables of {schema.name} are kept beside the records of a SQLite or PostgreSQL store; this store is "
+        "neither"
+    )
+
+
+def file_beside(path: Path, name: str) -> Path:
+    """The file of a subject beside a file of records."""
+    real = Path(os.path.realpath(path))
+    return real.with_name(f"{real.stem}.{name}{real.suffix}")

@@ -1,0 +1,59 @@
+"""
+How flows over tables are run: `Blocking` in the caller's thread, `Awaiting` in a few threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from onceward._core.flow import Flow as CoreFlow
+from onceward.drive import arun, run
+from onceward.tables.steps import Driver, Flow, Transact
+
+T = TypeVar("T")
+
+THREADS = 4
+"""Of an awaiting shell: as many calls of the database at once."""
+
+
+class Blocking:
+    """Runs flows by blocking. Safe for threads."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+
+    def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        return run(cast("CoreFlow[T]", flow), cast("Any", self.perform))
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.driver.close()
+
+    def perform(self, effect: Any) -> Any:
+        """One effect of a flow."""
+        if isinstance(effect, Transact):
+            return self.driver.transact(effect.at, effect.steps)
+        return self.driver.look(effect.steps)
+
+
+class Awaiting:
+    """Same as `Blocking`, but awaits: the database is asked by threads. Cancelling never undoes half a write."""
+
+    def __init__(self, blocking: Blocking, name: str) -> None:
+        self._blocking = blocking
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"onceward-{name}")
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        return await arun(cast("CoreFlow[T]", flow), cast("Any", self._blocking.perform), self._threaded)
+
+    async def close(self) -> None:
+        """Let go of files and connections, when the last call has ended."""
+        await asyncio.to_thread(self._threads.shutdown)
+        self._blocking.close()
+
+    def _threaded(self, effect: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._blocking.perform, effect)
