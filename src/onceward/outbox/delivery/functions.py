@@ -29,7 +29,7 @@ from onceward.outbox.message import Delivered, Failed, Gone, Message, Outcome, R
 
 SECONDS_MAX: Final = 86_400.0
 RUNNING_MAX: Final = 64
-"""Calls that run in one endpoint at once, those left behind included: a function that hangs must not eat all threads."""
+"""Calls that run in one endpoint at once, those left behind included: one that hangs must not eat all threads."""
 
 
 class CallableEndpoint:

@@ -37,7 +37,10 @@ PROBLEM_BYTES: Final = 8_192
 INTERIM_MAX: Final = 16
 """Answers before the answer (100, 103) that are passed over."""
 
-FORMS: Final = {"standard": (StandardWebhooks(), "webhook-topic"), "pacspace": (PacSpace(), "x-webhook-event")}
+FORMS: Final[dict[str, tuple[StandardWebhooks | PacSpace, str]]] = {
+    "standard": (StandardWebhooks(), "webhook-topic"),
+    "pacspace": (PacSpace(), "x-webhook-event"),
+}
 """How ids and signatures are written, and the header of the topic."""
 
 
@@ -192,7 +195,7 @@ def _read_answer(line: Line, deadline: Deadline) -> Received:
         response = http.client.HTTPResponse(stream, method="POST")  # type: ignore[arg-type]
         response.begin()
         if 100 <= response.status < 200 and response.status != 101:
-            response.fp = None  # Else its end would be the end of the line's file.
+            response.fp = None  # type: ignore[assignment] # Else its end would be the end of the line's file.
             continue
         body = b""
         try:
