@@ -1,7 +1,7 @@
 """
 `Relay`: delivers what an outbox holds, at least once, under the same id every time.
 
-    relay = Relay("postgresql://.../shop", {"billing": Webhook("https://...", secrets=[...])})
+    relay = Relay("postgresql://.../shop", {"billing": HttpEndpoint("https://...", secrets=[...])})
     relay.run()                 # until relay.stop(), from a signal or another thread
 
 One thread talks to the database: in one transaction it writes how tries have ended and takes the next messages. Tries
@@ -28,6 +28,7 @@ from onceward._core.breaker import Refused as Held
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.environment import REAL, Environment
 from onceward.outbox import leasing
+from onceward.outbox.delivery import CallableEndpoint
 from onceward.outbox.leasing import Disabled, Ended, Lease, Letter, Standing, Want
 from onceward.outbox.message import Delivered, Endpoint, Failed, Gone, Message, Outcome, Refused
 from onceward.outbox.tables import open_outbox
@@ -53,25 +54,11 @@ IDLE = 0.5
 MARGIN = 30.0
 """Seconds that a lease is longer than a try may take: for a pause of the process, and for a busy database."""
 PURGE_EVERY = 60.0
-SECONDS = 30.0
-"""How long a plain function is given."""
 WAIT_MAX = 24 * HOUR
 """The most that an endpoint's own wish counts."""
 
 failpoints.declare("relay.deliver.before", "just before a message is handed to its endpoint")
 failpoints.declare("relay.deliver.after", "just after an endpoint had a message, and nobody has written it down")
-
-
-class _Function(NamedTuple):
-    """A plain function as an endpoint: what it returns does not matter, what it raises is a failure."""
-
-    function: Callable[[Message], Any]
-    seconds_max: float = SECONDS
-
-    def deliver(self, message: Message) -> Outcome:
-        """See `Endpoint.deliver`."""
-        answer = self.function(message)
-        return answer if isinstance(answer, Delivered | Failed | Refused | Gone) else Delivered("returned")
 
 
 class _Route:
@@ -367,7 +354,7 @@ def _checked_endpoint(name: str, endpoint: Any) -> Endpoint:
     if hasattr(endpoint, "deliver"):
         found: Endpoint = endpoint
     elif callable(endpoint):
-        found = _Function(endpoint)
+        found = CallableEndpoint(endpoint)
     else:
         raise ConfigurationError(
             f"the endpoint {name} needs `deliver` and `seconds_max`, or is a function of a message"
