@@ -54,6 +54,7 @@ IDLE = 0.5
 MARGIN = 30.0
 """Seconds that a lease is longer than a try may take: for a pause of the process, and for a busy database."""
 PURGE_EVERY = 60.0
+REASON_CHARACTERS_MAX = 500
 WAIT_MAX = 24 * HOUR
 """The most that an endpoint's own wish counts."""
 
@@ -252,7 +253,7 @@ class Relay:
             try:
                 outcome = _checked_outcome(tried.route.endpoint.deliver(tried.lease.message))
             except Exception as error:
-                outcome = Failed(f"{type(error).__name__}: {error}")
+                outcome = _checked_outcome(Failed(f"{type(error).__name__}: {error}"))
             failpoints.hit("relay.deliver.after")
         tried.route.breaker.report(tried.ticket, _said_of_the_endpoint(outcome))
         with self._guard:
@@ -337,9 +338,17 @@ class Relay:
 
 
 def _checked_outcome(outcome: Any) -> Outcome:
-    if isinstance(outcome, Delivered | Failed | Refused | Gone):
-        return outcome
+    match outcome:
+        case Delivered():
+            return Delivered(_plain(outcome.detail))
+        case Failed() | Refused() | Gone():
+            return outcome._replace(reason=_plain(outcome.reason))
     return Failed(f"the endpoint answered {type(outcome).__name__}, and not how the delivery ended")
+
+
+def _plain(said: str) -> str:
+    """What an endpoint said, as every database and log can keep it: an odd character must not stop a relay."""
+    return "".join(char if char.isprintable() else " " for char in said[:REASON_CHARACTERS_MAX])
 
 
 def _said_of_the_endpoint(outcome: Outcome | None) -> str:
