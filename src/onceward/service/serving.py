@@ -87,6 +87,8 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         stack.push_async_callback(engine.close)
         upkeep = asyncio.create_task(_kept_up(access))
         stack.push_async_callback(_ended, upkeep)
+        if settings.relay:
+            await stack.enter_async_context(_relaying(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         door = Door(access, flood, trusted_networks(settings.trusted_proxies))
         chosen = profile(PROFILES["persql"], retain=settings.retain)
@@ -147,6 +149,27 @@ async def _kept_up(access: AsyncAccess) -> None:
         except OncewardError as error:
             log.warning("tenants could not be looked after, and will be later: %s", error)
         await REAL.asleep(UPKEEP_SECONDS)
+
+
+@asynccontextmanager
+async def _relaying(url: str, file: str) -> AsyncIterator[None]:
+    """A relay in a thread of its own, for the length of a block; tries that are under way are waited for at the end."""
+    from onceward.outbox.configuring import relay_from  # Here: most services have no outbox.
+
+    relay = await asyncio.to_thread(relay_from, url, file)
+    running = asyncio.create_task(asyncio.to_thread(relay.run))
+    running.add_done_callback(_tell_of_a_failure)
+    try:
+        yield
+    finally:
+        relay.stop()
+        await asyncio.wait({running})
+        await asyncio.to_thread(relay.close)
+
+
+def _tell_of_a_failure(running: asyncio.Task[None]) -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        log.error("the relay has stopped, and messages wait: %s", error)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

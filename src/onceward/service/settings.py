@@ -47,6 +47,8 @@ class Settings:
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
+    relay: str = ""
+    """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
