@@ -194,7 +194,7 @@ def _read_answer(line: Line, deadline: Deadline) -> Received:
         response = http.client.HTTPResponse(stream, method="POST")  # type: ignore[arg-type]
         response.begin()
         if line.ended:  # In the middle of the headers, which `begin` takes for their end.
-            raise http.client.RemoteDisconnected
+            raise http.client.RemoteDisconnected("in the middle of its headers")
         if 100 <= response.status < 200 and response.status != 101:
             response.fp = None  # type: ignore[assignment] # Else its end would be the end of the line's file.
             continue
