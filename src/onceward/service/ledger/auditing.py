@@ -94,6 +94,8 @@ class _Walk:
         """One more entry."""
         if entry.seq != self.seq + 1:
             yield Finding("entries", self.customer.name, f"numbers {self.seq + 1} to {entry.seq - 1} are missing")
+        elif entry.previous != self.head and not self.seq and entry.hash == entry_hash(entry):
+            yield Finding("customers", self.customer.name, "its first entry does not follow from it (created_at)")
         elif entry.previous != self.head:
             yield Finding("entries", entry.id, "it does not follow the entry before it (previous)")
         yield from _entry_faults(entry)
