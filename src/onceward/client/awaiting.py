@@ -58,7 +58,11 @@ class AsyncClient:
         outgoing = call.outgoing
         try:
             response = await self._http.request(
-                outgoing.method, outgoing.path, content=outgoing.body, headers=outgoing.headers
+                outgoing.method,
+                outgoing.path,
+                content=outgoing.body,
+                headers=outgoing.headers,
+                extensions=outgoing.extensions,
             )
         except self._failures as error:
             raise unanswered(outgoing, error) from error

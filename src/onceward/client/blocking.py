@@ -64,7 +64,11 @@ class Client:
         outgoing = call.outgoing
         try:
             response = self._http.request(
-                outgoing.method, outgoing.path, content=outgoing.body, headers=outgoing.headers
+                outgoing.method,
+                outgoing.path,
+                content=outgoing.body,
+                headers=outgoing.headers,
+                extensions=outgoing.extensions,
             )
         except self._failures as error:
             raise unanswered(outgoing, error) from error

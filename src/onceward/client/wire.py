@@ -38,6 +38,11 @@ class Outgoing(NamedTuple):
         """Whether sending it twice is sending it once: it is named, or it is so by nature."""
         return self.method in SAFE_METHODS or not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
 
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
+        return {"onceward": {"safe": True}} if self.repeatable else {}
+
 
 class Call(NamedTuple, Generic[T]):
     """A request, and what is made of its answer: of the document, whether it is a replay, and the headers."""
