@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +34,12 @@ from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, t
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import DATABASES, Settings, store_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.engine import Engine
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.usage import held_by
 from onceward.service.web.calls import Door
 from onceward.service.web.endpoints import FAULTS, Endpoint
 from onceward.service.web.faults import NotFound, log, refusal, respond
@@ -72,12 +74,15 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
-        access = await AsyncAccess.open(url, scope_by=settings.scope_by, create=True)
+        databases = Path(settings.folder) / DATABASES
+        access = await AsyncAccess.open(
+            url, scope_by=settings.scope_by, create=True, elsewhere=partial(held_by, databases)
+        )
         stack.push_async_callback(access.close)
         await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = Engine(
-            Path(settings.folder) / "databases",
+            databases,
             limits=limits,
             writers=settings.writers,
             readers=settings.readers,

@@ -15,6 +15,8 @@ from typing import Any
 from onceward import ConfigurationError
 
 PREFIX = "ONCEWARD_SERVE_"
+DATABASES = "databases"
+"""In a service's folder: where tenants' databases are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

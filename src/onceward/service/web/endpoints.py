@@ -115,8 +115,8 @@ class _Handler:
             caller = await self._door.admit(request)
             caller.require(role=endpoint.role)
             _check_query(request, endpoint)
-            body = await self._body(request, endpoint)
-            answered = await endpoint.run(Call(request, caller, body))
+            body, size = await self._body(request, endpoint)
+            answered = await endpoint.run(Call(request, caller, body, size))
         except OncewardError as error:
             return refusal(error)
         except ClientDisconnect:
@@ -124,9 +124,10 @@ class _Handler:
         headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
         return Response(msgspec.json.encode(answered.value), answered.status, headers)
 
-    async def _body(self, request: Request, endpoint: Endpoint) -> Any:
+    async def _body(self, request: Request, endpoint: Endpoint) -> tuple[Any, int]:
+        """What was sent, and how many bytes that were."""
         if endpoint.body is None:
-            return None
+            return None, 0
         kind, parameters = media_type(request.headers.get("content-type", "").encode("latin-1"))
         if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise MediaTypeUnsupported
@@ -134,7 +135,7 @@ class _Handler:
             raise MediaTypeUnsupported("bodies are not compressed here")
         read = await self._read(request)
         try:
-            return msgspec.convert(parse_json(read), endpoint.body)
+            return msgspec.convert(parse_json(read), endpoint.body), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
