@@ -49,6 +49,8 @@ class Settings:
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
+    receive_seconds: float = 60.0
+    """How long a request may take to arrive."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -107,7 +109,16 @@ def _read(name: str, value: Any, where: str) -> Any:
     return value
 
 
-_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_ABOVE_ZERO = (
+    "retain",
+    "statement_seconds",
+    "database_bytes",
+    "writers",
+    "readers",
+    "flood_burst",
+    "shutdown_seconds",
+    "receive_seconds",
+)
 _LEVELS = ("debug", "info", "warning", "error")
 
 
