@@ -63,14 +63,18 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
     import uvicorn
 
     from onceward.service.logs import log_to_stderr
+    from onceward.service.receiving import Received
     from onceward.service.serving import service
 
     log_to_stderr(chosen.log_level)
     async with service(chosen) as made:
         listening = _listen(chosen)
         _tell(chosen, made, listening.getsockname()[1], as_json=as_json)
+        Received.seconds = chosen.receive_seconds
         config = uvicorn.Config(
             made.app,
+            http=Received,
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",

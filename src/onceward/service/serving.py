@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,12 +24,22 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward import Gate, OncewardError
+from onceward import (
+    AlreadySettled,
+    BalanceExhausted,
+    Forbidden,
+    Gate,
+    IllegalMove,
+    OncewardError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    TokenInvalid,
+)
 from onceward._core.terms import agree
 from onceward.environment import REAL
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
-from onceward.http.serving.publishing import error_page, published
+from onceward.http.serving.publishing import published
 from onceward.http.serving.running import gate_options
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
 from onceward.service.ledger.app import GROUP as BALANCE
@@ -37,14 +48,26 @@ from onceward.service.ledger.running import opened_ledger
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import DATABASES, Settings, store_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.engine import Engine
+from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.usage import held_by
 from onceward.service.web.calls import Door
-from onceward.service.web.endpoints import FAULTS, Endpoint
-from onceward.service.web.faults import NotFound, log, refusal, respond
+from onceward.service.web.endpoints import Endpoint, plain
+from onceward.service.web.faults import (
+    HeadTooLarge,
+    Internal,
+    MediaTypeUnsupported,
+    MethodNotAllowed,
+    NotFound,
+    log,
+    page_of,
+    refusal,
+    respond,
+)
 from onceward.service.web.openapi import openapi, page
 from onceward.stores import open_store
 
@@ -54,6 +77,14 @@ UPKEEP_SECONDS = 30.0
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+REFUSALS: tuple[type[OncewardError], ...] = (
+    *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
+    *(NotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, Internal),
+    *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
+)
+"""Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
 
 
 class Service(NamedTuple):
@@ -76,12 +107,15 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
-        access = await AsyncAccess.open(url, scope_by=settings.scope_by, create=True)
+        databases = Path(settings.folder) / DATABASES
+        access = await AsyncAccess.open(
+            url, scope_by=settings.scope_by, create=True, elsewhere=partial(held_by, databases)
+        )
         stack.push_async_callback(access.close)
         await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = Engine(
-            Path(settings.folder) / "databases",
+            databases,
             limits=limits,
             writers=settings.writers,
             readers=settings.readers,
@@ -133,7 +167,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
 
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
-        reply = published(chosen, terms) if code is None else error_page(code, chosen)
+        reply = published(chosen, terms) if code is None else page_of(code, chosen, REFUSALS)
         return refusal(NotFound()) if reply is None else respond(reply)
 
     routes: list[BaseRoute] = [
@@ -146,7 +180,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     ]
     for _, _, app in apps:
         routes += app.routes
-    return Starlette(routes=routes, exception_handlers=FAULTS)
+    return plain(routes)
 
 
 async def _kept_up(access: AsyncAccess) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from onceward import ConfigurationError
 
 PREFIX = "ONCEWARD_SERVE_"
+DATABASES = "databases"
+"""In a service's folder: where tenants' databases are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class Settings:
     """Calls without a valid token that one address may make at once; then one a second."""
     relay: str = ""
     """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
+    receive_seconds: float = 60.0
+    """How long a request may take to arrive."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -113,7 +117,16 @@ def _read(name: str, value: Any, where: str) -> Any:
     return value
 
 
-_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_ABOVE_ZERO = (
+    "retain",
+    "statement_seconds",
+    "database_bytes",
+    "writers",
+    "readers",
+    "flood_burst",
+    "shutdown_seconds",
+    "receive_seconds",
+)
 _LEDGER = {
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),

@@ -35,11 +35,13 @@ class Door:
 class Call:
     """One call, as an endpoint's function sees it."""
 
-    def __init__(self, request: Request, caller: Caller, body: Any) -> None:
+    def __init__(self, request: Request, caller: Caller, body: Any, size: int = 0) -> None:
         self.request = request
         self.caller = caller
         self.body = body
         """What was sent, as the endpoint's own type; None if it takes nothing."""
+        self.size = size
+        """How many bytes that were."""
 
     def path(self, name: str) -> str:
         """A part of the path."""
