@@ -27,7 +27,9 @@ AIMS = [
 
 def run(settings: Settings, folder: Path) -> dict[str, Any]:
     """Measure and print."""
-    print(f"\n## service: `onceward serve` as it comes, 32 connections, SQLite (synchronous FULL); slices of {SECONDS} s")
+    print(
+        f"\n## service: `onceward serve` as it comes, 32 connections, SQLite (synchronous FULL); slices of {SECONDS} s"
+    )
     broken: dict[str, str] = {}
     workers = []
     for name, label in LABELS.items():

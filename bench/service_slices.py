@@ -34,7 +34,10 @@ SETTLED = 200
 BODY = "x" * 100
 DATABASE = "/v1/db/demo/bench"
 CASES = ("write", "replay", "read", "plain")
-_HEAD = "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+_HEAD = (
+    "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{more}"
+    "Content-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+)
 
 
 class Server:

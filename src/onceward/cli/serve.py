@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward._core.errors import ConfigurationError
 from onceward.cli import exits
@@ -67,7 +67,7 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
         return None
     import uvloop
 
-    return uvloop.new_event_loop  # type: ignore[no-any-return]
+    return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
 async def _run(chosen: Settings, *, as_json: bool) -> int:
@@ -80,7 +80,7 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
         _tell(chosen, made, listening.getsockname()[1], as_json=as_json)
         server = server_of(made.app, chosen)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
-        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+        server.capture_signals = nullcontext
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
         await server.serve(sockets=[listening])

@@ -1,0 +1,8 @@
+"""The subjects: one module each."""
+
+from __future__ import annotations
+
+from soak.subject import Maker
+from soak.subjects.sql import SqlWrites
+
+SUBJECTS: dict[str, Maker] = {"sql": SqlWrites}
