@@ -13,6 +13,8 @@ from soak.subject import Attempt, World
 
 DATABASES = 4
 """Over both writers of the service."""
+SHARED_BY = 10
+"""Clients that share one object with its connections, as tasks of one program do; making one takes a while."""
 TENANT = "demo"
 CREATE = "CREATE TABLE effects (operation TEXT NOT NULL, part INTEGER NOT NULL)"
 """No constraint: a second row would be taken."""
@@ -31,7 +33,8 @@ class SqlWrites:
         # Its own retries are short: what they do not get through is sent again by the soak, as an agent would.
         retry = Retry(attempts=3, elapsed=20, timeout=10)
         service = world.service
-        self._clients = [AsyncClient(service.address, token=service.token, retry=retry) for _ in range(clients)]
+        many = -(-clients // SHARED_BY)
+        self._clients = [AsyncClient(service.address, token=service.token, retry=retry) for _ in range(many)]
 
     def victims(self) -> list[Victim]:
         """None of its own: the service is everybody's."""
@@ -46,7 +49,7 @@ class SqlWrites:
 
     async def send(self, client: int, attempt: Attempt) -> str:
         """A statement, a batch or a step, in turn."""
-        db = self._clients[client].db(TENANT, f"soak{attempt.number % DATABASES}")
+        db = self._clients[client // SHARED_BY].db(TENANT, f"soak{attempt.number % DATABASES}")
         operation, key = attempt.operation, attempt.key
         match attempt.number % 3:
             case 0:
