@@ -156,7 +156,7 @@ class JoinedSqlite3:
 def _is_same(theirs: str, path: Path) -> bool:
     """`os.stat` itself: this is asked for every call, and pathlib would take four times as long."""
     try:
-        return os.path.samestat(os.stat(theirs), os.stat(path))
+        return os.path.samestat(os.stat(theirs), os.stat(path))  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return False
 
