@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# Workers for the tests: one per core, never fewer than two (races need company).
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n )))
+# Workers for the tests: one more than cores, since they also wait; never fewer than three (races need company).
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 3 : n + 1 )))
 PYTEST ?= $(BIN)/python -m pytest -n $(JOBS) -q
 
 .DEFAULT_GOAL := help
