@@ -103,6 +103,11 @@ CORE_MAY_TRY = frozenset({"orjson"})
 # restore.py: only when an annotation already is a msgspec.Struct, so msgspec is imported by the user.
 CORE_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/_core/restore.py": frozenset({"msgspec"})}
 
+# Single exceptions to the order of layers: a file, what it may import from further down the table, and why.
+# The root offers `Client` and `AsyncClient`, which stand on it. It imports them when somebody asks for one of these
+# names, and for type checkers: `test_importing_the_package_imports_no_backend` holds that it does not by itself.
+LAYER_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/__init__.py": frozenset({"onceward.client"})}
+
 # The one door for time and chance, and what has to come through it. A trailing dot means everything below.
 THE_DOOR = "onceward/environment.py"
 TIME_AND_CHANCE = (
@@ -221,7 +226,7 @@ def downward_imports(source: str, file: str, files: list[str]) -> list[str]:
     """What a module imports of ours from a layer further down the table."""
     offences = []
     for found in imports(source, file):
-        if not is_ours(found.target):
+        if not is_ours(found.target) or is_within(found.target, LAYER_EXCEPTIONS.get(file, frozenset())):
             continue
         origin = file_of(found.target, files)
         here, there = layer_of(file), layer_of(origin) if origin else None
@@ -354,7 +359,8 @@ def test_importing_the_package_imports_no_backend() -> None:
     """
     `import onceward` needs no database driver, not even the standard library's: opening a store imports its own.
     """
-    backends = ["sqlite3", "psycopg", "redis", "sqlalchemy", "django", "httpx", "pydantic", "msgspec"]
+    backends = ["sqlite3", "psycopg", "redis", "sqlalchemy", "django", "httpx", "httpx2", "pydantic", "msgspec"]
+    backends += ["onceward.client", "onceward.service"]
     script = f"import sys, onceward; print([name for name in {backends} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
@@ -422,6 +428,18 @@ class TestTheChecksThemselves:
         assert [1] * 6 == [len(downward_imports(spelling, store, files)) for spelling in spellings]
         assert [] == downward_imports("from onceward.stores import planted", gate, files)
         assert [] == downward_imports("from onceward import environment", store, files)
+
+    def test_the_exception_for_the_client_is_the_roots_and_for_nothing_else(self) -> None:
+        """
+        The root may name the client, nobody below may, and the root may name nothing else of what stands on it.
+        """
+        root, gate = "onceward/__init__.py", "onceward/gate/__init__.py"
+        files = [root, gate, "onceward/client/__init__.py", "onceward/service/__init__.py"]
+
+        assert [] == downward_imports("from onceward import client", root, files)
+        assert [] == downward_imports("from onceward.client import Client", root, files)
+        assert 1 == len(downward_imports("from onceward.client import Client", gate, files))
+        assert 1 == len(downward_imports("from onceward import service", root, files))
 
     def test_a_module_in_no_layer_is_found(self) -> None:
         """

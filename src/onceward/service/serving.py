@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /api/v1/balance ...   deltas, checkpoints, balances
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -30,6 +31,9 @@ from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.publishing import error_page, published
 from onceward.http.serving.running import gate_options
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.ledger.app import GROUP as BALANCE
+from onceward.service.ledger.app import LedgerApp
+from onceward.service.ledger.running import opened_ledger
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
@@ -90,10 +94,15 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         door = Door(access, flood, trusted_networks(settings.trusted_proxies))
         chosen = profile(PROFILES["persql"], retain=settings.retain)
+        ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        app = _composed(
-            chosen, [(SQL, sql.endpoints(), sql.app()), (RECORDS, records.endpoints(), records.app())], access
-        )
+        balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        apps = [
+            (SQL, sql.endpoints(), sql.app()),
+            (RECORDS, records.endpoints(), records.app()),
+            (BALANCE, balance.endpoints(), balance.app()),
+        ]
+        app = _composed(chosen, apps, access)
         yield Service(Logged(app), engine, access, await _first_token(access))
 
 

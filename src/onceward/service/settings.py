@@ -43,6 +43,12 @@ class Settings:
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
     """Processes that read."""
+    ledger_verify: str = "inline"
+    """Whether a delta is verified as it is booked (`inline`), or by a worker (`queued`); until then it counts not."""
+    ledger_late: str = "refuse"
+    """What becomes of a delta for a closed period: `refuse` it, or book it into the `next` one that is open."""
+    ledger_customers: str = "any"
+    """Whose deltas are taken: those of `any` customer, or of `known` ones (onceward ledger customer) only."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
@@ -106,6 +112,11 @@ def _read(name: str, value: Any, where: str) -> Any:
 
 
 _ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_LEDGER = {
+    "ledger_verify": ("inline", "queued"),
+    "ledger_late": ("refuse", "next"),
+    "ledger_customers": ("any", "known"),
+}
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -119,6 +130,9 @@ def _checked(made: Settings) -> Settings:
         raise ConfigurationError("price is zero or more micro-units")
     if made.scope_by not in ("tenant", "token"):
         raise ConfigurationError("scope_by is tenant or token")
+    for name, choices in _LEDGER.items():
+        if getattr(made, name) not in choices:
+            raise ConfigurationError(f"{name} is {' or '.join(choices)}")
     if made.log_level not in _LEVELS:
         raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):

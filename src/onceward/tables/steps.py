@@ -30,6 +30,8 @@ class Sql(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Sql, list[Row], T]
+Ask: TypeAlias = Callable[[Sql], list[Row]]
+"""Runs one statement in the transaction that is open."""
 
 
 class Transact(NamedTuple):
@@ -73,8 +75,14 @@ def declare(boundaries: Mapping[str, str]) -> None:
 class Driver(Protocol):
     """A database. Errors are those of the stores; safe for threads."""
 
+    dialect: str
+    """`sqlite` or `postgres`."""
+
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """Run steps in one transaction that may write: all of it, or nothing."""
+
+    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
+        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """Run steps that only read."""

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
 from onceward.http.serving.media import media_type
+from onceward.http.serving.profile import PROFILES, Profile
 from onceward.service.access import Role
 from onceward.service.web.calls import Call, Door
 from onceward.service.web.faults import (
@@ -67,17 +68,25 @@ class Endpoint(NamedTuple):
     """What a good answer may have."""
     keyed: bool = False
     """Whether a key or a step may come with it."""
+    exact: bool = False
+    """Whether numbers of the body keep every digit: those with a fraction are Decimals, and never floats."""
     example: Any = None
     """A body that works, for the page and for whoever tries it."""
 
 
-def application(endpoints: Iterable[Endpoint], door: Door, *, body_bytes_max: int = BODY_BYTES_MAX) -> Starlette:
-    """The ASGI application of some endpoints."""
+def application(
+    endpoints: Iterable[Endpoint],
+    door: Door,
+    *,
+    body_bytes_max: int = BODY_BYTES_MAX,
+    profile: Profile = PROFILES["default"],
+) -> Starlette:
+    """The ASGI application of some endpoints. The profile says which status a refusal has."""
     by_path: dict[str, list[Endpoint]] = {}
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
-        Route(path, _Handler(some, door, body_bytes_max).serve, methods=[one.method for one in some])
+        Route(path, _Handler(some, door, body_bytes_max, profile).serve, methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
     return Starlette(routes=routes, exception_handlers=FAULTS)
@@ -100,12 +109,13 @@ FAULTS: dict[Any, Any] = {HTTPException: _not_here, Exception: unexpected}
 class _Handler:
     """One address, all its methods."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], door: Door, body_bytes_max: int) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], door: Door, body_bytes_max: int, profile: Profile) -> None:
         self._endpoints = {one.method: one for one in endpoints}
         if "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
         self._door = door
         self._max = body_bytes_max
+        self._profile = profile
 
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
@@ -118,7 +128,7 @@ class _Handler:
             body = await self._body(request, endpoint)
             answered = await endpoint.run(Call(request, caller, body))
         except OncewardError as error:
-            return refusal(error)
+            return refusal(error, self._profile)
         except ClientDisconnect:
             return Response(status_code=499)
         headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
@@ -134,7 +144,7 @@ class _Handler:
             raise MediaTypeUnsupported("bodies are not compressed here")
         read = await self._read(request)
         try:
-            return msgspec.convert(parse_json(read), endpoint.body)
+            return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:

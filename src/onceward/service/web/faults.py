@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from onceward import InDoubt, OncewardError, Reply, RequestInvalid
 from onceward.http.serving.problems import problem
-from onceward.http.serving.profile import PROFILES
+from onceward.http.serving.profile import PROFILES, Profile
 
 log = logging.getLogger("onceward.service")
 
@@ -29,6 +29,13 @@ STATUSES: Mapping[str, int] = {
     "name_invalid": 400,
     "illegal_move": 409,
     "already_settled": 409,
+    "reference_reused": 409,
+    "period_closed": 409,
+    "verification_pending": 409,
+    "customer_unknown": 404,
+    "delta_unknown": 404,
+    "receipt_unknown": 404,
+    "delta_refused": 422,
     "quota_exceeded": 429,
     "engine_closed": 503,
     "outcome_unknown": 503,
@@ -76,9 +83,9 @@ class Internal(OncewardError):
     code = "internal"
 
 
-def refusal(error: OncewardError) -> Response:
+def refusal(error: OncewardError, profile: Profile = PROFILES["default"]) -> Response:
     """An error as an answer."""
-    reply = problem(error, PROFILES["default"])
+    reply = problem(error, profile)
     kind = getattr(error, "kind", None)
     status = STATUSES.get(error.code, reply.status) if error.code != "sql_error" else SQL_STATUSES.get(str(kind), 400)
     members = error.document() if error.code == "sql_error" else {}  # type: ignore[attr-defined]
