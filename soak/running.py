@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -123,9 +124,9 @@ class Soak:
             outcome.memory = grown(self._samples)
             watching.cancel()
             await self._die()
-            await self._judge("at the last kill")
+            await self._judge("at the last kill", settled=False)
             await self._come_back()
-            await self._judge("at the end")
+            await self._judge("at the end", settled=True)
             for subject in self._subjects:
                 await subject.close()
         return outcome
@@ -189,10 +190,10 @@ class Soak:
         for crowd in self._crowds:
             await crowd.end()
 
-    async def _judge(self, moment: str) -> None:
+    async def _judge(self, moment: str, *, settled: bool) -> None:
         for subject, crowd in zip(self._subjects, self._crowds, strict=True):
             known = crowd.known
-            effects = await asyncio.to_thread(subject.effects)
+            effects = await asyncio.to_thread(partial(subject.effects, settled=settled))
             unknown = known.sent - known.acknowledged.keys()
             self.outcome.unknown += len(unknown)
             self.outcome.had_run += sum(effects[one] > 0 for one in unknown)

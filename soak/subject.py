@@ -71,8 +71,12 @@ class Subject(Protocol):
     async def settle(self) -> None:
         """Once everybody was answered: wait for what goes on by itself (a relay that delivers)."""
 
-    def effects(self) -> Counter[str]:
-        """How often each operation has had its effect, read from where the effects are; nobody is at work meanwhile."""
+    def effects(self, *, settled: bool) -> Counter[str]:
+        """
+        How often each operation has had its effect, read from where the effects are; nobody is at work meanwhile.
+
+        `settled` says whether `settle` was waited for. Before that, an effect that is still on its way counts as one.
+        """
 
     async def close(self) -> None:
         """Let go of connections."""

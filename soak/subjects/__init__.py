@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from soak.subject import Maker
+from soak.subjects.ledger import Deltas
 from soak.subjects.sql import SqlWrites
 
-SUBJECTS: dict[str, Maker] = {"sql": SqlWrites}
+SUBJECTS: dict[str, Maker] = {"sql": SqlWrites, "ledger": Deltas}

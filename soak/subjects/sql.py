@@ -67,7 +67,7 @@ class SqlWrites:
     async def settle(self) -> None:
         """Nothing goes on by itself."""
 
-    def effects(self) -> Counter[str]:
+    def effects(self, *, settled: bool) -> Counter[str]:
         """Rows by operation, from the files. A batch that is there in part counts as two, for it is not right."""
         found: Counter[str] = Counter()
         for file in sorted((self._world.folder / "databases" / f"test-{TENANT}").glob("*.db")):
