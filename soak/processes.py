@@ -9,11 +9,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+ROOT = Path(__file__).resolve().parent.parent
 STOP_SECONDS = 60
 
 
@@ -35,10 +36,11 @@ class Managed:
     The first start takes any free port, the others the same one: clients do not notice but by errors.
     """
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, name: str, command: Callable[[], Sequence[str]], folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self._command = list(command)
+        self._command = command
+        """Asked for at every start: it may say where another process is."""
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
         self.token = ""
@@ -56,11 +58,9 @@ class Managed:
 
     def start(self) -> None:
         """Start it, and wait until it is ready."""
-        command = [sys.executable, *self._command, "--port", str(self._port)]
+        command = [sys.executable, *self._command(), "--port", str(self._port)]
         with self.log.open("ab") as log:
-            process = subprocess.Popen(
-                command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
-            )
+            process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
         self._process = process
         told = b""
         if process.stdout is not None:

@@ -96,7 +96,9 @@ class Soak:
         self._settings = settings
         self._chance = random.Random(settings.seed)
         self._service = Managed(
-            "service", ["-m", "onceward", "serve", "--json", "--log-level", "warning", "--folder", str(folder)], folder
+            "service",
+            lambda: ["-m", "onceward", "serve", "--json", "--log-level", "warning", "--folder", str(folder)],
+            folder,
         )
         self._world = World(folder, self._service)
         self._subjects: list[Subject] = []
@@ -137,11 +139,11 @@ class Soak:
         self._victims = [Victim(self._service), Victim(self._service, worker=True)]
         for name in settings.subjects:
             subject = SUBJECTS[name](self._world, share)
+            await subject.prepare()
             for victim in subject.victims():
                 stack.callback(victim.process.stop)
                 await asyncio.to_thread(victim.process.start)
                 self._victims.append(victim)
-            await subject.prepare()
             self._subjects.append(subject)
             self._crowds.append(Crowd(subject, share, settings.keys, settings.seed))
 

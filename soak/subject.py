@@ -44,7 +44,7 @@ class Attempt(NamedTuple):
         """What it is sent under."""
         if self.keys is Keys.NONE:
             return None
-        return self.operation if self.keys is Keys.KEPT else f"{self.operation}.{self.tries}"
+        return self.operation if self.keys is Keys.KEPT else f"{self.operation}-{self.tries}"
 
 
 class World(NamedTuple):
@@ -60,7 +60,7 @@ class Subject(Protocol):
     name: str
 
     def victims(self) -> list[Victim]:
-        """What is killed for it besides the service and its workers; started, and stopped at the end."""
+        """What is killed for it besides the service and its workers, in the order in which they are started."""
 
     async def prepare(self) -> None:
         """Make what the operations need."""
