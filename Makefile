@@ -57,6 +57,10 @@ serve: $(STAMP) ## Serve SQL over HTTP with keys and plans, on this machine (SER
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
 	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py tests/settle_inside/test_inside_kill_drill.py
 
+.PHONY: soak
+soak: $(STAMP) ## Fifty clients retry while the service is killed every few seconds: lost=0 doubled=0 (SOAK_SECONDS=180)
+	$(BIN)/python -m soak --seconds $(or $(SOAK_SECONDS),180) $(SOAK)
+
 .PHONY: bench
 bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)
 	$(BIN)/python -m bench $(BENCH)

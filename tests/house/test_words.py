@@ -61,7 +61,7 @@ def texts(*places: str) -> list[str]:
 SRC = texts("src")
 PYTHON = [file for file in SRC if file.endswith(".py")]
 SHOWN = texts("src", "docs", "examples", *sorted(path.name for path in ROOT.glob("*.md")))
-ALL = sorted({*SHOWN, *texts("tools", "tests", "bench", "Makefile", "pyproject.toml")})
+ALL = sorted({*SHOWN, *texts("tools", "tests", "bench", "soak", "Makefile", "pyproject.toml")})
 
 
 @cache

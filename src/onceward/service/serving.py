@@ -170,7 +170,9 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
         reply = published(chosen, terms) if code is None else page_of(code, chosen, REFUSALS)
         return refusal(NotFound()) if reply is None else respond(reply)
 
-    routes: list[BaseRoute] = [
+    # The apps' come first: routes are tried in order, and these are asked for most.
+    routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
+    routes += [
         Route("/health", health),
         Route("/ready", ready),
         Route("/openapi.json", described),
@@ -178,8 +180,6 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
-    for _, _, app in apps:
-        routes += app.routes
     return plain(routes)
 
 

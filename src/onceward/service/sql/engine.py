@@ -174,7 +174,7 @@ class Engine:
 
     async def tables(self, namespace: str, database: str) -> list[Table]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         found = await self._ask(self._read_line, path, "tables")
         return [
             Table(name, kind, [Column(*column) for column in columns], rows, exact)
@@ -237,7 +237,7 @@ class Engine:
         return [*self._write_lines, self._read_line]
 
     async def _perform(self, namespace: str, database: str, request: Request) -> Performed:
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         if request.reads or (request.readonly and request.identity is None):
             try:
                 return await self._ask(self._read_line, path, "group", request)  # type: ignore[no-any-return]
@@ -248,7 +248,7 @@ class Engine:
         return await self._ask(self._writer_of(path), path, "group", request)  # type: ignore[no-any-return]
 
     async def _to_writer(self, namespace: str, database: str, what: str) -> bool:
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         return bool(await self._ask(self._writer_of(path), path, what))
 
     def _writer_of(self, path: str) -> Line:

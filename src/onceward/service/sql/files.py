@@ -70,9 +70,9 @@ class Folder:
         except OSError as error:
             raise ConfigurationError(f"{root} cannot be a folder for databases: {error.strerror}") from error
 
-    def path(self, namespace: str, database: str) -> Path:
-        """The file of a database, whether or not it is there."""
-        return self.root / check_name(namespace, "namespace") / f"{check_name(database, 'database')}{SUFFIX}"
+    def path(self, namespace: str, database: str) -> str:
+        """The file of a database, whether or not it is there. Text, because every request asks for it."""
+        return f"{self.root}/{check_name(namespace, 'namespace')}/{check_name(database, 'database')}{SUFFIX}"
 
     def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """What there is, by name; files that are none of ours are left out."""
