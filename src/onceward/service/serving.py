@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /v1/journal       what was tried, for operators
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -29,7 +30,11 @@ from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.publishing import error_page, published
 from onceward.http.serving.running import gate_options
+from onceward.journal import AsyncJournal
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.journal.app import GROUP as JOURNAL
+from onceward.service.journal.app import JournalApp
+from onceward.service.journal.noting import Notary, service_journal
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
@@ -85,15 +90,21 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
             after_expiry="run",
         )
         stack.push_async_callback(engine.close)
-        upkeep = asyncio.create_task(_kept_up(access))
+        journal = service_journal(url) if settings.journal == "on" else None
+        if journal is not None:
+            stack.push_async_callback(journal.close)
+        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
         stack.push_async_callback(_ended, upkeep)
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        door = Door(access, flood, trusted_networks(settings.trusted_proxies))
+        witness = None if journal is None else Notary(journal)
+        door = Door(access, flood, trusted_networks(settings.trusted_proxies), witness)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        app = _composed(
-            chosen, [(SQL, sql.endpoints(), sql.app()), (RECORDS, records.endpoints(), records.app())], access
-        )
+        apps = [(SQL, sql.endpoints(), sql.app()), (RECORDS, records.endpoints(), records.app())]
+        if journal is not None:
+            noted = JournalApp(journal, door)
+            apps.append((JOURNAL, noted.endpoints(), noted.app()))
+        app = _composed(chosen, apps, access)
         yield Service(Logged(app), engine, access, await _first_token(access))
 
 
@@ -138,12 +149,14 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     return Starlette(routes=routes, exception_handlers=FAULTS)
 
 
-async def _kept_up(access: AsyncAccess) -> None:
-    """Count what tenants hold, for their quotas, and give back what lapsed; so that no call has to."""
+async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
     while True:
         try:
             await access.count()
             await access.sweep()
+            if journal is not None:
+                await journal.prune(retain=retain)
         except OncewardError as error:
             log.warning("tenants could not be looked after, and will be later: %s", error)
         await REAL.asleep(UPKEEP_SECONDS)

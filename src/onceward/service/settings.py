@@ -47,6 +47,10 @@ class Settings:
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
+    journal: str = "on"
+    """Whether calls that may change something are noted (`on`), or not (`off`)."""
+    journal_retain: float = 604_800.0
+    """How long a note is kept."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -105,7 +109,16 @@ def _read(name: str, value: Any, where: str) -> Any:
     return value
 
 
-_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_ABOVE_ZERO = (
+    "retain",
+    "statement_seconds",
+    "database_bytes",
+    "writers",
+    "readers",
+    "flood_burst",
+    "journal_retain",
+    "shutdown_seconds",
+)
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -119,6 +132,8 @@ def _checked(made: Settings) -> Settings:
         raise ConfigurationError("price is zero or more micro-units")
     if made.scope_by not in ("tenant", "token"):
         raise ConfigurationError("scope_by is tenant or token")
+    if made.journal not in ("on", "off"):
+        raise ConfigurationError("journal is on or off")
     if made.log_level not in _LEVELS:
         raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
 from onceward.http.serving.media import media_type
 from onceward.service.access import Role
-from onceward.service.web.calls import Call, Door
+from onceward.service.web.calls import Call, Door, Noted
 from onceward.service.web.faults import (
     MediaTypeUnsupported,
     MethodNotAllowed,
@@ -109,20 +109,29 @@ class _Handler:
 
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
-        endpoint = self._endpoints[request.method]
+        endpoint, witness = self._endpoints[request.method], self._door.witness
+        noted: Noted | None = None
+        refused: OncewardError | None = None
+        response: Response | None = None
         try:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
             caller = await self._door.admit(request)
             caller.require(role=endpoint.role)
+            if witness is not None:
+                noted = witness.begun(caller, request)
             _check_query(request, endpoint)
             body = await self._body(request, endpoint)
             answered = await endpoint.run(Call(request, caller, body))
+            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
+            response = Response(msgspec.json.encode(answered.value), answered.status, headers)
         except OncewardError as error:
-            return refusal(error)
+            refused, response = error, refusal(error)
         except ClientDisconnect:
-            return Response(status_code=499)
-        headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
-        return Response(msgspec.json.encode(answered.value), answered.status, headers)
+            response = Response(status_code=499)
+        finally:
+            if noted is not None:
+                noted(response, refused)
+        return response
 
     async def _body(self, request: Request, endpoint: Endpoint) -> Any:
         if endpoint.body is None:
