@@ -10,6 +10,7 @@ from typing import Any
 
 from onceward.cli import exits
 from onceward.cli.access import amount, opened_access, quota, tenant_document, tenant_name, when
+from onceward.cli.journal import erase_journal
 from onceward.cli.opening import add_store_argument, existing_url_of
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to
 from onceward.cli.printing import note, say, say_document
@@ -79,7 +80,7 @@ def add_to(parsers: Groups) -> None:
     erase = _add_about_one(
         group,
         "erase",
-        "erase a tenant: records, dead letters, tokens, balance. There is no way back",
+        "erase a tenant: records, dead letters, journal, tokens, balance. There is no way back",
         _erase,
         examples=("onceward tenant erase acme --yes acme",),
         codes=(*_CODES, exits.INTERRUPTED),
@@ -202,6 +203,7 @@ def _erase(asked: argparse.Namespace) -> int:
             if done.looked_at >= told + TELL_EVERY:
                 told = done.looked_at
                 note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+        done = done._replace(others=done.others + erase_journal(existing_url_of(asked), asked.name))
         grave = access.tombstone(asked.name)
     document = {
         "name": asked.name,
@@ -212,7 +214,7 @@ def _erase(asked: argparse.Namespace) -> int:
     if asked.json:
         say_document(document)
     else:
-        shown = [("name", asked.name), ("records", done.records), ("tokens and money", done.others)]
+        shown = [("name", asked.name), ("records", done.records), ("notes, tokens and money", done.others)]
         say(facts([*shown, ("erased at", document["erasedAt"])]))
     return exits.FINE
 
@@ -221,7 +223,8 @@ def _confirm(asked: argparse.Namespace) -> None:
     typed = asked.yes
     if typed is None:
         note(
-            f"This erases every record, dead letter, token and balance of {asked.name}. There is no way back.\n"
+            f"This erases every record, dead letter, note of the journal, token and balance of {asked.name}. There is "
+            "no way back.\n"
             "Type the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()

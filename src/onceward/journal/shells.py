@@ -82,7 +82,7 @@ class Journal(_Shell):
     def run(self, id: str, *, input_ref: str | None = None) -> Iterator[Run]:
         """A run, for the length of a `with` block. A run that is resumed has the id that it had."""
         with self._noted(self._run(id, input_ref), Place(id)):
-            yield Run(self, id)
+            yield Run(self, Place(id))
 
     @contextmanager
     def call(self, tool: str, *, key: str | None = None, arguments: Any = None) -> Iterator[Attempt]:
@@ -92,7 +92,12 @@ class Journal(_Shell):
         An exception goes through and is noted; otherwise say `call.wrote(rows)`, `call.told(outcome)` or
         `call.end("replayed")` if it was not executed.
         """
-        attempt = self._teller.attempt(tool, key, arguments, place.get())
+        with self._called(tool, key, arguments, place.get()) as attempt:
+            yield attempt
+
+    @contextmanager
+    def _called(self, tool: str, key: str | None, arguments: Any, where: Place) -> Iterator[Attempt]:
+        attempt = self._teller.attempt(tool, key, arguments, where)
         self._write_now([attempt.begun()])
         try:
             yield attempt
@@ -138,7 +143,8 @@ class Journal(_Shell):
     def _noted(self, subject: Subject, here: Place) -> Iterator[None]:
         """A run or a turn around a block."""
         self._write_now([subject.begun()])
-        before = place.set(here)
+        before = place.get()
+        place.set(here)
         try:
             yield
         except BaseException as error:
@@ -147,15 +153,20 @@ class Journal(_Shell):
         else:
             self._write_now([subject.ended(*status_of(None))])
         finally:
-            place.reset(before)
+            place.set(before)  # Not by a token: a block may be ended in another context than it was begun in.
 
 
 class Run:
     """A run under way."""
 
-    def __init__(self, journal: Journal, id: str) -> None:
+    def __init__(self, journal: Journal, here: Place) -> None:
         self._journal = journal
-        self.id = id
+        self._here = here
+
+    @property
+    def id(self) -> str:
+        """The run's."""
+        return self._here.run or ""
 
     def turn(self, seq: int) -> AbstractContextManager[Turn]:
         """A turn of it, for the length of a `with` block."""
@@ -163,21 +174,22 @@ class Run:
 
     def call(self, tool: str, *, key: str | None = None, arguments: Any = None) -> AbstractContextManager[Attempt]:
         """Same as `Journal.call`."""
-        return self._journal.call(tool, key=key, arguments=arguments)
+        return self._journal._called(tool, key, arguments, self._here)
 
 
 class Turn(Run):
     """A turn under way."""
 
-    def __init__(self, journal: Journal, run: str, seq: int) -> None:
-        super().__init__(journal, run)
-        self.seq = seq
+    @property
+    def seq(self) -> int:
+        """Which turn of the run."""
+        return self._here.turn or 0
 
 
 @contextmanager
 def _turned(journal: Journal, run: str, seq: int) -> Iterator[Turn]:
     with journal._noted(journal._turn(run, seq), Place(run, seq)):
-        yield Turn(journal, run, seq)
+        yield Turn(journal, Place(run, seq))
 
 
 class AsyncJournal(_Shell):
@@ -191,12 +203,17 @@ class AsyncJournal(_Shell):
     async def run(self, id: str, *, input_ref: str | None = None) -> AsyncIterator[AsyncRun]:
         """Same as `Journal.run`, for `async with`."""
         async with self._noted(self._run(id, input_ref), Place(id)):
-            yield AsyncRun(self, id)
+            yield AsyncRun(self, Place(id))
 
     @asynccontextmanager
     async def call(self, tool: str, *, key: str | None = None, arguments: Any = None) -> AsyncIterator[Attempt]:
         """Same as `Journal.call`, for `async with`."""
-        attempt = self._teller.attempt(tool, key, arguments, place.get())
+        async with self._called(tool, key, arguments, place.get()) as attempt:
+            yield attempt
+
+    @asynccontextmanager
+    async def _called(self, tool: str, key: str | None, arguments: Any, where: Place) -> AsyncIterator[Attempt]:
+        attempt = self._teller.attempt(tool, key, arguments, where)
         await self._write([attempt.begun()])
         try:
             yield attempt
@@ -258,7 +275,8 @@ class AsyncJournal(_Shell):
     @asynccontextmanager
     async def _noted(self, subject: Subject, here: Place) -> AsyncIterator[None]:
         await self._write([subject.begun()])
-        before = place.set(here)
+        before = place.get()
+        place.set(here)
         try:
             yield
         except BaseException as error:
@@ -267,15 +285,20 @@ class AsyncJournal(_Shell):
         else:
             await self._write([subject.ended(*status_of(None))])
         finally:
-            place.reset(before)
+            place.set(before)  # Not by a token: a block may be ended in another context than it was begun in.
 
 
 class AsyncRun:
     """Same as `Run`, for `async with`."""
 
-    def __init__(self, journal: AsyncJournal, id: str) -> None:
+    def __init__(self, journal: AsyncJournal, here: Place) -> None:
         self._journal = journal
-        self.id = id
+        self._here = here
+
+    @property
+    def id(self) -> str:
+        """The run's."""
+        return self._here.run or ""
 
     def turn(self, seq: int) -> AbstractAsyncContextManager[AsyncTurn]:
         """Same as `Run.turn`, for `async with`."""
@@ -283,21 +306,22 @@ class AsyncRun:
 
     def call(self, tool: str, *, key: str | None = None, arguments: Any = None) -> AbstractAsyncContextManager[Attempt]:
         """Same as `Journal.call`, for `async with`."""
-        return self._journal.call(tool, key=key, arguments=arguments)
+        return self._journal._called(tool, key, arguments, self._here)
 
 
 class AsyncTurn(AsyncRun):
     """A turn under way."""
 
-    def __init__(self, journal: AsyncJournal, run: str, seq: int) -> None:
-        super().__init__(journal, run)
-        self.seq = seq
+    @property
+    def seq(self) -> int:
+        """Which turn of the run."""
+        return self._here.turn or 0
 
 
 @asynccontextmanager
 async def _aturned(journal: AsyncJournal, run: str, seq: int) -> AsyncIterator[AsyncTurn]:
     async with journal._noted(journal._turn(run, seq), Place(run, seq)):
-        yield AsyncTurn(journal, run, seq)
+        yield AsyncTurn(journal, Place(run, seq))
 
 
 def pruned(retain: Seconds, rows: int) -> Flow[int]:

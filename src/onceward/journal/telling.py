@@ -20,11 +20,12 @@ from onceward._core.errors import (
 )
 from onceward._core.events import Event, Happening
 from onceward._core.fingerprint import fingerprint_canonical, fingerprint_keyed
-from onceward._core.keys import check_scope, digest_of, record_id
+from onceward._core.keys import check_scope, digest_of, key_digest
 from onceward._core.operation import Outcome
 from onceward.environment import Environment
+from onceward.gate.operating import id_of_key
 from onceward.journal.keeping import log
-from onceward.journal.notes import Ended, Note, Status, Subject, What, call_of, cut
+from onceward.journal.notes import Ended, Note, Status, Subject, What, call_of
 
 OPEN_MAX = 10_000
 """Claims that a listener keeps in mind until they end."""
@@ -67,11 +68,17 @@ class Teller(NamedTuple):
 
     def attempt(self, tool: str, key: str | None, arguments: Any, where: Place) -> Attempt:
         """An attempt that begins now."""
-        # The digest is the record's, so that a line here leads to `onceward records show`.
-        digest = None if key is None else digest_of(record_id("key", self.scope, str(cut(key))))
+        digest = None if key is None else self._digest(key)
         fingerprint, text = self._kept(tool, arguments)
         what = What(self.scope, self.worker, tool, where.run, where.turn, digest, fingerprint, text)
         return Attempt(call_of(self.environment, what))
+
+    def _digest(self, key: str) -> str:
+        """The record's, so that a line here leads to `onceward records show`. Judging a key is the gate's business."""
+        try:
+            return digest_of(id_of_key(self.scope, key))
+        except OncewardError:
+            return key_digest(str(key))
 
     def _kept(self, tool: str, arguments: Any) -> tuple[str | None, str | None]:
         """What is kept of arguments. Whatever they are, the call itself is not to suffer."""
