@@ -35,6 +35,7 @@ LAYERS = (
     Layer("environment", ("environment.py", "failpoints.py", "drive.py")),
     Layer("stores", ("stores/",)),
     Layer("tables", ("tables/",)),
+    Layer("messages", ("outbox/__init__.py", "outbox/message.py", "outbox/tables.py", "outbox/adding.py")),
     Layer("gate", ("gate/", "insert.py")),
     Layer("retry", ("retry/",)),
     Layer("emitter", ("emitter/",)),
