@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, Self
@@ -144,11 +145,10 @@ def _end_of(worker: int, seconds: float | None) -> str:
 class Drill:
     """Starts workers, kills them, counts. The mail server is the caller's: `mails` is where it writes them."""
 
-    def __init__(self, folder: Path, port: int, mails: Path, *, constraint: bool = True) -> None:
+    def __init__(self, folder: Path, port: int, mails: Path) -> None:
         self._folder = folder
         self._port = port
         self._mails = mails
-        self._constraint = constraint
         self._seen = 0
 
     def __enter__(self) -> Self:
@@ -162,20 +162,28 @@ class Drill:
         self._forks.communicate()
         self._log.close()
 
-    def run(self, url: str, kills: list[dict[str, Any]]) -> Tally:
+    def run(
+        self,
+        url: str,
+        kills: list[dict[str, Any]],
+        *,
+        constraint: bool = True,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> Tally:
         """Kill so often, resume after each, and count at the end."""
         prepare(url)
         witness = self._folder / "witness"
         witness.unlink(missing_ok=True)
-        ended = [self.start(url, witness, **kill) for kill in kills]
-        if "failed" not in ended:
-            ended.append(self.start(url, witness))
+        ended: list[str] = []
+        for kill in [*kills, {}]:
+            ended.append(self.start(url, witness, constraint=constraint, **kill))
+            tell(ended[-1])
         begun = Counter(map(int, witness.read_text().split())) if witness.exists() else Counter()
         return self._counted(url, ended, begun)
 
-    def start(self, url: str, witness: Path, **kill: Any) -> str:
+    def start(self, url: str, witness: Path, *, constraint: bool = True, **kill: Any) -> str:
         """One worker, from its start to its end."""
-        order = Order(url, self._port, str(witness), self._constraint, **kill)
+        order = Order(url, self._port, str(witness), constraint, **kill)
         if self._forks.stdin is None or self._forks.stdout is None:
             raise RuntimeError("there is nobody to start workers")
         self._forks.stdin.write(json.dumps(order._asdict()) + "\n")
@@ -192,7 +200,7 @@ class Drill:
 
     def _counted(self, url: str, ended: list[str], begun: Counter[int]) -> Tally:
         lines = reconcile.lines_of(reconcile.STATEMENT)
-        books = reconcile.Books(url, refusing=self._constraint)
+        books = reconcile.Books(url)
         expenses = [str(row[0]) for row in books.connection.execute("SELECT idempotency_key FROM expenses").fetchall()]
         confirmed = [
             row[0] for row in books.connection.execute("SELECT expense_id FROM confirmation_emails").fetchall()

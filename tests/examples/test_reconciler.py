@@ -24,17 +24,12 @@ SEED = 1
 LINES = len(reconcile.lines_of(reconcile.STATEMENT))
 
 
-@pytest.fixture
-def port(tmp_path: Path) -> Iterator[int]:
-    """A real mail server."""
-    with MailServer(file=tmp_path / "mails.jsonl") as server:
-        yield server.port
-
-
-@pytest.fixture
-def drill(tmp_path: Path, port: int) -> Iterator[Drill]:
-    """Workers to be killed, on tables that refuse the second row."""
-    with Drill(tmp_path, port, tmp_path / "mails.jsonl") as made:
+@pytest.fixture(scope="module")
+def drill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drill]:
+    """Workers to be killed, and a real mail server."""
+    folder = tmp_path_factory.mktemp("drill")
+    mails = folder / "mails.jsonl"
+    with MailServer(file=mails) as server, Drill(folder, server.port, mails) as made:
         yield made
 
 
@@ -75,12 +70,11 @@ def test_one_row_and_one_mail_for_each_line_wherever_it_is_killed(
 
 
 @pytest.mark.requirement("B36")
-def test_without_the_constraint_the_drill_goes_red(tmp_path: Path, port: int, url: str) -> None:
+def test_without_the_constraint_the_drill_goes_red(drill: Drill, url: str) -> None:
     """
     The negative control: the same worker, killed once and resumed, on tables that refuse nothing.
     """
-    with Drill(tmp_path, port, tmp_path / "mails.jsonl", constraint=False) as drill:
-        tally = drill.run(url, [{"place": "reconciler.committed", "skip": 2}])
+    tally = drill.run(url, [{"place": "reconciler.committed", "skip": 2}], constraint=False)
 
     assert 3 + LINES == tally.expenses == tally.confirmations == tally.mails
     assert {"not one expense a line", "not one confirmation an expense", "not one mail a line"} <= set(tally.faults)

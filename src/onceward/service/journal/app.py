@@ -7,6 +7,7 @@ from __future__ import annotations
 import msgspec
 from starlette.applications import Starlette
 
+from onceward import ConfigurationError, StoreUnavailable
 from onceward.journal import AsyncJournal, CallView, Ended
 from onceward.journal.views import Wanted
 from onceward.service.access import Role
@@ -89,7 +90,10 @@ class JournalApp:
             after=_hex(call.query("after"), "after", 24),
             limit=limit,
         )
-        found = await self._journal.find(wanted)
+        try:
+            found = await self._journal.find(wanted)
+        except ConfigurationError as error:
+            raise StoreUnavailable(f"the journal cannot be read: {error}") from error
         following = found[-1].id if len(found) == limit else None
         return Answered(AttemptsShown([_shown(one) for one in found], following))
 
