@@ -12,6 +12,7 @@ from typing import Any
 from onceward.cli import exits
 from onceward.cli.access import amount, opened_access, quota, tenant_document, tenant_name, when
 from onceward.cli.databases import add_folder_argument, erase_databases, folder_of_databases
+from onceward.cli.journal import erase_journal
 from onceward.cli.opening import add_store_argument, existing_url_of
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to
 from onceward.cli.printing import note, say, say_document
@@ -81,7 +82,7 @@ def add_to(parsers: Groups) -> None:
     erase = _add_about_one(
         group,
         "erase",
-        "erase a tenant: records, dead letters, databases, tokens, balance. There is no way back",
+        "erase a tenant: records, dead letters, databases, journal, tokens, balance. There is no way back",
         _erase,
         examples=("onceward tenant erase acme --yes acme",),
         codes=(*_CODES, exits.INTERRUPTED),
@@ -206,6 +207,7 @@ def _erase(asked: argparse.Namespace) -> int:
             if done.looked_at >= told + TELL_EVERY:
                 told = done.looked_at
                 note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+        done = done._replace(others=done.others + erase_journal(existing_url_of(asked), asked.name))
         grave = access.tombstone(asked.name)
     document = {
         "name": asked.name,
@@ -218,7 +220,7 @@ def _erase(asked: argparse.Namespace) -> int:
         say_document(document)
     else:
         shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
-        say(facts([*shown, ("tokens and money", done.others), ("erased at", document["erasedAt"])]))
+        say(facts([*shown, ("notes, tokens and money", done.others), ("erased at", document["erasedAt"])]))
     if folder is None:
         note(
             "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
@@ -231,8 +233,8 @@ def _confirm(asked: argparse.Namespace) -> None:
     typed = asked.yes
     if typed is None:
         note(
-            f"This erases every record, dead letter, database, token and balance of {asked.name}. There is no way back."
-            "\nType the tenant's name to go on:"
+            f"This erases every record, dead letter, database, note of the journal, token and balance of {asked.name}. "
+            "There is no way back.\nType the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()
     if typed != asked.name:

@@ -4,6 +4,7 @@
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
+            /v1/journal       what was tried, for operators
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -41,7 +42,11 @@ from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.publishing import published
 from onceward.http.serving.running import gate_options
+from onceward.journal import AsyncJournal
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.journal.app import GROUP as JOURNAL
+from onceward.service.journal.app import JournalApp
+from onceward.service.journal.noting import Notary, service_journal
 from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.running import opened_ledger
@@ -123,12 +128,16 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
             after_expiry="run",
         )
         stack.push_async_callback(engine.close)
-        upkeep = asyncio.create_task(_kept_up(access))
+        journal = service_journal(url) if settings.journal == "on" else None
+        if journal is not None:
+            stack.push_async_callback(journal.close)
+        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
         stack.push_async_callback(_ended, upkeep)
         if settings.relay:
             await stack.enter_async_context(_relaying(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        door = Door(access, flood, trusted_networks(settings.trusted_proxies))
+        witness = None if journal is None else Notary(journal)
+        door = Door(access, flood, trusted_networks(settings.trusted_proxies), witness)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
@@ -138,6 +147,9 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
             (RECORDS, records.endpoints(), records.app()),
             (BALANCE, balance.endpoints(), balance.app()),
         ]
+        if journal is not None:
+            noted = JournalApp(journal, door)
+            apps.append((JOURNAL, noted.endpoints(), noted.app()))
         app = _composed(chosen, apps, access)
         yield Service(Logged(app), engine, access, await _first_token(access))
 
@@ -183,12 +195,14 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     return plain(routes)
 
 
-async def _kept_up(access: AsyncAccess) -> None:
-    """Count what tenants hold, for their quotas, and give back what lapsed; so that no call has to."""
+async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
     while True:
         try:
             await access.count()
             await access.sweep()
+            if journal is not None:
+                await journal.prune(retain=retain)
         except OncewardError as error:
             log.warning("tenants could not be looked after, and will be later: %s", error)
         await REAL.asleep(UPKEEP_SECONDS)

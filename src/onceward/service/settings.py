@@ -59,6 +59,10 @@ class Settings:
     """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
     receive_seconds: float = 60.0
     """How long a request may take to arrive."""
+    journal: str = "on"
+    """Whether calls that may change something are noted (`on`), or not (`off`)."""
+    journal_retain: float = 604_800.0
+    """How long a note is kept."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -124,6 +128,7 @@ _ABOVE_ZERO = (
     "writers",
     "readers",
     "flood_burst",
+    "journal_retain",
     "shutdown_seconds",
     "receive_seconds",
 )
@@ -148,6 +153,8 @@ def _checked(made: Settings) -> Settings:
     for name, choices in _LEDGER.items():
         if getattr(made, name) not in choices:
             raise ConfigurationError(f"{name} is {' or '.join(choices)}")
+    if made.journal not in ("on", "off"):
+        raise ConfigurationError("journal is on or off")
     if made.log_level not in _LEVELS:
         raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):

@@ -21,7 +21,7 @@ from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
 from onceward.http.serving.media import media_type
 from onceward.http.serving.profile import PROFILES, Profile
 from onceward.service.access import Role
-from onceward.service.web.calls import Call, Door
+from onceward.service.web.calls import Call, Door, Noted
 from onceward.service.web.faults import (
     MediaTypeUnsupported,
     MethodNotAllowed,
@@ -126,22 +126,31 @@ class _Handler:
 
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
-        endpoint = self._endpoints[request.method]
+        endpoint, witness = self._endpoints[request.method], self._door.witness
+        noted: Noted | None = None
+        refused: OncewardError | None = None
+        response: Response | None = None
         try:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
             caller = await self._door.admit(request)
             caller.require(role=endpoint.role)
+            if witness is not None:
+                noted = witness.begun(caller, request)
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 raise NotFound  # A name cannot have a slash in it, and whoever stands in front may see another path.
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
             answered = await endpoint.run(Call(request, caller, body, size))
+            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
+            response = Response(msgspec.json.encode(answered.value), answered.status, headers)
         except OncewardError as error:
-            return refusal(error, self._profile)
+            refused, response = error, refusal(error, self._profile)
         except ClientDisconnect:
-            return Response(status_code=499)
-        headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
-        return Response(msgspec.json.encode(answered.value), answered.status, headers)
+            response = Response(status_code=499)
+        finally:
+            if noted is not None:
+                noted(response, refused)
+        return response
 
     async def _body(self, request: Request, endpoint: Endpoint) -> tuple[Any, int]:
         """What was sent, and how many bytes that were."""
