@@ -13,6 +13,7 @@ from onceward._core.errors import (
     RequestInvalid,
     ResultInvalid,
     SchemaMismatch,
+    SourceUnknown,
     StoreUnavailable,
 )
 from onceward.conformance import TargetUnreachable
@@ -77,7 +78,7 @@ class RequeueFailed(OncewardError):
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
     match error:
-        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | RequeueFailed():
+        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | SourceUnknown() | RequeueFailed():
             return NO
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.

@@ -3,6 +3,7 @@
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
+            /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -11,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -29,7 +31,10 @@ from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.publishing import error_page, published
 from onceward.http.serving.running import gate_options
+from onceward.inbox import AsyncInbox
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.hooks.app import GROUP as HOOKS
+from onceward.service.hooks.app import HooksApp
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
@@ -91,8 +96,15 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         door = Door(access, flood, trusted_networks(settings.trusted_proxies))
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
+        hooks = HooksApp(_inbox(url, settings, stack), door)
         app = _composed(
-            chosen, [(SQL, sql.endpoints(), sql.app()), (RECORDS, records.endpoints(), records.app())], access
+            chosen,
+            [
+                (SQL, sql.endpoints(), sql.app()),
+                (RECORDS, records.endpoints(), records.app()),
+                (HOOKS, hooks.endpoints(), hooks.app()),
+            ],
+            access,
         )
         yield Service(Logged(app), engine, access, await _first_token(access))
 
@@ -136,6 +148,19 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     for _, _, app in apps:
         routes += app.routes
     return Starlette(routes=routes, exception_handlers=FAULTS)
+
+
+def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+    """Where webhooks go, and the threads that process them."""
+    if settings.hooks_path:
+        sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
+    inbox = AsyncInbox(url, stored_sources=True)
+    stack.push_async_callback(inbox.close)
+    if settings.hooks_threads:
+        working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
+        working.__enter__()
+        stack.push_async_callback(asyncio.to_thread, working.__exit__, None, None, None)
+    return inbox
 
 
 async def _kept_up(access: AsyncAccess) -> None:

@@ -221,4 +221,5 @@ def translated(text: str) -> bytes:
     def word(found: re.Match[str]) -> str:
         return _US if found[1] == "now" else f"%({found[1]})s"
 
-    return _WORD.sub(word, text.replace("{lock}", "FOR UPDATE")).encode()
+    text = text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    return _WORD.sub(word, text).encode()

@@ -132,7 +132,7 @@ def asking(connection: sqlite3.Connection, environment: Environment) -> Callable
         values = dict(sql.values)
         if _NOW.search(sql.text):
             values["now"] = environment.wall_us()
-        return connection.execute(sql.text.replace("{lock}", ""), values).fetchall()
+        return connection.execute(sql.text.replace("{lock}", "").replace("{skip}", ""), values).fetchall()
 
     return ask
 

@@ -2,11 +2,12 @@
 How the rules talk to a database, whichever it is: they yield statements and are sent rows.
 
 A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
-in what SQLite and PostgreSQL have in common, with three words that a driver replaces:
+in what SQLite and PostgreSQL have in common, with four words that a driver replaces:
 
     :name    a value
     :now     the database's time, in microseconds since 1970 (PostgreSQL: the server's; SQLite: the host's)
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
+    {skip}   the same, and leave out rows that somebody else holds
 
 What a caller asks for is a flow over `Transact` and `Look`, driven by `onceward.drive` in both colours.
 """
