@@ -59,7 +59,7 @@ for point in sys.argv[2:]:
 """
 GATE = tuple(f"{at}.{side}" for at in ("begin", "peek", "call", "settle") for side in ("before", "after"))
 """What the gate does on the ledger's connection. `call` is not hit by a block, and is its own negative control."""
-STATEMENTS = {"book": 14, "reference": 14, "batch": 24, "close": 14}
+STATEMENTS = {"book": 12, "reference": 12, "batch": 14, "close": 14}
 """Sides of the statements of a transaction. Past the last one nobody is killed: the negative control."""
 EVERY = bool(os.environ.get("LEDGER_KILLS"))
 AT = {"book": "ledger.book", "reference": "ledger.book", "batch": "ledger.book_batch", "close": "ledger.close"}
