@@ -25,6 +25,7 @@ from bench import (
     group_growth,
     group_http,
     group_keys,
+    group_ledger,
     group_postgres,
     group_redis,
     group_retry,
@@ -47,6 +48,7 @@ RUNS = {
     "http": group_http.run,
     "sql": group_sql.run,
     "service": group_service.run,
+    "ledger": group_ledger.run,
 }
 
 
