@@ -25,6 +25,7 @@ from bench import (
     group_growth,
     group_http,
     group_keys,
+    group_ledger,
     group_postgres,
     group_redis,
     group_retry,
@@ -45,6 +46,7 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
+    "ledger": group_ledger.run,
 }
 
 

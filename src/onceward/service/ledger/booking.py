@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onceward import RequestInvalid
+from onceward import OncewardError, RequestInvalid
 from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, PeriodClosed, ReferenceReused
 from onceward.service.ledger.periods import period_after, period_at
 from onceward.service.ledger.sealing import ENTRY_COLUMNS, Entry, genesis, sealed
@@ -21,7 +21,8 @@ _CUSTOMER = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_c
 _SEEN = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
     WHERE scope = :scope AND customer = :customer"""
 _NEW_CUSTOMER = """INSERT INTO onceward_ledger_customers (scope, customer, seq, head, closed, created_at)
-    VALUES (:scope, :customer, 0, '', '', :now) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+    VALUES (:scope, :customer, 0, :head, '', :at) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+_NOW = "SELECT :now"
 _ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
     WHERE scope = :scope AND customer = :customer"""
 _BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
@@ -75,7 +76,9 @@ class Booked(NamedTuple):
 
 def add_customer(scope: str, customer: str) -> Steps[bool]:
     """Make a customer known; False if it was."""
-    return bool((yield Sql(_NEW_CUSTOMER, {"scope": scope, "customer": customer})))
+    [(now,)] = yield Sql(_NOW, {})
+    values = {"scope": scope, "customer": customer, "head": genesis(scope, customer, now), "at": now}
+    return bool((yield Sql(_NEW_CUSTOMER, values)))
 
 
 def seen_customer(scope: str, customer: str) -> Steps[Customer]:
@@ -96,15 +99,9 @@ def held_customer(scope: str, customer: str, terms: Terms) -> Steps[Customer]:
             "it: onceward ledger customer"
         )
     if row is None:
-        yield Sql(_NEW_CUSTOMER, values)
+        yield from add_customer(scope, customer)
         [row] = yield Sql(_CUSTOMER, values)
     return Customer(*row)
-
-
-def hold(scope: str, customers: list[str]) -> Steps[None]:
-    """Hold the rows of customers that are there, in this order."""
-    for customer in customers:
-        yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})
 
 
 def by_reference(scope: str, reference: str) -> Steps[Entry | None]:
@@ -124,13 +121,37 @@ def by_id(scope: str, id: str) -> Steps[Entry]:
 def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
     """Add an entry; or find the one that its reference has."""
     customer = yield from held_customer(scope, wanted.customer, terms)
-    if wanted.reference is not None:
-        found = yield from by_reference(scope, wanted.reference)
-        if found is not None:
-            return Booked(same(found, wanted), duplicate=True)
-    if wanted.corrects is not None:
-        yield from _check_corrected(scope, wanted)
-    period = _open_period(wanted, customer, terms)
+    made = yield from add(scope, wanted, terms, customer)
+    if not made.duplicate:
+        yield from advance(made.entry)
+    return made
+
+
+def add(scope: str, wanted: Wanted, terms: Terms, customer: Customer) -> Steps[Booked]:
+    """Same as `book`, with the customer's row held by the caller, who also writes it."""
+    try:
+        if wanted.corrects is not None:
+            yield from _check_corrected(scope, wanted)
+        entry = _entry(scope, wanted, terms, customer)
+    except OncewardError:
+        # What is booked already stays booked, whatever has been closed or forbidden since.
+        found = None if wanted.reference is None else (yield from by_reference(scope, wanted.reference))
+        if found is None:
+            raise
+        return Booked(same(found, wanted), duplicate=True)
+    if (yield Sql(_ADD, entry._asdict())):
+        return Booked(entry)
+    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
+    return Booked(same(Entry(*row), wanted), duplicate=True)
+
+
+def advance(entry: Entry) -> Steps[None]:
+    """Note a customer's last entry."""
+    yield Sql(_ADVANCE, {"scope": entry.scope, "customer": entry.customer, "seq": entry.seq, "hash": entry.hash})
+
+
+def _entry(scope: str, wanted: Wanted, terms: Terms, customer: Customer) -> Entry:
+    """The entry that follows a customer's last one; refused if there may be none."""
     verified = terms.verify == "inline"
     entry = sealed(
         Entry(
@@ -143,9 +164,9 @@ def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
             reference=wanted.reference,
             metadata=wanted.metadata,
             corrects=wanted.corrects,
-            period=period,
+            period=_open_period(wanted, customer, terms),
             booked_at=customer.now,
-            previous=customer.head or genesis(scope, wanted.customer, customer.created_at),
+            previous=customer.head,
             hash="",
             status=VERIFIED if verified else QUEUED,
             failure=None,
@@ -153,16 +174,10 @@ def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
             seal="",
         )
     )
-    if verified:
-        failure = terms.rule(entry)
-        if failure is not None:
-            raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
-    if not (yield Sql(_ADD, entry._asdict())):
-        # Another customer's delta took the reference between our look and our insert.
-        [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
-        return Booked(same(Entry(*row), wanted), duplicate=True)
-    yield Sql(_ADVANCE, {"scope": scope, "customer": wanted.customer, "seq": entry.seq, "hash": entry.hash})
-    return Booked(entry)
+    failure = terms.rule(entry) if verified else None
+    if failure is not None:
+        raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
+    return entry
 
 
 def same(entry: Entry, wanted: Wanted) -> Entry:
