@@ -130,12 +130,13 @@ def test_everything_public_is_described() -> None:
     assert [] == [bare for name in onceward.__all__ for bare in undescribed(name, getattr(onceward, name))]
 
 
-@pytest.mark.parametrize("file", MODULES)
-def test_every_module_says_what_it_is(file: str) -> None:
+def test_every_module_says_what_it_is() -> None:
     """
     Each module begins with what it is and what it promises.
     """
-    assert ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8")))
+    assert [] == [
+        file for file in MODULES if not ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8")))
+    ]
 
 
 def test_the_drawing_of_the_errors_is_true() -> None:
