@@ -27,6 +27,7 @@ from bench import (
     group_keys,
     group_postgres,
     group_redis,
+    group_relay,
     group_retry,
     group_service,
     group_sql,
@@ -47,6 +48,7 @@ RUNS = {
     "http": group_http.run,
     "sql": group_sql.run,
     "service": group_service.run,
+    "relay": group_relay.run,
 }
 
 
