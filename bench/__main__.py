@@ -28,6 +28,7 @@ from bench import (
     group_ledger,
     group_postgres,
     group_redis,
+    group_relay,
     group_retry,
     group_service,
     group_sql,
@@ -49,6 +50,7 @@ RUNS = {
     "sql": group_sql.run,
     "service": group_service.run,
     "ledger": group_ledger.run,
+    "relay": group_relay.run,
 }
 
 

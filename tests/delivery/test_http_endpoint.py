@@ -46,7 +46,6 @@ class TestWhatIsSent:
         assert "invoice.paid" == request.headers["webhook-topic"]
         assert "acme" == request.headers["x-tenant"]
 
-    @pytest.mark.requirement("C50")
     def test_the_documents_form_is_an_option(self) -> None:
         """
         `X-Event-ID`, `X-PacSpace-Signature` and `X-PacSpace-Timestamp`, and no others.
