@@ -28,6 +28,7 @@ from bench import (
     group_postgres,
     group_redis,
     group_retry,
+    group_service,
     group_sql,
     group_sqlite,
 )
@@ -45,6 +46,7 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
+    "service": group_service.run,
 }
 
 

@@ -36,7 +36,7 @@ POINTS = [
 ]
 AGGREGATES = 5
 EACH = 2
-"""Messages in each aggregate for every kill: a relay's life is good for nine at most, so that there is always work left."""
+"""Messages in each aggregate for every kill. A relay's life is good for nine at most, so there is work left."""
 STEPS = ("begun", "row", "outbox.add.before", "outbox.add.after", "message", "committed")
 SECONDS_MAX = 120
 

@@ -186,11 +186,12 @@ def purge(retain_us: int) -> Steps[int]:
 # What operators ask.
 
 
-def letters(endpoint: str | None, after: int, limit: int) -> Steps[list[Letter]]:
+def letters(endpoint: str | None, after: str | None, limit: int) -> Steps[list[Letter]]:
     """Messages that were given up, the oldest first."""
     rows = yield Sql(
         """SELECT id, endpoint, topic, aggregate, attempts, reason, created_at, ended_at FROM onceward_outbox_messages
-        WHERE state = 'dead' AND seq > :after AND endpoint = coalesce(CAST(:endpoint AS text), endpoint)
+        WHERE state = 'dead' AND endpoint = coalesce(CAST(:endpoint AS text), endpoint)
+            AND seq > coalesce((SELECT seq FROM onceward_outbox_messages WHERE id = :after), 0)
         ORDER BY seq LIMIT :limit""",
         {"endpoint": endpoint, "after": after, "limit": limit},
     )

@@ -30,7 +30,7 @@ from onceward.stores._postgres_errors import (
 from onceward.stores._postgres_links import Line
 from onceward.stores._postgres_url import Target
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
@@ -59,6 +59,8 @@ _WORDS = {
 class PostgresDriver:
     """One database."""
 
+    dialect = "postgres"
+
     def __init__(self, target: Target) -> None:
         self._target = target
         self._free = threading.Semaphore(min(CONNECTIONS, target.pool_size))
@@ -81,6 +83,10 @@ class PostgresDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
+        return self.share(at, lambda _, ask: walked(steps(), ask))
+
+    def share(self, at: str, work: Callable[[Line, Ask], T]) -> T:
+        """See `Driver.share`."""
         has_begun = False
 
         def run(line: Line) -> T:
@@ -89,7 +95,7 @@ class PostgresDriver:
             line.execute(self._begin)
             has_begun = True
             try:
-                answer = walked(steps(), asking(line))
+                answer = work(line, asking(line))
             except OncewardError:
                 line.execute(b"ROLLBACK")
                 raise

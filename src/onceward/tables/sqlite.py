@@ -20,7 +20,7 @@ from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavai
 from onceward.environment import Environment
 from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
@@ -30,6 +30,8 @@ _NOW = re.compile(r":now\b")
 
 class SqliteDriver:
     """One file."""
+
+    dialect = "sqlite"
 
     def __init__(self, path: Path, environment: Environment, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
@@ -59,9 +61,13 @@ class SqliteDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
+        return self.share(at, lambda _, ask: walked(steps(), ask))
+
+    def share(self, at: str, work: Callable[[sqlite3.Connection, Ask], T]) -> T:
+        """See `Driver.share`."""
         with self._borrowed() as connection, self._writing:
             connection.execute("BEGIN IMMEDIATE")
-            answer = walked(steps(), self._asking(connection))
+            answer = work(connection, self._asking(connection))
             failpoints.hit(f"{at}.written")
             connection.execute("COMMIT")
             return answer

@@ -32,6 +32,8 @@ class Sql(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Sql, list[Row], T]
+Ask: TypeAlias = Callable[[Sql], list[Row]]
+"""Runs one statement in the transaction that is open."""
 
 
 class Transact(NamedTuple):
@@ -86,6 +88,16 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class Shared(Driver, Protocol):
+    """A database whose transactions can hold more than steps."""
+
+    dialect: str
+    """`sqlite` or `postgres`."""
+
+    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
+        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
 
 def one(rows: list[Row]) -> Row | None:

@@ -8,6 +8,7 @@ with no transaction open is refused: the record would commit alone.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -181,6 +182,14 @@ class JoinedSqlite3:
             raise meaning_of(error, self._path) from error
 
 
+def _is_same(theirs: str, path: Path) -> bool:
+    """`os.stat` itself: this is asked for every call, and pathlib would take four times as long."""
+    try:
+        return os.path.samestat(os.stat(theirs), os.stat(path))  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -188,7 +197,7 @@ def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:
         main = name.decode() if isinstance(name, bytes) else name
         if main == "main":
             theirs = file.decode() if isinstance(file, bytes) else file
-            if theirs and Path(theirs).exists() and Path(theirs).samefile(path):
+            if theirs and _is_same(theirs, path):
                 return
             raise ConfigurationError(
                 "atomic mode needs your rows and the gate's records in one database: your connection is open on "

@@ -18,6 +18,8 @@ from onceward.service.web.endpoints import Endpoint
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 
+PENDING = "the first request with this key still runs; ask again with the same key"
+
 PROBLEM: dict[str, Any] = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "retry"],
@@ -74,10 +76,10 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         "tags": [group],
         "summary": end.summary,
         "operationId": end.run.__name__.lstrip("_"),
-        "security": [{"token": []}],
+        "security": [] if end.signed else [{"token": []}],
         "parameters": parameters,
         "responses": {
-            **{str(status): _answer(end, schemas) for status in end.statuses},
+            **{str(status): _answer(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
             "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
             "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
         },
@@ -87,6 +89,8 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         if end.example is not None:
             content["example"] = end.example
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    if end.signed:
+        operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
     return operation
 
 
@@ -127,7 +131,9 @@ def _section(path: str, method: str, operation: dict[str, Any]) -> str:
     )
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     example = body.get("example")
-    curl = f'curl -X {method.upper()} "$URL{path}" -H "Authorization: Bearer $TOKEN"'
+    curl = f'curl -X {method.upper()} "$URL{path}"'
+    if operation["security"]:
+        curl += ' -H "Authorization: Bearer $TOKEN"'
     if example is not None:
         curl += f" -H 'Content-Type: application/json' -d '{dumps(example)}'"
     shown = f"<h4>Body</h4>{_code(body['schema'])}" if body else ""
