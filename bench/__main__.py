@@ -24,6 +24,7 @@ from bench import (
     group_atomic,
     group_growth,
     group_http,
+    group_inbox,
     group_keys,
     group_postgres,
     group_redis,
@@ -45,6 +46,7 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
+    "inbox": group_inbox.run,
 }
 
 
