@@ -29,6 +29,7 @@ from bench import (
     group_postgres,
     group_redis,
     group_retry,
+    group_service,
     group_sql,
     group_sqlite,
 )
@@ -47,6 +48,7 @@ RUNS = {
     "http": group_http.run,
     "sql": group_sql.run,
     "inbox": group_inbox.run,
+    "service": group_service.run,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-GROUPS = ("sqlite", "postgres", "atomic", "redis", "keys", "growth", "retry", "http", "sql", "inbox")
+GROUPS = ("sqlite", "postgres", "atomic", "redis", "keys", "growth", "retry", "http", "sql", "service", "inbox")
 ROUNDS = 9
 ROUNDS_QUICK = 3
 SLICE_SECONDS = 0.25

@@ -34,6 +34,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
     +-- RateLimitError        the other side asks for a pause          same key, after the pause
+    +-- ServiceUnreachable    the service did not answer               same key, after a pause
     +-- SpoolFull             too many items wait to be sent           same key, after a pause
     +-- PlanIncomplete        a step without its plan, or the reverse  never: send both headers
     +-- AmbiguousIdentity     a key and a step on one request          never: send one of them
@@ -379,6 +380,19 @@ class RateLimitError(OncewardError):
     ) -> None:
         super().__init__(message, retry_after_seconds=retry_after_seconds, retry_at=retry_at)
         self.response = response
+
+
+class ServiceUnreachable(OncewardError):
+    """
+    The service did not answer, or could not be reached. Sent again, unchanged, this call happens once.
+
+    Raised by `Client` where a call has a key, only reads, or is known not to have arrived. The HTTP library's own
+    error is the cause.
+    """
+
+    code = "service_unreachable"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY
 
 
 class SpoolFull(OncewardError):

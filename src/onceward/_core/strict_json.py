@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal, InvalidOperation
 from itertools import accumulate
 from math import isfinite
 
@@ -18,9 +19,9 @@ from onceward._core.plain import Refused
 from onceward._core.spelling import DEPTH_MAX, FLATTEN, NAME_CHARACTERS_SHOWN, canonical_pure
 
 
-def parse_json(raw: bytes | str) -> object:
+def parse_json(raw: bytes | str, *, exact: bool = False) -> object:
     """
-    Read JSON text strictly.
+    Read JSON text strictly. With `exact`, a number with a fraction or an exponent is a Decimal: every digit is kept.
 
     Raises `RequestInvalid` for a member that occurs twice, NaN or an infinity (also as a number too large,
     such as 1e999), a lone surrogate, bytes that are not UTF-8, or nesting deeper than `DEPTH_MAX`.
@@ -29,7 +30,7 @@ def parse_json(raw: bytes | str) -> object:
     if text.count("[") + text.count("{") > DEPTH_MAX and _depth(text) > DEPTH_MAX:
         raise RequestInvalid(f"the JSON text is nested more than {DEPTH_MAX} levels deep; {FLATTEN}")
     try:
-        value: object = _read(text)
+        value: object = (_read_exactly if exact else _read)(text)
     except Refused as refusal:
         raise RequestInvalid(f"the JSON text {refusal.reason}") from None
     except json.JSONDecodeError as error:
@@ -39,7 +40,7 @@ def parse_json(raw: bytes | str) -> object:
         raise RequestInvalid("the JSON text has an integer too long to read; send it as a string") from None
     # The text is whole Unicode, so only an escape can bring half a character in: \\ud800 to \\udfff.
     if "\\ud" in text or "\\uD" in text:
-        canonical_pure(value)
+        canonical_pure(value if not exact else _read(text))
     return value
 
 
@@ -73,7 +74,17 @@ def _no_constant(text: str) -> object:
     raise Refused(f"has {text}, which is not JSON; leave the member out or send null")
 
 
+def _finite_decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:  # An exponent that not even a Decimal has.
+        raise Refused("has a number beyond what can be held; send it as a string") from None
+
+
 _read = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite_float, parse_constant=_no_constant).decode
+_read_exactly = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_finite_decimal, parse_constant=_no_constant
+).decode
 
 
 def _depth(text: str) -> int:

@@ -129,7 +129,7 @@ def anything_due(known: Iterable[tuple[str, str]]) -> Steps[bool]:
 
 def claimed(known: Iterable[tuple[str, str]], lease: int) -> Steps[Claimed | None]:
     """Take the event that has been due for longest, of the sources that this worker has handlers for."""
-    row = one((yield _due(_COLUMNS, known, "ORDER BY due_at LIMIT 1 {skip}")))
+    row = one((yield _due(_COLUMNS, known, "ORDER BY due_at LIMIT 1 {free}")))
     if row is None:
         return None
     *first, headers, signed_at, number, received_at, fence, attempts, buried = row

@@ -15,6 +15,8 @@ from typing import Any
 from onceward import ConfigurationError
 
 PREFIX = "ONCEWARD_SERVE_"
+DATABASES = "databases"
+"""In a service's folder: where tenants' databases are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,24 @@ class Settings:
     """Processes that write; a database belongs to one of them."""
     readers: int = 2
     """Processes that read."""
+    ledger_verify: str = "inline"
+    """Whether a delta is verified as it is booked (`inline`), or by a worker (`queued`); until then it counts not."""
+    ledger_late: str = "refuse"
+    """What becomes of a delta for a closed period: `refuse` it, or book it into the `next` one that is open."""
+    ledger_customers: str = "any"
+    """Whose deltas are taken: those of `any` customer, or of `known` ones (onceward ledger customer) only."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
+    relay: str = ""
+    """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
+    receive_seconds: float = 60.0
+    """How long a request may take to arrive."""
+    journal: str = "on"
+    """Whether calls that may change something are noted (`on`), or not (`off`)."""
+    journal_retain: float = 604_800.0
+    """How long a note is kept."""
     hooks_threads: int = 4
     """Handlers of webhooks that run at once; 0: receive only, another process works."""
     hooks_path: str = ""
@@ -109,7 +125,22 @@ def _read(name: str, value: Any, where: str) -> Any:
     return value
 
 
-_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_ABOVE_ZERO = (
+    "retain",
+    "statement_seconds",
+    "database_bytes",
+    "writers",
+    "readers",
+    "flood_burst",
+    "journal_retain",
+    "shutdown_seconds",
+    "receive_seconds",
+)
+_LEDGER = {
+    "ledger_verify": ("inline", "queued"),
+    "ledger_late": ("refuse", "next"),
+    "ledger_customers": ("any", "known"),
+}
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -125,6 +156,11 @@ def _checked(made: Settings) -> Settings:
         raise ConfigurationError("price is zero or more micro-units")
     if made.scope_by not in ("tenant", "token"):
         raise ConfigurationError("scope_by is tenant or token")
+    for name, choices in _LEDGER.items():
+        if getattr(made, name) not in choices:
+            raise ConfigurationError(f"{name} is {' or '.join(choices)}")
+    if made.journal not in ("on", "off"):
+        raise ConfigurationError("journal is on or off")
     if made.log_level not in _LEVELS:
         raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):

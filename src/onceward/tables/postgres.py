@@ -30,7 +30,7 @@ from onceward.stores._postgres_errors import (
 from onceward.stores._postgres_links import Line
 from onceward.stores._postgres_url import Target
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
@@ -49,10 +49,17 @@ _BEGIN = (
 _HAS_TABLE = """SELECT EXISTS (SELECT FROM pg_class
     WHERE relname = '{}' AND relkind = 'r' AND pg_table_is_visible(oid))"""
 _WORD = re.compile(r":(\w+)")
+_WORDS = {
+    "{lock}": "FOR UPDATE",
+    "{free}": "FOR UPDATE SKIP LOCKED",
+    "{turn}": "pg_advisory_xact_lock(hashtextextended(CAST(:turn AS text), 0))",
+}
 
 
 class PostgresDriver:
     """One database."""
+
+    dialect = "postgres"
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -76,6 +83,10 @@ class PostgresDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
+        return self.share(at, lambda _, ask: walked(steps(), ask))
+
+    def share(self, at: str, work: Callable[[Line, Ask], T]) -> T:
+        """See `Driver.share`."""
         has_begun = False
 
         def run(line: Line) -> T:
@@ -84,7 +95,7 @@ class PostgresDriver:
             line.execute(self._begin)
             has_begun = True
             try:
-                answer = walked(steps(), asking(line))
+                answer = work(line, asking(line))
             except OncewardError:
                 line.execute(b"ROLLBACK")
                 raise
@@ -221,5 +232,6 @@ def translated(text: str) -> bytes:
     def word(found: re.Match[str]) -> str:
         return _US if found[1] == "now" else f"%({found[1]})s"
 
-    text = text.replace("{lock}", "FOR UPDATE").replace("{skip}", "FOR UPDATE SKIP LOCKED")
+    for ours, theirs in _WORDS.items():
+        text = text.replace(ours, theirs)
     return _WORD.sub(word, text).encode()

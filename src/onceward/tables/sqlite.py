@@ -13,14 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.environment import Environment
 from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps, walked
 
 T = TypeVar("T")
 
@@ -30,6 +30,8 @@ _NOW = re.compile(r":now\b")
 
 class SqliteDriver:
     """One file."""
+
+    dialect = "sqlite"
 
     def __init__(self, path: Path, environment: Environment, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
@@ -59,9 +61,13 @@ class SqliteDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
+        return self.share(at, lambda _, ask: walked(steps(), ask))
+
+    def share(self, at: str, work: Callable[[sqlite3.Connection, Ask], T]) -> T:
+        """See `Driver.share`."""
         with self._borrowed() as connection, self._writing:
             connection.execute("BEGIN IMMEDIATE")
-            answer = walked(steps(), self._asking(connection))
+            answer = work(connection, self._asking(connection))
             failpoints.hit(f"{at}.written")
             connection.execute("COMMIT")
             return answer
@@ -129,12 +135,17 @@ def asking(connection: sqlite3.Connection, environment: Environment) -> Callable
     """What runs one statement of `steps` on a connection."""
 
     def ask(sql: Sql) -> list[Row]:
-        values = dict(sql.values)
-        if _NOW.search(sql.text):
-            values["now"] = environment.wall_us()
-        return connection.execute(sql.text.replace("{lock}", "").replace("{skip}", ""), values).fetchall()
+        return connection.execute(*spelled(sql, environment)).fetchall()
 
     return ask
+
+
+def spelled(sql: Sql, environment: Environment) -> tuple[str, dict[str, Any]]:
+    """A statement of `steps` in SQLite's words, and its values."""
+    values = dict(sql.values)
+    if _NOW.search(sql.text):
+        values["now"] = environment.wall_us()
+    return sql.text.replace("{lock}", "").replace("{free}", "").replace("{turn}", "1"), values
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path, *, create: bool) -> None:

@@ -2,12 +2,13 @@
 How the rules talk to a database, whichever it is: they yield statements and are sent rows.
 
 A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
-in what SQLite and PostgreSQL have in common, with four words that a driver replaces:
+in what SQLite and PostgreSQL have in common, with a few words that a driver replaces:
 
     :name    a value
     :now     the database's time, in microseconds since 1970 (PostgreSQL: the server's; SQLite: the host's)
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
-    {skip}   the same, and leave out rows that somebody else holds
+    {free}   the same, but leave out rows that somebody else holds
+    {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
 What a caller asks for is a flow over `Transact` and `Look`, driven by `onceward.drive` in both colours.
 """
@@ -31,6 +32,8 @@ class Sql(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Sql, list[Row], T]
+Ask: TypeAlias = Callable[[Sql], list[Row]]
+"""Runs one statement in the transaction that is open."""
 
 
 class Transact(NamedTuple):
@@ -85,6 +88,16 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class Shared(Driver, Protocol):
+    """A database whose transactions can hold more than steps."""
+
+    dialect: str
+    """`sqlite` or `postgres`."""
+
+    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
+        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
 
 def one(rows: list[Row]) -> Row | None:

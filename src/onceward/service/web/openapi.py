@@ -18,6 +18,8 @@ from onceward.service.web.endpoints import Endpoint
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 
+PENDING = "the first request with this key still runs; ask again with the same key"
+
 PROBLEM: dict[str, Any] = {
     "type": "object",
     "required": ["type", "title", "status", "detail", "code", "retry"],
@@ -77,7 +79,7 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         "security": [] if end.signed else [{"token": []}],
         "parameters": parameters,
         "responses": {
-            **{str(status): _answer(end, schemas) for status in end.statuses},
+            **{str(status): _answer(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
             "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
             "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
         },

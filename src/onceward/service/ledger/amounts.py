@@ -1,0 +1,70 @@
+"""
+Exact amounts: decimals with up to nine places, kept as whole billionths.
+
+    on the wire     -1, 0.000000001, "12.50"        a JSON number or a text; read from its digits, never through a float
+    in a row        -1000000000, 1, 12500000000     one bigint: the largest delta is 10^18 billionths, and fits
+    in an answer    "-1", "0.000000001", "12.5"     a text: no reader of JSON can round it
+
+More than nine places are refused and not rounded: a ledger that rounds is wrong by a little, for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from onceward import RequestInvalid
+
+PLACES = 9
+BILLION = 10**PLACES
+DELTA_MAX = 10**9
+"""Units, of either sign; the third document's bound."""
+TEXT_CHARACTERS_MAX = 64
+"""A text longer than that is no amount, whatever it says."""
+
+_SPELLED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
+_ADVICE = f'send a number or a text such as -1 or "12.50": not zero, at most {DELTA_MAX:,} of either sign, at most'
+
+
+def billionths(value: object) -> int:
+    """What was sent as a delta, as whole billionths; `RequestInvalid` for anything that is no amount."""
+    number = _decimal(value)
+    sign, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        raise _refused("is not a finite number")
+    # The exponent is looked at before anything is multiplied out: 1e999999999 would be a gigabyte of digits.
+    if not any(digits):
+        raise _refused("is zero, and a delta of nothing is no delta")
+    if number.adjusted() > 9:
+        raise _refused("is out of bounds")
+    trailing = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+    if -(exponent + trailing) > PLACES:
+        raise _refused(f"has more than {PLACES} decimal places, and is not rounded")
+    shift = exponent + PLACES
+    whole = int("".join(map(str, digits)))
+    whole = whole * int(10**shift) if shift >= 0 else whole // int(10**-shift)
+    if whole > DELTA_MAX * BILLION:
+        raise _refused("is out of bounds")
+    return -whole if sign else whole
+
+
+def spelled(amount: int) -> str:
+    """Billionths as an exact decimal, without needless zeros: 12500000000 -> 12.5."""
+    sign, (units, rest) = "-" if amount < 0 else "", divmod(abs(amount), BILLION)
+    decimals = f"{rest:09}".rstrip("0")
+    return f"{sign}{units}.{decimals}" if decimals else f"{sign}{units}"
+
+
+def _decimal(value: object) -> Decimal:
+    if type(value) is int or isinstance(value, Decimal):
+        return Decimal(value)
+    if isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX and _SPELLED.fullmatch(value):
+        return Decimal(value)
+    if isinstance(value, str):
+        raise _refused("is a text that is no decimal number")
+    # A float has lost digits before it came here; bool is an int to Python, and to nobody else.
+    raise _refused(f"is a {type(value).__name__}")
+
+
+def _refused(fault: str) -> RequestInvalid:
+    return RequestInvalid(f"delta {fault}; {_ADVICE} {PLACES} decimal places. Nothing was booked")

@@ -1,0 +1,219 @@
+"""
+How a delta is booked: rules as steps, run in the transaction that also has the record of its key.
+
+A customer's row is held while an entry is added, so that numbers have no gaps and the chain has no forks. A reference
+is unique in its scope for good: it outlives every key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from onceward import RequestInvalid
+from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, PeriodClosed, ReferenceReused
+from onceward.service.ledger.periods import period_after, period_at
+from onceward.service.ledger.sealing import ENTRY_COLUMNS, Entry, genesis, sealed
+from onceward.service.ledger.verifying import QUEUED, VERIFIED, Rule, anything
+from onceward.tables import Sql, Steps, one
+
+_CUSTOMER = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
+    WHERE scope = :scope AND customer = :customer {lock}"""
+_SEEN = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
+    WHERE scope = :scope AND customer = :customer"""
+_NEW_CUSTOMER = """INSERT INTO onceward_ledger_customers (scope, customer, seq, head, closed, created_at)
+    VALUES (:scope, :customer, 0, :head, '', :at) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+_NOW = "SELECT :now"
+_ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
+    WHERE scope = :scope AND customer = :customer"""
+_BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
+    WHERE scope = :scope AND reference = :reference"""  # noqa: S608 - names of ours
+_BY_ID = f"SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries WHERE id = :id AND scope = :scope"  # noqa: S608
+_VALUES = ", ".join(f":{name}" for name in Entry._fields)
+_ADD = f"""INSERT INTO onceward_ledger_entries ({ENTRY_COLUMNS}) VALUES ({_VALUES})
+    ON CONFLICT (scope, reference) WHERE reference IS NOT NULL DO NOTHING RETURNING id"""  # noqa: S608
+
+
+class Wanted(NamedTuple):
+    """A delta that was asked for, checked."""
+
+    customer: str
+    amount: int
+    reason: str
+    reference: str | None
+    """With its environment."""
+    metadata: str | None
+    corrects: str | None
+    period: str | None
+
+
+class Terms(NamedTuple):
+    """What an operator has chosen."""
+
+    late: str = "refuse"
+    """What becomes of a delta for a closed period: `refuse`, or `next` (the first period that is open)."""
+    customers: str = "any"
+    """`known`: only customers that were added before."""
+    verify: str = "inline"
+    rule: Rule = anything
+
+
+class Customer(NamedTuple):
+    """A customer's row, and the time."""
+
+    seq: int
+    head: str
+    closed: str
+    created_at: int
+    now: int
+
+
+class Booked(NamedTuple):
+    """What a delta came to."""
+
+    entry: Entry
+    duplicate: bool = False
+
+
+def add_customer(scope: str, customer: str) -> Steps[bool]:
+    """Make a customer known; False if it was."""
+    [(now,)] = yield Sql(_NOW, {})
+    values = {"scope": scope, "customer": customer, "head": genesis(scope, customer, now), "at": now}
+    return bool((yield Sql(_NEW_CUSTOMER, values)))
+
+
+def seen_customer(scope: str, customer: str) -> Steps[Customer]:
+    """A customer's row; `CustomerUnknown` if there is none."""
+    row = one((yield Sql(_SEEN, {"scope": scope, "customer": customer})))
+    if row is None:
+        raise CustomerUnknown("this ledger has no such customer; emit a delta for it first")
+    return Customer(*row)
+
+
+def held_customer(scope: str, customer: str, terms: Terms) -> Steps[Customer]:
+    """A customer's row, held until the transaction ends; made if it may be."""
+    values = {"scope": scope, "customer": customer}
+    row = one((yield Sql(_CUSTOMER, values)))
+    if row is None and terms.customers == "known":
+        raise CustomerUnknown(
+            "this ledger takes deltas for known customers only, and this is none; nothing was booked. An operator adds "
+            "it: onceward ledger customer"
+        )
+    if row is None:
+        yield from add_customer(scope, customer)
+        [row] = yield Sql(_CUSTOMER, values)
+    return Customer(*row)
+
+
+def hold(scope: str, customers: list[str], terms: Terms) -> Steps[None]:
+    """Hold the rows of customers in this order, and make those that are not there and may be made."""
+    for customer in customers:
+        if terms.customers == "any":
+            yield from held_customer(scope, customer, terms)
+        else:
+            yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})
+
+
+def by_reference(scope: str, reference: str) -> Steps[Entry | None]:
+    """The entry of a reference."""
+    row = one((yield Sql(_BY_REFERENCE, {"scope": scope, "reference": reference})))
+    return None if row is None else Entry(*row)
+
+
+def by_id(scope: str, id: str) -> Steps[Entry]:
+    """The entry of an id."""
+    row = one((yield Sql(_BY_ID, {"scope": scope, "id": id})))
+    if row is None:
+        raise DeltaUnknown("this ledger has no such delta")
+    return Entry(*row)
+
+
+def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
+    """Add an entry; or find the one that its reference has."""
+    customer = yield from held_customer(scope, wanted.customer, terms)
+    if wanted.reference is not None:
+        found = yield from by_reference(scope, wanted.reference)
+        if found is not None:
+            return Booked(same(found, wanted), duplicate=True)
+    if wanted.corrects is not None:
+        yield from _check_corrected(scope, wanted)
+    period = _open_period(wanted, customer, terms)
+    verified = terms.verify == "inline"
+    entry = sealed(
+        Entry(
+            id="",
+            scope=scope,
+            customer=wanted.customer,
+            seq=customer.seq + 1,
+            amount=wanted.amount,
+            reason=wanted.reason,
+            reference=wanted.reference,
+            metadata=wanted.metadata,
+            corrects=wanted.corrects,
+            period=period,
+            booked_at=customer.now,
+            previous=customer.head,
+            hash="",
+            status=VERIFIED if verified else QUEUED,
+            failure=None,
+            verified_at=customer.now if verified else None,
+            seal="",
+        )
+    )
+    if verified:
+        failure = terms.rule(entry)
+        if failure is not None:
+            raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
+    if not (yield Sql(_ADD, entry._asdict())):
+        # Another customer's delta took the reference between our look and our insert.
+        [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
+        return Booked(same(Entry(*row), wanted), duplicate=True)
+    yield Sql(_ADVANCE, {"scope": scope, "customer": wanted.customer, "seq": entry.seq, "hash": entry.hash})
+    return Booked(entry)
+
+
+def same(entry: Entry, wanted: Wanted) -> Entry:
+    """The entry of a reference, if it says what is wanted; `ReferenceReused` tells in what they differ."""
+    pairs: dict[str, tuple[Any, Any]] = {
+        "customerId": (entry.customer, wanted.customer),
+        "delta": (entry.amount, wanted.amount),
+        "reason": (entry.reason, wanted.reason),
+        "metadata": (entry.metadata, wanted.metadata),
+        "corrects": (entry.corrects, wanted.corrects),
+    }
+    # A period that was not named is the one of that day: a retry past midnight is the same delta.
+    if wanted.period is not None and wanted.period > entry.period:
+        pairs["period"] = (entry.period, wanted.period)
+    other = [name for name, (booked, sent) in pairs.items() if booked != sent]
+    if other:
+        raise ReferenceReused(
+            f"this referenceId was booked before with another {' and '.join(other)}; nothing was booked. A different "
+            "delta needs a reference of its own; a mistake is corrected by a new delta that names it (corrects)"
+        )
+    return entry
+
+
+def _check_corrected(scope: str, wanted: Wanted) -> Steps[None]:
+    row = one((yield Sql(_BY_ID, {"scope": scope, "id": wanted.corrects})))
+    if row is None or Entry(*row).customer != wanted.customer:
+        raise DeltaUnknown("corrects names no delta of this customer; nothing was booked")
+
+
+def _open_period(wanted: Wanted, customer: Customer, terms: Terms) -> str:
+    """The period that an entry goes into."""
+    current = period_at(customer.now)
+    period = wanted.period or current
+    if period > current:
+        raise RequestInvalid(f"the period {period} has not begun; leave period out, or name one up to {current}")
+    if period > customer.closed:
+        return period
+    opens = period_after(customer.closed)
+    if terms.late == "next":
+        return max(opens, current)
+    raise PeriodClosed(
+        f"the period {period} is closed by a checkpoint; nothing was booked. "
+        + (
+            f'Send it with "period": "{max(opens, current)}", or without period'
+            if opens <= current
+            else f"Send it again when {opens} has begun"
+        )
+    )

@@ -1,0 +1,148 @@
+"""
+Closing a period, and deriving a balance from the last period that was closed.
+
+A checkpoint is made once for a customer and a period, whatever key asks for it. It also closes the periods before it.
+Closed periods take no more entries, so what a checkpoint says stays true, and a derivation starts from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from onceward import RequestInvalid
+from onceward.service.ledger.amounts import BILLION
+from onceward.service.ledger.booking import Terms, held_customer, seen_customer
+from onceward.service.ledger.errors import PeriodClosed, VerificationPending
+from onceward.service.ledger.periods import period_at
+from onceward.service.ledger.sealing import (
+    CHECKPOINT_COLUMNS,
+    Checkpoint,
+    chained,
+    checkpoint_hash,
+    checkpoint_id,
+    genesis,
+)
+from onceward.tables import Sql, Steps, one
+
+PAGE = 10_000
+"""Seals that are held in memory at once."""
+PENDING_SECONDS = 1.0
+
+_COLUMNS = f"SELECT {CHECKPOINT_COLUMNS} FROM onceward_ledger_checkpoints WHERE scope = :scope AND customer = :customer"  # noqa: S608
+_OF_PERIOD = f"{_COLUMNS} AND period = :period"
+_LAST = f"{_COLUMNS} AND period <= :period ORDER BY period DESC LIMIT 1"
+_VALUES = ", ".join(f":{name}" for name in Checkpoint._fields)
+_ADD = f"INSERT INTO onceward_ledger_checkpoints ({CHECKPOINT_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608
+_CLOSE = "UPDATE onceward_ledger_customers SET closed = :period WHERE scope = :scope AND customer = :customer"
+# Units and billionths apart: the sum of many billionths may be longer than a bigint, that of units is not.
+_SUM = f"""SELECT status, count(*), sum(amount / {BILLION}), sum(amount - (amount / {BILLION}) * {BILLION})
+    FROM onceward_ledger_entries
+    WHERE scope = :scope AND customer = :customer AND period > :after AND period <= :period GROUP BY status"""  # noqa: S608
+_SEALS = """SELECT seq, seal FROM onceward_ledger_entries
+    WHERE scope = :scope AND customer = :customer AND seq > :seq AND period > :after AND period <= :period
+    ORDER BY seq LIMIT :limit"""
+FOR_EVER = "9999-12"
+
+
+class Sums(NamedTuple):
+    """What the entries of some periods come to."""
+
+    billionths: int
+    verified: int
+    queued: int
+
+
+class Derived(NamedTuple):
+    """A balance, and what it was derived from."""
+
+    billionths: int
+    checkpoint: Checkpoint | None
+    verified: int
+    queued: int
+
+
+class Closed(NamedTuple):
+    """What closing a period came to."""
+
+    checkpoint: Checkpoint
+    duplicate: bool = False
+
+
+def close(scope: str, customer: str, period: str) -> Steps[Closed]:
+    """Close a period; or find the checkpoint that closed it."""
+    # A customer that nobody has emitted for has nothing to close: `known` refuses to make it.
+    held = yield from held_customer(scope, customer, Terms(customers="known"))
+    place = {"scope": scope, "customer": customer}
+    found = one((yield Sql(_OF_PERIOD, {**place, "period": period})))
+    if found is not None:
+        return Closed(Checkpoint(*found), duplicate=True)
+    if period <= held.closed:
+        raise PeriodClosed(f"the period {period} was closed together with a later one, up to {held.closed}")
+    if period > period_at(held.now):
+        raise RequestInvalid(f"the period {period} has not begun, and cannot be closed")
+    sums = yield from _summed(scope, customer, held.closed, period)
+    if sums.queued:
+        raise VerificationPending(
+            f"{sums.queued} deltas of this period still wait for their verification; the period stays open",
+            retry_after_seconds=PENDING_SECONDS,
+        )
+    before = yield from _last(scope, customer, period)
+    root = yield from _rooted(scope, customer, held.closed, period)
+    made = Checkpoint(
+        id="",
+        scope=scope,
+        customer=customer,
+        number=1 if before is None else before.number + 1,
+        period=period,
+        balance=str(sums.billionths + (0 if before is None else int(before.balance))),
+        deltas=sums.verified,
+        root=root,
+        closed_at=held.now,
+        previous=genesis(scope, customer, held.created_at) if before is None else before.hash,
+        hash="",
+    )
+    hash = checkpoint_hash(made)
+    made = made._replace(id=checkpoint_id(hash), hash=hash)
+    yield Sql(_ADD, made._asdict())
+    yield Sql(_CLOSE, {**place, "period": period})
+    return Closed(made)
+
+
+def derive(scope: str, customer: str, period: str | None) -> Steps[Derived]:
+    """A balance: the last checkpoint's, and the verified entries since."""
+    yield from seen_customer(scope, customer)
+    until = period or FOR_EVER
+    before = yield from _last(scope, customer, until)
+    sums = yield from _summed(scope, customer, "" if before is None else before.period, until)
+    balance = sums.billionths + (0 if before is None else int(before.balance))
+    return Derived(balance, before, sums.verified, sums.queued)
+
+
+def of_period(scope: str, customer: str, period: str) -> Steps[Checkpoint | None]:
+    """The checkpoint of a period."""
+    row = one((yield Sql(_OF_PERIOD, {"scope": scope, "customer": customer, "period": period})))
+    return None if row is None else Checkpoint(*row)
+
+
+def _last(scope: str, customer: str, period: str) -> Steps[Checkpoint | None]:
+    row = one((yield Sql(_LAST, {"scope": scope, "customer": customer, "period": period})))
+    return None if row is None else Checkpoint(*row)
+
+
+def _summed(scope: str, customer: str, after: str, period: str) -> Steps[Sums]:
+    rows = yield Sql(_SUM, {"scope": scope, "customer": customer, "after": after, "period": period})
+    found = {status: (int(count), int(units) * BILLION + int(rest)) for status, count, units, rest in rows}
+    verified, billionths = found.get("verified", (0, 0))
+    return Sums(billionths, verified, found.get("queued", (0, 0))[0])
+
+
+def _rooted(scope: str, customer: str, after: str, period: str) -> Steps[str]:
+    """The root over the seals of some periods, in the order of their numbers."""
+    root, seq = "", 0
+    place = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
+    while True:
+        page = yield Sql(_SEALS, {**place, "seq": seq})
+        root = chained(root, [seal for _, seal in page])
+        if len(page) < PAGE:
+            return root
+        seq = page[-1][0]

@@ -1,0 +1,273 @@
+"""
+What can be asked of a ledger, told once for both colours: flows over `Keyed`, `Transact` and `Look`.
+
+Arguments are checked here, before anything is sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from functools import partial
+from math import isfinite
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from onceward import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid, canonical
+from onceward._core.keys import environment_key
+from onceward.service.access import scope_of
+from onceward.service.ledger import booking, checkpoints, looking, showing, verifying, wire
+from onceward.service.ledger.amounts import billionths
+from onceward.service.ledger.booking import Booked, Terms, Wanted
+from onceward.service.ledger.keyed import Kept, Keyed
+from onceward.service.ledger.periods import check_period
+from onceward.service.ledger.sealing import Entry
+from onceward.tables import Flow, Steps, looked, transacted
+
+BATCH_MAX = 100
+METADATA_BYTES_MAX = 4_096
+REASON_CHARACTERS_MAX = 500
+
+_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
+_ID = re.compile(r"dl_[0-9a-f]{32}", re.ASCII)
+
+
+class Place(NamedTuple):
+    """Whose ledger, and where its keys are."""
+
+    environment: str
+    tenant: str
+    keys: str
+    """The scope of the caller's keys; with scope_by="token" it is narrower than the ledger's."""
+
+    @property
+    def scope(self) -> str:
+        """Of the rows: environment and tenant, whoever calls. References and customers are theirs."""
+        return scope_of(self.environment, self.tenant)
+
+    @classmethod
+    def of(cls, environment: str, tenant: str) -> Place:
+        """The place of a tenant in an environment."""
+        return cls(environment, tenant, scope_of(environment, tenant))
+
+
+class Flows:
+    """The flows of one ledger."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+
+    def emit(self, place: Place, sent: wire.Delta, key: str | None = None) -> Flow[Kept]:
+        """Book a delta once: by its key, or by its reference where there is no key."""
+        wanted = wanted_of(place, sent)
+        if key is None and wanted.reference is None:
+            raise KeyMissing(
+                "a delta needs a name, so that a retry is not a second one: send the header Idempotency-Key, or a "
+                "referenceId in the body; nothing was booked"
+            )
+        named = wanted.reference if key is None else _key(place, key)
+        # A reference is good for ever: when the record of it has expired, the row still answers.
+        after: Literal["run", "refuse"] = "run" if key is None else "refuse"
+        steps = partial(_booked_text, place.scope, wanted, self.terms)
+        request = ["delta", *wanted._replace(amount=str(wanted.amount))]  # type: ignore[arg-type]
+        try:
+            kept: Kept = yield Keyed("ledger.book", place.keys, named or "", request, after, steps)
+        except KeyReused:
+            if key is not None:
+                raise
+            return (yield from self._by_reference(place, wanted))
+        return _marked(kept) if key is None and kept.replayed else kept
+
+    def emit_many(self, place: Place, sent: Sequence[wire.Delta], key: str | None = None) -> Flow[Kept]:
+        """Book several deltas in one transaction. One that is refused leaves the others booked, and says why."""
+        if not 1 <= len(sent) <= BATCH_MAX:
+            raise RequestInvalid(f"a batch has 1 to {BATCH_MAX} deltas, and this has {len(sent)}; nothing was booked")
+        wanted = [_numbered(index, place, one) for index, one in enumerate(sent)]
+        if key is None and any(one.reference is None for one in wanted):
+            raise KeyMissing(
+                "a batch without the header Idempotency-Key needs a referenceId on every delta, so that a retry books "
+                "none of them again; nothing was booked"
+            )
+        steps = partial(_batch_text, place.scope, wanted, self.terms)
+        if key is None:
+            return Kept((yield from transacted("ledger.book_batch", steps)), replayed=False)
+        request = ["batch", *([*one._replace(amount=str(one.amount))] for one in wanted)]  # type: ignore[arg-type]
+        kept: Kept = yield Keyed("ledger.book_batch", place.keys, _key(place, key), request, "refuse", steps)
+        return kept
+
+    def close_period(self, place: Place, customer: str, period: str, key: str | None = None) -> Flow[Kept]:
+        """Close a customer's period, once whatever the key."""
+        check_customer(customer)
+        check_period(period)
+        steps = partial(_closed_text, place.scope, customer, period)
+        if key is None:
+            return Kept((yield from transacted("ledger.close", steps)), replayed=False)
+        request = ["checkpoint", customer, period]
+        kept: Kept = yield Keyed("ledger.close", place.keys, _key(place, key), request, "run", steps)
+        return kept
+
+    def derive(self, place: Place, customer: str, period: str | None = None) -> Flow[wire.BalanceShown]:
+        """A balance, from verified deltas only."""
+        check_customer(customer)
+        if period is not None:
+            check_period(period)
+        derived = yield from looked(partial(checkpoints.derive, place.scope, customer, period))
+        return showing.balance(customer, derived, period)
+
+    def receipt(
+        self, place: Place, customer: str, *, reference: str | None = None, period: str | None = None
+    ) -> Flow[wire.ReceiptShown]:
+        """The receipt of a delta or of a closed period: the same one every time."""
+        check_customer(customer)
+        if (reference is None) == (period is None):
+            raise RequestInvalid("a receipt is for a delta or for a period: name referenceId or period, one of them")
+        if reference is not None:
+            named = _reference(place, reference)
+            found = yield from looked(partial(looking.receipt_of_reference, place.scope, customer, named))
+        else:
+            month = check_period(period or "")
+            found = yield from looked(partial(looking.receipt_of_period, place.scope, customer, month))
+        return showing.receipt(customer, found)
+
+    def delta(self, place: Place, id: str) -> Flow[wire.DeltaShown]:
+        """One delta."""
+        if not _ID.fullmatch(id):
+            raise RequestInvalid("the id of a delta is dl_ and 32 hex digits, as it was answered")
+        return showing.delta((yield from looked(partial(booking.by_id, place.scope, id))))
+
+    def gaps(self, place: Place, customer: str) -> Flow[wire.GapsShown]:
+        """Numbers that are missing."""
+        check_customer(customer)
+        return showing.gaps(customer, (yield from looked(partial(looking.gaps, place.scope, customer))))
+
+    def add_customer(self, place: Place, customer: str) -> Flow[bool]:
+        """Make a customer known; False if it was."""
+        check_customer(customer)
+        return (yield from transacted("ledger.customer", partial(booking.add_customer, place.scope, customer)))
+
+    def judge_waiting(self, limit: int = verifying.BATCH) -> Flow[int]:
+        """Give the oldest queued deltas their verdict; how many there were. Any number of workers may do this."""
+        entries: list[Entry] = yield from looked(partial(verifying.waiting, limit))
+        if entries:
+            # The rule is asked outside any transaction: it may be slow, and nobody waits for it.
+            verdicts = [(entry, self.terms.rule(entry)) for entry in entries]
+            yield from transacted("ledger.judge", partial(verifying.judge, verdicts))
+        return len(entries)
+
+    def _by_reference(self, place: Place, wanted: Wanted) -> Flow[Kept]:
+        """The reference is the key of another request: say in what they differ, or answer what it has."""
+        entry = yield from looked(partial(booking.by_reference, place.scope, wanted.reference or ""))
+        if entry is None:
+            raise KeyReused(
+                "this referenceId is in use as the key of another request; send a key of its own with this delta"
+            )
+        return Kept(_text(showing.booked(Booked(booking.same(entry, wanted), duplicate=True))), replayed=False)
+
+
+def wanted_of(place: Place, sent: wire.Delta) -> Wanted:
+    """A delta as it was sent, checked."""
+    reason = sent.reason
+    if not 1 <= len(reason) <= REASON_CHARACTERS_MAX or "\x00" in reason:
+        raise RequestInvalid(f"reason is 1 to {REASON_CHARACTERS_MAX} characters, without NUL; nothing was booked")
+    if sent.corrects is not None and not _ID.fullmatch(sent.corrects):
+        raise RequestInvalid("corrects is the id of a delta, dl_ and 32 hex digits; nothing was booked")
+    return Wanted(
+        customer=check_customer(sent.customer_id),
+        amount=billionths(sent.delta),
+        reason=reason,
+        reference=None if sent.reference_id is None else _reference(place, sent.reference_id),
+        metadata=None if sent.metadata is None else _metadata(sent.metadata),
+        corrects=sent.corrects,
+        period=None if sent.period is None else check_period(sent.period),
+    )
+
+
+def check_customer(customer: str) -> str:
+    """Give a customer's id back if it is one."""
+    if _CUSTOMER.fullmatch(customer):
+        return customer
+    raise RequestInvalid("customerId is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-'; use an id, and no name")
+
+
+def _key(place: Place, key: str) -> str:
+    return environment_key(place.environment, key)
+
+
+def _reference(place: Place, reference: str) -> str:
+    try:
+        return environment_key(place.environment, reference)
+    except KeyInvalid as error:
+        raise KeyInvalid(f"referenceId: {error}") from None
+
+
+def _metadata(metadata: dict[str, Any]) -> str:
+    text = canonical(_floats(metadata))
+    if len(text) > METADATA_BYTES_MAX:
+        raise RequestInvalid(f"metadata has {len(text)} bytes and may have {METADATA_BYTES_MAX}; nothing was booked")
+    return text.decode()
+
+
+def _floats(value: Any) -> Any:
+    """Numbers of metadata are what JSON makes of them; they are kept and not counted with."""
+    if isinstance(value, Decimal):
+        if not isfinite(float(value)):
+            raise RequestInvalid("metadata has a number beyond what a double can hold; send it as a text")
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _floats(one) for name, one in value.items()}
+    return [_floats(one) for one in value] if isinstance(value, list) else value
+
+
+def _numbered(index: int, place: Place, sent: wire.Delta) -> Wanted:
+    try:
+        return wanted_of(place, sent)
+    except (RequestInvalid, KeyInvalid) as error:
+        raise RequestInvalid(f"deltas[{index}]: {error}; nothing of the batch was booked") from None
+
+
+# --- what is stored as an answer ---
+
+
+def _text(shown: Any) -> str:
+    return msgspec.json.encode(shown).decode()
+
+
+def _marked(kept: Kept) -> Kept:
+    """The answer of a reference that came without a key: it says itself that it is a duplicate."""
+    return kept._replace(text=_text({**showing.document(kept.text), "duplicate": True}))
+
+
+def _booked_text(scope: str, wanted: Wanted, terms: Terms) -> Steps[str]:
+    return _text(showing.booked((yield from booking.book(scope, wanted, terms))))
+
+
+def _closed_text(scope: str, customer: str, period: str) -> Steps[str]:
+    return _text(showing.closed((yield from checkpoints.close(scope, customer, period))))
+
+
+def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
+    # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
+    yield from booking.hold(scope, sorted({one.customer for one in wanted}), terms)
+    items = []
+    for index, one in enumerate(wanted):
+        items.append((yield from _item(index, scope, one, terms)))
+    return _text(showing.batch(items))
+
+
+def _item(index: int, scope: str, wanted: Wanted, terms: Terms) -> Steps[wire.ItemShown]:
+    # What is refused is refused before anything of it is written, so there is nothing to undo.
+    try:
+        made = yield from booking.book(scope, wanted, terms)
+    except OncewardError as error:
+        if error.code not in REFUSED_ALONE:
+            raise
+        return wire.ItemShown(index, booked=False, code=error.code, detail=str(error))
+    return wire.ItemShown(index, booked=not made.duplicate, delta=showing.booked(made))
+
+
+REFUSED_ALONE = frozenset(
+    {"reference_reused", "period_closed", "customer_unknown", "delta_unknown", "delta_refused", "request_invalid"}
+)
+"""What is wrong with one delta of a batch and says nothing about the others."""

@@ -1,0 +1,30 @@
+"""
+Periods: months in UTC, written 2026-11. As texts they sort as they follow one another.
+"""
+
+from __future__ import annotations
+
+import re
+
+from onceward import RequestInvalid
+from onceward._core.operation import instant
+
+_SPELLED = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])", re.ASCII)
+
+
+def period_at(micros: int) -> str:
+    """The period that an instant is in."""
+    return instant(micros).strftime("%Y-%m")
+
+
+def period_after(period: str) -> str:
+    """The next one."""
+    year, month = int(period[:4]), int(period[5:])
+    return f"{year + 1:04}-01" if month == 12 else f"{year:04}-{month + 1:02}"
+
+
+def check_period(period: str) -> str:
+    """Give the period back if it is one."""
+    if _SPELLED.fullmatch(period):
+        return period
+    raise RequestInvalid("a period is a month in UTC, such as 2026-11")

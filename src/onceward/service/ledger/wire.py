@@ -1,0 +1,162 @@
+"""
+What goes over the wire: names as the third document has them. Amounts come as numbers or texts, and go out as texts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Amount = Annotated[
+    Any,
+    Meta(
+        description="not zero, at most 1,000,000,000 of either sign, at most nine decimal places; taken by its digits",
+        extra_json_schema={"type": ["number", "string"], "examples": [-1, "12.50"]},
+    ),
+]
+CUSTOMER = r"^[A-Za-z0-9_.:-]{1,128}\Z"
+Customer = Annotated[str, Meta(min_length=1, max_length=128, pattern=CUSTOMER)]
+Reason = Annotated[str, Meta(min_length=1, max_length=500)]
+Reference = Annotated[str, Meta(min_length=1, max_length=255)]
+Period = Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])\Z", description="a month in UTC: 2026-11")]
+
+
+class Delta(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """One change of a customer's balance."""
+
+    customer_id: Customer
+    delta: Amount
+    reason: Reason
+    reference_id: Reference | None = None
+    """Your own name for it: booked once, whatever the key. Without a key, it is the key."""
+    metadata: dict[str, Any] | None = None
+    """Kept beside it, at most 4096 bytes."""
+    corrects: str | None = None
+    """The id of the delta that this one corrects. That one stays as it is."""
+    period: Period | None = None
+    """The month it belongs to; without it, the current one."""
+
+
+class DeltaBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Up to 100 deltas: one transaction, one key."""
+
+    deltas: Annotated[list[Delta], Meta(min_length=1, max_length=100)]
+
+
+class Close(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Close a customer's period."""
+
+    customer_id: Customer
+    period: Period
+
+
+class DeltaShown(msgspec.Struct, rename="camel"):
+    """A delta as it is booked."""
+
+    id: str
+    customer_id: str
+    seq: int
+    """Its number among the customer's deltas, from 1, without gaps."""
+    delta: str
+    reason: str
+    reference_id: str | None
+    metadata: dict[str, Any] | None
+    corrects: str | None
+    period: str
+    booked_at: str
+    status: str
+    """verified; queued: it does not count yet; failed: it never will."""
+    failure: str | None
+    hash: str
+    previous: str
+    duplicate: bool = False
+    """Whether the reference had been booked before: nothing was booked now."""
+
+
+class ItemShown(msgspec.Struct, rename="camel"):
+    """What one delta of a batch came to: a delta, or why there is none."""
+
+    index: int
+    booked: bool
+    """False for a duplicate and for a refusal."""
+    delta: DeltaShown | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+class BatchShown(msgspec.Struct, rename="camel"):
+    """What a batch came to, delta by delta."""
+
+    results: list[ItemShown]
+    booked: int
+    duplicates: int
+    refused: int
+
+
+class CheckpointShown(msgspec.Struct, rename="camel"):
+    """A closed period."""
+
+    id: str
+    customer_id: str
+    period: str
+    number: int
+    balance: str
+    """At the end of the period: all verified deltas up to then."""
+    deltas: int
+    """Verified ones since the checkpoint before."""
+    root: str
+    """Over the seals of all deltas since the checkpoint before."""
+    previous: str
+    hash: str
+    closed_at: str
+    duplicate: bool = False
+    """Whether the period had been closed before: nothing was closed now."""
+
+
+class StartedFrom(msgspec.Struct, rename="camel"):
+    """Where a derivation started."""
+
+    id: str
+    period: str
+    balance: str
+
+
+class BalanceShown(msgspec.Struct, rename="camel"):
+    """A balance, derived from verified deltas."""
+
+    customer_id: str
+    balance: str
+    checkpoint: StartedFrom | None
+    """Null: from the first delta."""
+    deltas: int
+    """Verified ones that were added to that."""
+    queued: int
+    """Not counted: they wait for their verification."""
+    period: str | None
+    """Up to the end of it, if one was asked for."""
+
+
+class ReceiptShown(msgspec.Struct, rename="camel"):
+    """A receipt: the same one, whenever and however often it is asked for."""
+
+    id: str
+    customer_id: str
+    delta: DeltaShown | None = None
+    checkpoint: CheckpointShown | None = None
+
+
+class GapShown(msgspec.Struct, rename="camel"):
+    """Numbers that are missing."""
+
+    first: int
+    last: int
+
+
+class GapsShown(msgspec.Struct, rename="camel"):
+    """What is missing among a customer's numbers."""
+
+    customer_id: str
+    last_seq: int
+    gaps: list[GapShown]
