@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
@@ -20,7 +20,7 @@ from onceward.journal import views
 from onceward.journal.notes import Note, settled
 from onceward.stores import check_url
 from onceward.tables import Driver, Flow, Schema, Sql, Steps, looked, open_tables, transacted
-from onceward.tables.steps import Ask, declare
+from onceward.tables.steps import declare
 
 T = TypeVar("T")
 
@@ -42,7 +42,6 @@ class LazyDriver:
             raise ConfigurationError(
                 "a journal is kept on SQLite or PostgreSQL: sqlite:///agent.db or postgresql://..."
             )
-        self.dialect = "sqlite" if url.lower().startswith("sqlite") else "postgres"
         self._url = url
         self._environment = environment
         self._create = create
@@ -52,10 +51,6 @@ class LazyDriver:
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
         return self._opened().transact(at, steps)
-
-    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
-        """See `Driver.share`."""
-        return self._opened().share(at, work)
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.look`."""
