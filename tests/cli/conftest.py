@@ -19,6 +19,7 @@ from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
 from onceward.environment import Environment
 from onceward.gate.operating import id_of_key
+from onceward.journal import Journal
 from onceward.outbox.operating import OutboxDesk
 from onceward.service.access import Access
 from onceward.stores import open_store
@@ -230,3 +231,14 @@ def shop(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
         sys.modules.pop("shop", None)
 
     return shop
+
+
+@pytest.fixture
+def attempts(store: str) -> None:
+    """A run in the journal."""
+    with (
+        Journal(store, scope=SCOPE, worker="reconciler-v1") as journal,
+        journal.run("march") as run,
+        run.call("record"),
+    ):
+        pass

@@ -93,6 +93,8 @@ class TestHelp:
             request.getfixturevalue("customers")
         if line.startswith("onceward relay"):
             request.getfixturevalue("outgoing")
+        if line.startswith("onceward journal"):
+            request.getfixturevalue("attempts")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()
