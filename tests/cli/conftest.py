@@ -22,6 +22,7 @@ from onceward.gate.operating import id_of_key
 from onceward.inbox import Event, Inbox, Source
 from onceward.inbox.samples import sample
 from onceward.inbox.stored import StoredSource
+from onceward.journal import Journal
 from onceward.outbox.operating import OutboxDesk
 from onceward.service.access import Access
 from onceward.stores import open_store
@@ -252,3 +253,14 @@ def given_up_event(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
         inbox.add(Source("stripe", Stripe(), [text], refuse, attempts=1))
         inbox.receive("stripe", *sample(Stripe(), Secret.parse(text), "evt_1", now=Environment().wall_us() / 1e6))
         inbox.drain()
+
+
+@pytest.fixture
+def attempts(store: str) -> None:
+    """A run in the journal."""
+    with (
+        Journal(store, scope=SCOPE, worker="reconciler-v1") as journal,
+        journal.run("march") as run,
+        run.call("record"),
+    ):
+        pass

@@ -96,6 +96,8 @@ class TestHelp:
             request.getfixturevalue("given_up_event")
         if line.startswith("onceward relay"):
             request.getfixturevalue("outgoing")
+        if line.startswith("onceward journal"):
+            request.getfixturevalue("attempts")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()
