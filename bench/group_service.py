@@ -12,7 +12,11 @@ from bench.settings import Settings
 
 SECONDS = 0.5
 """Of a slice: a crowd of connections wants a while to be in step."""
-LABELS = {"bare": "bare application", "ours": "onceward serve"}
+LABELS = {
+    "bare": "bare application, one durable write a request",
+    "ours": "onceward serve",
+    "empty": "bare application without a database, for orientation",
+}
 CASES = {
     "write": "keyed writes (bare application: a durable write without a key)",
     "replay": "replays of one of 200 keys (bare application: a durable write)",
@@ -41,7 +45,7 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
         tables = interleave(
             workers,
-            {case: ("bare", list(LABELS)) for case in CASES},
+            {case: ("bare", list(LABELS) if case in ("write", "replay") else ["bare", "ours"]) for case in CASES},
             rounds=settings.rounds,
             seconds=SECONDS,
             seed=settings.seed,

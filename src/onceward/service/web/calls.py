@@ -27,8 +27,7 @@ class Door:
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
         peer = request.client.host if request.client is not None else "unknown"
-        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy nobody's word is taken.
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         address = client_address(peer, headers, self._trusted)
         return await self.access.enter(self._flood, request.headers.getlist("authorization"), address)
 

@@ -161,6 +161,8 @@ class _Handler:
 
 
 def _check_query(request: Request, endpoint: Endpoint) -> None:
+    if not request.scope["query_string"]:
+        return
     known = {one.name for one in endpoint.parameters if one.place == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
