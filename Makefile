@@ -46,7 +46,7 @@ spec: $(STAMP) ## Which of the 273 requirements a passing test proves
 	$(BIN)/python tools/spec.py
 
 .PHONY: demo
-demo: $(STAMP) ## Many senders, one killed with kill -9: one effect (GATE=off shows the duplicates)
+demo: $(STAMP) ## Senders and a worker, killed with kill -9: one effect each (GATE=off shows the duplicates)
 	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)
 
 .PHONY: serve

@@ -176,7 +176,9 @@ class _Session:
             return
         while (raw := self._file.readline(LINE_BYTES_MAX)).endswith(b"\n"):
             command = raw.decode("utf-8", "replace").rstrip("\r\n")
-            verb = command.split(" ")[0].upper()
+            verb, blank, rest = command.partition(" ")
+            verb = verb.upper()
+            command = verb + blank + rest
             self._server.commands.append("AUTH" if verb == "AUTH" else command)
             ruled = self._server.rule(command)
             if not self._say(self._answer(verb, command) if ruled is None else ruled) or verb == "QUIT":

@@ -163,7 +163,10 @@ def test_a_connection_to_another_database_is_refused(tmp_path: Path) -> None:
     The relay looks in the gate's database: a message elsewhere would never be found.
     """
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path}/other.db")
-    with Gate(f"sqlite:///{tmp_path}/app.db", scope="live:acme") as gate, engine.connect() as connection:
-        with pytest.raises(ConfigurationError, match="in one database"):
-            gate.outbox(connection).add("billing", 1, topic="t")
+    with (
+        Gate(f"sqlite:///{tmp_path}/app.db", scope="live:acme") as gate,
+        engine.connect() as connection,
+        pytest.raises(ConfigurationError, match="in one database"),
+    ):
+        gate.outbox(connection).add("billing", 1, topic="t")
     engine.dispose()

@@ -19,6 +19,7 @@ from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
 from onceward.environment import Environment
 from onceward.gate.operating import id_of_key
+from onceward.outbox.operating import OutboxDesk
 from onceward.service.access import Access
 from onceward.stores import open_store
 
@@ -179,6 +180,25 @@ def customers(store: str) -> None:
     database.execute("UPDATE onceward_tokens SET id = 'k3v9x2m8q4ab'")
     database.commit()
     database.close()
+
+
+@pytest.fixture
+def outgoing(store: str, folder: Path) -> str:
+    """A dead message with the id of the examples, a disabled endpoint, and a file for a relay."""
+    id = "msg_4cd81f1c58f1d7a3b1f6f4b0a3e4c2d9"
+    OutboxDesk(store, create=True).close()
+    database = sqlite3.connect("agent.db")
+    database.execute(
+        """INSERT INTO onceward_outbox_messages (id, endpoint, topic, payload, content_type, headers, created_at, state,
+        due_at, attempts, reason, ended_at) VALUES (?, 'billing', 'invoice.paid', x'31', 'application/json', '{}',
+        1000000, 'dead', 1000000, 10, 'HTTP 500', 2000000)""",
+        (id,),
+    )
+    database.execute("INSERT INTO onceward_outbox_disabled VALUES ('billing', 3000000, 'HTTP 410')")
+    database.commit()
+    database.close()
+    (folder / "relay.toml").write_text('[endpoints.billing]\nkind = "python"\ncall = "builtins:str"\n')
+    return id
 
 
 APP = """

@@ -91,6 +91,8 @@ class TestHelp:
         """
         if line.startswith(("onceward token", "onceward tenant")):
             request.getfixturevalue("customers")
+        if line.startswith("onceward relay"):
+            request.getfixturevalue("outgoing")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()
@@ -122,7 +124,7 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"]])
+    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"], ["relay"]])
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.

@@ -30,7 +30,7 @@ LAST_LINES = {
     "webhook_once.py": "10 deliveries, 1 parcel",
 }
 
-# The demo has a test file of its own; the bank and the mail server are what examples talk to, and some are served by `serving`.
+# The demo has a test file of its own; bank and mail server are what examples talk to; some are served by `serving`.
 NOT_HERE = {"demo.py", "bank.py", "mail_server.py", "serving.py"}
 
 

@@ -25,6 +25,7 @@ from onceward.client.wire import Call, Outgoing
 from onceward.environment import REAL
 from onceward.http.answers import replayed
 from onceward.retry.policy import stop_of
+from onceward.service.ledger import errors as ledger_errors
 from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
 T = TypeVar("T")
@@ -94,6 +95,13 @@ def error_of(outgoing: Outgoing, status: int, headers: Mapping[str, str], body: 
     return error
 
 
+def refusal_of(code: str, detail: str) -> OncewardError:
+    """The error for a code, of one thing among several that were asked in one call."""
+    error = _CLASSES.get(code, OncewardError)(detail)
+    error.code = code
+    return error
+
+
 def _document(body: bytes) -> dict[str, Any]:
     try:
         found = parse_json(body)
@@ -127,7 +135,14 @@ def _is_made_of_a_message(kind: type[OncewardError]) -> bool:
 
 _CLASSES: dict[str, type[OncewardError]] = {
     one.code: one
-    for one in (*vars(errors).values(), DatabaseUnknown, NameInvalid, EngineClosed, NotFound)
+    for one in (
+        *vars(errors).values(),
+        *vars(ledger_errors).values(),
+        DatabaseUnknown,
+        NameInvalid,
+        EngineClosed,
+        NotFound,
+    )
     if isinstance(one, type)
     and issubclass(one, OncewardError)
     and one is not OncewardError

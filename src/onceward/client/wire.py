@@ -32,11 +32,14 @@ class Outgoing(NamedTuple):
     path: str
     headers: dict[str, str]
     body: bytes | None
+    named_inside: bool = False
+    """Whether the body itself names what is to happen once: a delta by its reference."""
 
     @property
     def repeatable(self) -> bool:
         """Whether sending it twice is sending it once: it is named, or it is so by nature."""
-        return self.method in SAFE_METHODS or not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        by_header = not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        return by_header or self.named_inside or self.method in SAFE_METHODS
 
     @property
     def extensions(self) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from onceward.outbox.message import Delivered, Failed, Gone, Message, Outcome
 from onceward.tables.steps import Row, Sql, Steps, declare
 
-REASON_CHARACTERS_MAX = 500
 PURGE_LIMIT = 1000
 """Rows deleted in one transaction, as the stores do it."""
 
@@ -156,7 +155,7 @@ def turn(ended: Sequence[Ended], wants: Sequence[Want], attempts_max: int) -> St
 def _settle(ended: Ended) -> Steps[bool]:
     outcome = ended.outcome
     said = outcome.detail if isinstance(outcome, Delivered) else outcome.reason
-    values = {"seq": ended.lease.seq, "fence": ended.lease.fence, "reason": _plain(said)}
+    values = {"seq": ended.lease.seq, "fence": ended.lease.fence, "reason": said}
     if isinstance(outcome, Delivered):
         rows = yield Sql(_DELIVERED, values)
     elif isinstance(outcome, Gone):
@@ -168,11 +167,6 @@ def _settle(ended: Ended) -> Steps[bool]:
     else:
         rows = yield Sql(_DEAD, values)
     return bool(rows)
-
-
-def _plain(said: str) -> str:
-    """What an endpoint said, as any database can keep it: an odd character must not stop what is written with it."""
-    return "".join(char if char.isprintable() else " " for char in said[:REASON_CHARACTERS_MAX])
 
 
 def _lease(row: Row) -> Lease:
@@ -192,11 +186,12 @@ def purge(retain_us: int) -> Steps[int]:
 # What operators ask.
 
 
-def letters(endpoint: str | None, after: int, limit: int) -> Steps[list[Letter]]:
+def letters(endpoint: str | None, after: str | None, limit: int) -> Steps[list[Letter]]:
     """Messages that were given up, the oldest first."""
     rows = yield Sql(
         """SELECT id, endpoint, topic, aggregate, attempts, reason, created_at, ended_at FROM onceward_outbox_messages
-        WHERE state = 'dead' AND seq > :after AND endpoint = coalesce(CAST(:endpoint AS text), endpoint)
+        WHERE state = 'dead' AND endpoint = coalesce(CAST(:endpoint AS text), endpoint)
+            AND seq > coalesce((SELECT seq FROM onceward_outbox_messages WHERE id = :after), 0)
         ORDER BY seq LIMIT :limit""",
         {"endpoint": endpoint, "after": after, "limit": limit},
     )

@@ -19,8 +19,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from onceward import failpoints
 from onceward._core.backoff import Backoff, after_server
@@ -29,8 +28,9 @@ from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavai
 from onceward.environment import REAL, Environment
 from onceward.outbox import leasing
 from onceward.outbox.delivery import CallableEndpoint
-from onceward.outbox.leasing import Disabled, Ended, Lease, Letter, Standing, Want
+from onceward.outbox.leasing import Ended, Lease, Want
 from onceward.outbox.message import Delivered, Endpoint, Failed, Gone, Message, Outcome, Refused
+from onceward.outbox.operating import Deciding
 from onceward.outbox.tables import open_outbox
 from onceward.retry.breaker import Breaker, checked_name
 from onceward.tables.shells import Blocking
@@ -54,6 +54,7 @@ IDLE = 0.5
 MARGIN = 30.0
 """Seconds that a lease is longer than a try may take: for a pause of the process, and for a busy database."""
 PURGE_EVERY = 60.0
+REASON_CHARACTERS_MAX = 500
 WAIT_MAX = 24 * HOUR
 """The most that an endpoint's own wish counts."""
 
@@ -88,7 +89,7 @@ class _Done(NamedTuple):
     outcome: Outcome | None
 
 
-class Relay:
+class Relay(Deciding):
     """Delivers messages. Safe for threads: `stop` may be called from anywhere, `run` and `step` from one of them."""
 
     def __init__(
@@ -122,7 +123,7 @@ class Relay:
             for name, endpoint in endpoints.items()
         }
         self._backoff = Backoff(base=min(1.0, self._idle), cap=30.0)
-        self._tables = Blocking(open_outbox(url, environment, create=True))
+        super().__init__(Blocking(open_outbox(url, environment, create=True)))
         self._threads = ThreadPoolExecutor(max(1, concurrency * len(self._routes)), thread_name_prefix="onceward-relay")
         self._done: list[_Done] = []
         """Tries that are over, and whose end is not written yet."""
@@ -176,15 +177,7 @@ class Relay:
         with suppress(OncewardError):
             self._finish()
         self._threads.shutdown()
-        self._tables.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
 
     def _turn(self) -> int:
         """Write down what has ended, take what is due, and begin to try it; how many were taken."""
@@ -252,7 +245,7 @@ class Relay:
             try:
                 outcome = _checked_outcome(tried.route.endpoint.deliver(tried.lease.message))
             except Exception as error:
-                outcome = Failed(f"{type(error).__name__}: {error}")
+                outcome = _checked_outcome(Failed(f"{type(error).__name__}: {error}"))
             failpoints.hit("relay.deliver.after")
         tried.route.breaker.report(tried.ticket, _said_of_the_endpoint(outcome))
         with self._guard:
@@ -309,37 +302,19 @@ class Relay:
         for lease in turn.given_up:
             log.error("%s to %s is dead: relays took it and never came back", lease.message.id, lease.message.to)
 
-    # --- what operators do ---
-
-    def dead(self, endpoint: str | None = None, *, after: int = 0, limit: int = 100) -> list[Letter]:
-        """Messages that were given up, the oldest first."""
-        return self._tables.run(looked(lambda: leasing.letters(endpoint, after, limit)))
-
-    def requeue(self, id: str) -> bool:
-        """Try a dead message anew, under its own id; False if there is none. Later ones may have been delivered."""
-        return self._tables.run(transacted("relay.decide", lambda: leasing.requeue(id)))
-
-    def discard(self, id: str) -> bool:
-        """Let go of a dead message; False if there is none."""
-        return self._tables.run(transacted("relay.decide", lambda: leasing.discard(id)))
-
-    def enable(self, endpoint: str) -> bool:
-        """Let an endpoint that was gone have its messages again; False if it was not disabled."""
-        return self._tables.run(transacted("relay.decide", lambda: leasing.enable(endpoint)))
-
-    def standings(self) -> list[Standing]:
-        """How many messages there are, by endpoint and state."""
-        return self._tables.run(looked(leasing.standings))
-
-    def disabled(self) -> list[Disabled]:
-        """Endpoints that said that they are no more."""
-        return self._tables.run(looked(leasing.disabled))
-
 
 def _checked_outcome(outcome: Any) -> Outcome:
-    if isinstance(outcome, Delivered | Failed | Refused | Gone):
-        return outcome
+    match outcome:
+        case Delivered():
+            return Delivered(_plain(outcome.detail))
+        case Failed() | Refused() | Gone():
+            return outcome._replace(reason=_plain(outcome.reason))
     return Failed(f"the endpoint answered {type(outcome).__name__}, and not how the delivery ended")
+
+
+def _plain(said: str) -> str:
+    """What an endpoint said, as every database and log can keep it: an odd character must not stop a relay."""
+    return "".join(char if char.isprintable() else " " for char in said[:REASON_CHARACTERS_MAX])
 
 
 def _said_of_the_endpoint(outcome: Outcome | None) -> str:

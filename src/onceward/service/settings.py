@@ -15,6 +15,8 @@ from typing import Any
 from onceward import ConfigurationError
 
 PREFIX = "ONCEWARD_SERVE_"
+DATABASES = "databases"
+"""In a service's folder: where tenants' databases are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,14 @@ class Settings:
     """Addresses or networks of proxies whose X-Forwarded-For is believed."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
+    relay: str = ""
+    """A TOML file with endpoints: the messages of an outbox in the store's database are delivered to them."""
+    receive_seconds: float = 60.0
+    """How long a request may take to arrive."""
+    journal: str = "on"
+    """Whether calls that may change something are noted (`on`), or not (`off`)."""
+    journal_retain: float = 604_800.0
+    """How long a note is kept."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -111,7 +121,17 @@ def _read(name: str, value: Any, where: str) -> Any:
     return value
 
 
-_ABOVE_ZERO = ("retain", "statement_seconds", "database_bytes", "writers", "readers", "flood_burst", "shutdown_seconds")
+_ABOVE_ZERO = (
+    "retain",
+    "statement_seconds",
+    "database_bytes",
+    "writers",
+    "readers",
+    "flood_burst",
+    "journal_retain",
+    "shutdown_seconds",
+    "receive_seconds",
+)
 _LEDGER = {
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
@@ -133,6 +153,8 @@ def _checked(made: Settings) -> Settings:
     for name, choices in _LEDGER.items():
         if getattr(made, name) not in choices:
             raise ConfigurationError(f"{name} is {' or '.join(choices)}")
+    if made.journal not in ("on", "off"):
+        raise ConfigurationError("journal is on or off")
     if made.log_level not in _LEVELS:
         raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):

@@ -48,6 +48,11 @@ class Secret(NamedTuple):
             if value is None or not STANDARD_BYTES[0] <= len(value) <= STANDARD_BYTES[1]:
                 raise ConfigurationError("a secret that begins with whsec_ goes on with 24 to 64 bytes in base64")
             return cls(value)
+        if text.startswith(("whsk_", "whpk_")):
+            raise ConfigurationError(
+                "whsk_ and whpk_ are keys of Standard Webhooks' asymmetric signatures (v1a), which are not made here; "
+                "use a secret that begins with whsec_"
+            )
         value = text.encode()
         if not SECRET_BYTES_MIN <= len(value) <= SECRET_BYTES_MAX:
             raise ConfigurationError(

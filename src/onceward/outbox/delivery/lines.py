@@ -61,6 +61,8 @@ class Line:
         self._socket = plain
         self.deadline = deadline
         self._bytes_left = bytes_max
+        self.ended = False
+        """Whether the other side has hung up, and somebody wanted to read on."""
 
     def secure(self, context: ssl.SSLContext, name: str) -> None:
         """Go on under TLS, with whoever can show a certificate for this name."""
@@ -81,6 +83,7 @@ class Line:
         self._socket.settimeout(self.deadline.left())
         got = self._socket.recv_into(buffer[: self._bytes_left])
         self._bytes_left -= got
+        self.ended = got == 0
         return got
 
     def makefile(self, _mode: str = "rb") -> io.BufferedReader:
@@ -114,12 +117,12 @@ def resolve(resolver: Resolver, host: str, port: int, deadline: Deadline) -> lis
     if not _resolving.acquire(timeout=deadline.left()):
         raise TimeoutError
     found: list[str] = []
-    trouble: list[Exception] = []
+    trouble: list[BaseException] = []
 
     def look_up() -> None:
         try:
             found.extend(resolver(host, port))
-        except Exception as error:
+        except BaseException as error:
             trouble.append(error)
         finally:
             _resolving.release()
@@ -134,7 +137,7 @@ def resolve(resolver: Resolver, host: str, port: int, deadline: Deadline) -> lis
     if thread.is_alive():
         raise TimeoutError
     if trouble:
-        raise trouble[0]
+        raise OSError("the name cannot be resolved") from trouble[0]
     return found
 
 

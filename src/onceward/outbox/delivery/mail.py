@@ -14,7 +14,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from email import policy
 from email.errors import MessageError
+from email.header import Header
 from email.message import EmailMessage
+from email.message import Message as AnyMail
+from email.mime.multipart import MIMEMultipart
+from email.mime.text import MIMEText
 from email.parser import BytesParser
 from email.utils import format_datetime
 from hashlib import sha256
@@ -39,8 +43,12 @@ _ADDRESS = re.compile(
 )
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
 _BARE = re.compile(rb"\r(?!\n)|(?<!\r)\n|\x00")
-# 7bit: not every server takes more, and then it would depend on the server which bytes are sent.
-_POLICY = policy.SMTP.clone(max_line_length=78, cte_type="7bit")
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_SIMPLE = re.compile(r"(?:[ -~\t]{0,900}\r\n)*[ -~\t]{0,900}")
+# 7bit: not every server takes more, and then it would depend on the server which bytes are sent. A whole mail's head
+# stays as it was written; for those that we write, the older policy folds, since the newer loses blanks in subjects.
+_WHOLE = policy.SMTP.clone(cte_type="7bit", refold_source="none")
+_WRITTEN = policy.compat32.clone(linesep="\r\n", max_line_length=78, mangle_from_=False)
 
 
 class Mail(NamedTuple):
@@ -67,7 +75,7 @@ def mail_of(message: Message, sender: str) -> Mail:
     try:
         mail, recipients = _whole(message.payload) if kind == "message/rfc822" else _written(message.payload)
         _complete(mail, message, sender)
-        content = mail.as_bytes(policy=_POLICY)
+        content = mail.as_bytes()
     except (ValueError, LookupError, AttributeError, TypeError, MessageError):
         # The email package has many ways to stumble over a mail that is none.
         raise Unsendable("its payload cannot be written as a mail") from None
@@ -80,7 +88,7 @@ def mail_of(message: Message, sender: str) -> Mail:
     return Mail(recipients, content)
 
 
-def _complete(mail: EmailMessage, message: Message, sender: str) -> None:
+def _complete(mail: AnyMail, message: Message, sender: str) -> None:
     if mail["From"] is None:
         mail["From"] = sender
     if mail["Date"] is None:
@@ -92,7 +100,7 @@ def _complete(mail: EmailMessage, message: Message, sender: str) -> None:
 # --- from a few fields ---
 
 
-def _written(payload: bytes) -> tuple[EmailMessage, list[str]]:
+def _written(payload: bytes) -> tuple[AnyMail, list[str]]:
     try:
         fields = parse_json(payload)
     except RequestInvalid:
@@ -101,16 +109,22 @@ def _written(payload: bytes) -> tuple[EmailMessage, list[str]]:
         named = f", and not {', '.join(sorted(unknown))[:100]!r}" if isinstance(fields, dict) else ""
         raise Unsendable(f"a mail is an object with {', '.join(FIELDS)} in it{named}")
     lists = {name: _addresses(name, fields.get(name, [])) for name in ("to", "cc", "bcc", "reply_to")}
-    mail = EmailMessage(policy=_POLICY)
+    mail: AnyMail = _part(_text(fields, "text", None), "plain")
+    if "html" in fields:
+        parts = [mail, _part(_text(fields, "html", None), "html")]
+        # A boundary of chance would be another on every try.
+        mail = MIMEMultipart("alternative", "=-onceward-" + sha256(payload).hexdigest()[:32], parts, policy=_WRITTEN)
     for name, header in (("to", "To"), ("cc", "Cc"), ("reply_to", "Reply-To")):
         if lists[name]:
             mail[header] = ", ".join(lists[name])
-    mail["Subject"] = _text(fields, "subject", SUBJECT_CHARACTERS_MAX, one_line=True)
-    mail.set_content(_text(fields, "text", None))
-    if "html" in fields:
-        mail.add_alternative(_text(fields, "html", None), subtype="html")
-        mail.set_boundary("=-onceward-" + sha256(payload).hexdigest()[:32])  # Else it would be another on every try.
+    subject = _text(fields, "subject", SUBJECT_CHARACTERS_MAX, one_line=True)
+    mail["Subject"] = Header(subject, "us-ascii" if subject.isascii() else "utf-8", header_name="Subject")  # type: ignore[assignment]
     return mail, [*lists["to"], *lists["cc"], *lists["bcc"]]
+
+
+def _part(text: str, kind: str) -> MIMEText:
+    lines = _LINE_ENDS.sub("\r\n", text)
+    return MIMEText(lines, kind, "us-ascii" if _SIMPLE.fullmatch(lines) else "utf-8", policy=_WRITTEN)
 
 
 def _addresses(name: str, value: Any) -> list[str]:
@@ -136,7 +150,7 @@ def _text(fields: dict[str, Any], name: str, most: int | None, *, one_line: bool
 
 
 def _whole(payload: bytes) -> tuple[EmailMessage, list[str]]:
-    mail: Any = BytesParser(policy=_POLICY).parsebytes(payload)
+    mail: Any = BytesParser(policy=_WHOLE).parsebytes(payload)
     if not isinstance(mail, EmailMessage) or mail["Subject"] is None or mail.defects:
         raise Unsendable("its payload is not a mail that can be read: it needs a Subject, To, and a blank line")
     found = []

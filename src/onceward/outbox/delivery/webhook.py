@@ -14,7 +14,6 @@ bytes; clients with pools resolve names by themselves, and start their timeouts 
 from __future__ import annotations
 
 import http.client
-import socket
 import ssl
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Literal
@@ -194,6 +193,8 @@ def _read_answer(line: Line, deadline: Deadline) -> Received:
     for _ in range(INTERIM_MAX):
         response = http.client.HTTPResponse(stream, method="POST")  # type: ignore[arg-type]
         response.begin()
+        if line.ended:  # In the middle of the headers, which `begin` takes for their end.
+            raise http.client.RemoteDisconnected("in the middle of its headers")
         if 100 <= response.status < 200 and response.status != 101:
             response.fp = None  # type: ignore[assignment] # Else its end would be the end of the line's file.
             continue
@@ -217,7 +218,7 @@ def _trouble(error: Exception, stage: str) -> str:
     after = "; the message may have arrived" if stage == "answer" else ""
     if isinstance(error, TimeoutError):
         return f"no {stage} in time{after}"
-    if isinstance(error, socket.gaierror) or stage == "address":
+    if stage == "address":
         return "the receiver's name cannot be resolved"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the receiver's certificate is not right: {error.verify_message}"

@@ -21,7 +21,8 @@ _CUSTOMER = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_c
 _SEEN = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
     WHERE scope = :scope AND customer = :customer"""
 _NEW_CUSTOMER = """INSERT INTO onceward_ledger_customers (scope, customer, seq, head, closed, created_at)
-    VALUES (:scope, :customer, 0, '', '', :now) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+    VALUES (:scope, :customer, 0, :head, '', :at) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+_NOW = "SELECT :now"
 _ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
     WHERE scope = :scope AND customer = :customer"""
 _BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
@@ -75,7 +76,9 @@ class Booked(NamedTuple):
 
 def add_customer(scope: str, customer: str) -> Steps[bool]:
     """Make a customer known; False if it was."""
-    return bool((yield Sql(_NEW_CUSTOMER, {"scope": scope, "customer": customer})))
+    [(now,)] = yield Sql(_NOW, {})
+    values = {"scope": scope, "customer": customer, "head": genesis(scope, customer, now), "at": now}
+    return bool((yield Sql(_NEW_CUSTOMER, values)))
 
 
 def seen_customer(scope: str, customer: str) -> Steps[Customer]:
@@ -96,15 +99,18 @@ def held_customer(scope: str, customer: str, terms: Terms) -> Steps[Customer]:
             "it: onceward ledger customer"
         )
     if row is None:
-        yield Sql(_NEW_CUSTOMER, values)
+        yield from add_customer(scope, customer)
         [row] = yield Sql(_CUSTOMER, values)
     return Customer(*row)
 
 
-def hold(scope: str, customers: list[str]) -> Steps[None]:
-    """Hold the rows of customers that are there, in this order."""
+def hold(scope: str, customers: list[str], terms: Terms) -> Steps[None]:
+    """Hold the rows of customers in this order, and make those that are not there and may be made."""
     for customer in customers:
-        yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})
+        if terms.customers == "any":
+            yield from held_customer(scope, customer, terms)
+        else:
+            yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})
 
 
 def by_reference(scope: str, reference: str) -> Steps[Entry | None]:
@@ -145,7 +151,7 @@ def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
             corrects=wanted.corrects,
             period=period,
             booked_at=customer.now,
-            previous=customer.head or genesis(scope, wanted.customer, customer.created_at),
+            previous=customer.head,
             hash="",
             status=VERIFIED if verified else QUEUED,
             failure=None,

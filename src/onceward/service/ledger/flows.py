@@ -249,7 +249,7 @@ def _closed_text(scope: str, customer: str, period: str) -> Steps[str]:
 
 def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
     # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
-    yield from booking.hold(scope, sorted({one.customer for one in wanted}))
+    yield from booking.hold(scope, sorted({one.customer for one in wanted}), terms)
     items = []
     for index, one in enumerate(wanted):
         items.append((yield from _item(index, scope, one, terms)))

@@ -1,7 +1,7 @@
 """
 The hashes that make a changed row visible: SHA-256 over the canonical form of what is said, its kind first.
 
-    customer    genesis = H(scope, customer, created_at)
+    customer    genesis = H(scope, customer, created_at): the head of a customer without entries
     entry       hash = H(everything it says, the hash of the customer's entry before it; of the first: the genesis)
                 seal = H(hash, verdict)
     checkpoint  root = the seals of its entries, one hashed onto the other

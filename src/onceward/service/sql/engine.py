@@ -62,6 +62,7 @@ class SqlEngine(Protocol):
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> Answer:
         """Run one statement, once per identity; the answer, or the first answer."""
 
@@ -74,6 +75,7 @@ class SqlEngine(Protocol):
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> BatchAnswer:
         """Run statements in one transaction, all or none of them, once per identity."""
 
@@ -138,15 +140,19 @@ class Engine:
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> Answer:
         """
         Run one statement, once per identity; the answer, or the first answer.
 
         With an identity the record of it commits together with what the statement writes, in the same file. The same
         identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
-        frees the key. `readonly` is for callers who may not write; `about` is compared like the statement.
+        frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
+        `replay_only` nothing new is run: `NotReplayed`, if there is no first answer.
         """
-        request = await self._checked([(sql, params)], identity=identity, readonly=readonly, about=about)
+        request = await self._checked(
+            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
+        )
         return Answer(*await self._perform(namespace, database, request))
 
     async def batch(
@@ -158,9 +164,12 @@ class Engine:
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> BatchAnswer:
         """Run statements in one transaction, all or none of them, once per identity. See `query`."""
-        request = await self._checked(statements, identity=identity, readonly=readonly, batch=True, about=about)
+        request = await self._checked(
+            statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
+        )
         return BatchAnswer(*await self._perform(namespace, database, request))
 
     async def tables(self, namespace: str, database: str) -> list[Table]:

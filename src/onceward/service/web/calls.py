@@ -4,23 +4,42 @@ One call: who makes it, and what it says. And the door that it comes through.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from onceward import OncewardError
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.profile import Profile
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.faults import RequestMalformed
 
+Noted: TypeAlias = Callable[[Response | None, OncewardError | None], None]
+"""Told how a call ended: what was answered, and what it was refused with. No answer: it broke off."""
+
+
+class Witness(Protocol):
+    """Whoever is told of calls. It must not wait, and it must not raise."""
+
+    def begun(self, caller: Caller, request: Request) -> Noted:
+        """Somebody who may call this has called."""
+
 
 class Door:
     """Who may come in. Whoever has a valid token is never slowed; everybody else is counted by address."""
 
-    def __init__(self, access: AsyncAccess, flood: FloodControl, trusted: Sequence[Network] = ()) -> None:
+    def __init__(
+        self,
+        access: AsyncAccess,
+        flood: FloodControl,
+        trusted: Sequence[Network] = (),
+        witness: Witness | None = None,
+    ) -> None:
         self.access = access
+        self.witness = witness
         self._flood = flood
         self._trusted = trusted
 
@@ -35,11 +54,13 @@ class Door:
 class Call:
     """One call, as an endpoint's function sees it."""
 
-    def __init__(self, request: Request, caller: Caller, body: Any) -> None:
+    def __init__(self, request: Request, caller: Caller, body: Any, size: int = 0) -> None:
         self.request = request
         self.caller = caller
         self.body = body
         """What was sent, as the endpoint's own type; None if it takes nothing."""
+        self.size = size
+        """How many bytes that were."""
 
     def path(self, name: str) -> str:
         """A part of the path."""

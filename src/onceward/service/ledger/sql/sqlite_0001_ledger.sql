@@ -1,5 +1,6 @@
 -- Deltas of customers' balances, chained. Instants are microseconds since 1970; amounts are whole billionths.
--- `scope` is environment and tenant. `head` is the hash of the last entry, `closed` the last period with a checkpoint.
+-- `scope` is environment and tenant. `head` is the hash of the last entry,
+-- `closed` the last period with a checkpoint.
 CREATE TABLE onceward_ledger_customers (
     scope TEXT NOT NULL,
     customer TEXT NOT NULL,
