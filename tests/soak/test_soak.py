@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
 from soak.memory import JUDGED_SECONDS, Sample, grown
 from soak.processes import Memory
 from soak.running import Outcome
