@@ -15,6 +15,7 @@ SECONDS = 0.5
 LABELS = {
     "bare": "bare application, one durable write a request",
     "ours": "onceward serve",
+    "ours-unnoted": "onceward serve --journal off",
     "empty": "bare application without a database, for orientation",
 }
 CASES = {
@@ -23,6 +24,7 @@ CASES = {
     "plain": "writes without a key",
     "read": "reads without a key, one row",
 }
+KEYED = ("write", "replay")
 AIMS = [
     Aim("write", "ours", 0.25, "keyed SQL writes through the service, of the bare application's writes"),
     Aim("replay", "ours", 0.8, "replays through the service, of the bare application's writes"),
@@ -45,7 +47,7 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
         tables = interleave(
             workers,
-            {case: ("bare", list(LABELS) if case in ("write", "replay") else ["bare", "ours"]) for case in CASES},
+            {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES},
             rounds=settings.rounds,
             seconds=SECONDS,
             seed=settings.seed,

@@ -82,12 +82,13 @@ class Server:
 
 
 class ServiceSlices:
-    """One server and its clients: `bare`, `empty` or `ours`."""
+    """One server and its clients: `bare`, `empty`, `ours` or `ours-unnoted`."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._bare, self._empty = name != "ours", name == "empty"
+        self._bare, self._empty = not name.startswith("ours"), name == "empty"
         folder = folder.resolve()
         ours = ["-m", "onceward", "serve", "--json", "--port", "0", "--folder", str(folder)]
+        ours += ["--journal", "off"] if name == "ours-unnoted" else []
         self._server = Server(
             [sys.executable, *(["-m", "bench.service_app", str(folder), name] if self._bare else ours)], folder
         )
