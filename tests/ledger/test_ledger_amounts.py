@@ -64,7 +64,7 @@ def test_a_delta_is_taken_by_its_digits_or_refused(text: str, expected: str | No
     """
     value = parse_json(text, exact=True)
     if expected is None:
-        with pytest.raises(RequestInvalid, match="delta .* Nothing was booked"):
+        with pytest.raises(RequestInvalid, match=r"delta .* Nothing was booked"):
             billionths(value)
         return
 

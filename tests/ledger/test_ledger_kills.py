@@ -107,7 +107,7 @@ def test_a_kill_leaves_both_or_neither_and_a_retry_books_once(world: World, verb
         outcomes = dict(zip(found, ended, strict=True))
 
         for name, at, skip in some:
-            both = at.endswith(".after") and at.startswith("ledger.") or outcomes[name] == "0"
+            both = (at.endswith(".after") and at.startswith("ledger.")) or outcomes[name] == "0"
             assert ((entries, 1) if both else (0, 0)) == found[name], (name, at, skip, outcomes[name])
         assert {"9", "0"} == set(ended), "every failpoint was hit, or none was: nothing is shown by that"
         assert 3 < ended.count("9")

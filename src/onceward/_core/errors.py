@@ -42,6 +42,9 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- UploadTimeout         the request's body did not arrive        same key, at once
     +-- HandlerFailed         the handler failed; that is remembered   new key
     +-- SignatureInvalid      a webhook's signature is not right       never: check the secret
+    |   +-- EventInvalid      a webhook's event has no id to know it by  never: send one
+    +-- SourceUnknown         no webhooks are taken from this source   never: add the source
+    +-- SourceUnready         the source's secret cannot be read       same event, after a pause
     +-- TargetRefused         a webhook's URL leads inside             never: use a public https URL
     +-- TokenInvalid          nobody is known by this token            never: use one that is valid
     +-- Forbidden             this token may not do that               never: use one that may
@@ -437,6 +440,26 @@ class SignatureInvalid(OncewardError):
     """A webhook's signature, time or id is not right, so it was not believed, and nothing was kept of it."""
 
     code = "signature_invalid"
+
+
+class EventInvalid(SignatureInvalid):
+    """The event's id is missing, or cannot be one, so a redelivery could not be told from another event."""
+
+    code = "event_invalid"
+
+
+class SourceUnknown(OncewardError):
+    """Nothing is received here under this name."""
+
+    code = "source_unknown"
+
+
+class SourceUnready(OncewardError):
+    """What this source signs with cannot be read here, so nothing was believed and nothing kept. Send it again."""
+
+    code = "source_unready"
+    fault = Fault.STORE
+    retry = RetryAdvice.SAME_KEY
 
 
 class TargetRefused(OncewardError):

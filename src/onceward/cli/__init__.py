@@ -1,6 +1,6 @@
 """
 The command line: `onceward key`, `records`, `dead`, `contract`, `store`, `token`, `tenant`, `ledger`, `relay`,
-`journal`, `serve`, `simulate`, `conformance`.
+`hooks`, `journal`, `serve`, `simulate`, `conformance`.
 
 Answers go to stdout (tables for people, one JSON document with --json), everything else to stderr. An error that was
 to be expected is one line and an exit code, never a traceback.
@@ -17,6 +17,7 @@ from onceward.cli import (
     contract,
     dead,
     exits,
+    hooks,
     journal,
     key,
     ledger,
@@ -63,6 +64,7 @@ def build_parser() -> Parser:
         tenant,
         ledger,
         relay,
+        hooks,
         journal,
         serve,
         simulate,

@@ -13,6 +13,7 @@ from onceward._core.errors import (
     RequestInvalid,
     ResultInvalid,
     SchemaMismatch,
+    SourceUnknown,
     StoreUnavailable,
 )
 from onceward.conformance import TargetUnreachable
@@ -89,7 +90,9 @@ class RequeueFailed(OncewardError):
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
     match error:
-        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | NoSuchMessage() | NoSuchRun() | RequeueFailed():
+        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | NoSuchMessage() | NoSuchRun() | SourceUnknown():
+            return NO
+        case RequeueFailed():
             return NO
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.

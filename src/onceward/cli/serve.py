@@ -112,7 +112,7 @@ def server_of(app: Any, chosen: Settings) -> Any:
 def listen(chosen: Settings) -> socket.socket:
     """The socket, so that a port in use is told as what it is, and port 0 as what it became."""
     kind = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: otherwise each answer waits 40 ms for an ACK.
+    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: else each answer waits 40 ms for an ACK.
     listening = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -5,6 +5,7 @@
             /v1/records ...   what is in doubt, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
             /v1/journal       what was tried, for operators
+            /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -13,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -42,8 +44,11 @@ from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.publishing import published
 from onceward.http.serving.running import gate_options
+from onceward.inbox import AsyncInbox
 from onceward.journal import AsyncJournal
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.hooks.app import GROUP as HOOKS
+from onceward.service.hooks.app import HooksApp
 from onceward.service.journal.app import GROUP as JOURNAL
 from onceward.service.journal.app import JournalApp
 from onceward.service.journal.noting import Notary, service_journal
@@ -141,11 +146,13 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
+        hooks = HooksApp(_inbox(url, settings, stack), door)
         balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
             (BALANCE, balance.endpoints(), balance.app()),
+            (HOOKS, hooks.endpoints(), hooks.app()),
         ]
         if journal is not None:
             noted = JournalApp(journal, door)
@@ -193,6 +200,19 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
         Route(WELL_KNOWN + "/{code}", promised),
     ]
     return plain(routes)
+
+
+def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+    """Where webhooks go, and the threads that process them."""
+    if settings.hooks_path:
+        sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
+    inbox = AsyncInbox(url, stored_sources=True)
+    stack.push_async_callback(inbox.close)
+    if settings.hooks_threads:
+        working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
+        working.__enter__()
+        stack.push_async_callback(asyncio.to_thread, working.__exit__, None, None, None)
+    return inbox
 
 
 async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:

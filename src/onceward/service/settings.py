@@ -63,6 +63,10 @@ class Settings:
     """Whether calls that may change something are noted (`on`), or not (`off`)."""
     journal_retain: float = 604_800.0
     """How long a note is kept."""
+    hooks_threads: int = 4
+    """Handlers of webhooks that run at once; 0: receive only, another process works."""
+    hooks_path: str = ""
+    """A folder that handlers of webhooks are imported from, besides what is installed."""
     shutdown_seconds: float = 20.0
     """How long work that is under way is waited for."""
     log_level: str = "info"
@@ -146,6 +150,8 @@ def _checked(made: Settings) -> Settings:
             raise ConfigurationError(f"{name} is a number above zero")
     if not 0 <= made.port <= 65_535:
         raise ConfigurationError("port is a number from 0 to 65535")
+    if not 0 <= made.hooks_threads <= 1_000:
+        raise ConfigurationError("hooks_threads is a number from 0 to 1000")
     if made.price < 0:
         raise ConfigurationError("price is zero or more micro-units")
     if made.scope_by not in ("tenant", "token"):

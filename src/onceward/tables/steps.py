@@ -77,14 +77,8 @@ def declare(boundaries: Mapping[str, str]) -> None:
 class Driver(Protocol):
     """A database. Errors are those of the stores; safe for threads."""
 
-    dialect: str
-    """`sqlite` or `postgres`."""
-
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """Run steps in one transaction that may write: all of it, or nothing."""
-
-    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
-        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """Run steps that only read."""
@@ -94,6 +88,16 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class Shared(Driver, Protocol):
+    """A database whose transactions can hold more than steps."""
+
+    dialect: str
+    """`sqlite` or `postgres`."""
+
+    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
+        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
 
 def one(rows: list[Row]) -> Row | None:

@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from onceward._core.errors import ConfigurationError, SignatureInvalid
+from onceward._core.errors import ConfigurationError, EventInvalid, SignatureInvalid
 
 TOLERANCE = 300
 """Seconds that a signed time may lie in the past or the future: what Standard Webhooks and Stripe use."""
@@ -112,10 +112,11 @@ def check_time(text: str, now: float, tolerance: int) -> int:
     return at
 
 
-def check_id(text: str | None) -> str:
-    """An event's id, if it can be one."""
+def check_id(text: str | None, place: str = "") -> str:
+    """An event's id, if it can be one; `place` says where it is looked for."""
     if text is None or not _ID.fullmatch(text):
-        raise SignatureInvalid("the event's id is missing, or is not 1 to 255 visible ASCII characters")
+        where = f" ({place})" if place else ""
+        raise EventInvalid(f"the event's id{where} is missing, or is not 1 to 255 visible ASCII characters")
     return text
 
 

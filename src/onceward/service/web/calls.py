@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward import OncewardError
+from onceward import OncewardError, RateLimitError
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.profile import Profile
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
@@ -45,10 +45,26 @@ class Door:
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
+        return await self.access.enter(self._flood, request.headers.getlist("authorization"), self._address(request))
+
+    def counted(self, request: Request, error: OncewardError) -> OncewardError:
+        """
+        A call that was refused because it could not prove who sent it, where that is not said by a token.
+
+        The error itself or, once too many of them came from its address, `RateLimitError`.
+        """
+        wait = self._flood.retry_after(self._address(request))
+        if wait is None:
+            return error
+        return RateLimitError(
+            f"too many calls that prove nothing from this address; come again in {wait} s", retry_after_seconds=wait
+        )
+
+    def _address(self, request: Request) -> str:
         peer = request.client.host if request.client is not None else "unknown"
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-        address = client_address(peer, headers, self._trusted)
-        return await self.access.enter(self._flood, request.headers.getlist("authorization"), address)
+        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy nobody's word is taken.
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        return client_address(peer, headers, self._trusted)
 
 
 class Call:

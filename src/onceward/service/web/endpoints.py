@@ -63,6 +63,8 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
+    signed: bool = False
+    """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """What a good answer may have."""
@@ -164,7 +166,7 @@ class _Handler:
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeUnsupported("bodies are not compressed here")
-        read = await self._read(request)
+        read = await read_body(request, self._max)
         try:
             return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body), len(read)
         except RequestInvalid:
@@ -172,14 +174,16 @@ class _Handler:
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
 
-    async def _read(self, request: Request) -> bytes:
-        pieces, size = [], 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > self._max:
-                raise BodyTooLarge(f"a body has at most {self._max} bytes here; nothing was run")
-            pieces.append(piece)
-        return b"".join(pieces)
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body as it came; refused before it is read to its end if it is too long."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise BodyTooLarge(f"a body has at most {most} bytes here; nothing was run")
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
 def _check_query(request: Request, endpoint: Endpoint) -> None:

@@ -129,7 +129,8 @@ def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str 
         document["detail"] = detail
     headers = reply.headers
     if status == 401:
-        headers = (*headers, ("www-authenticate", "Bearer"))
+        asked = "Bearer" if document["code"] == "token_invalid" else "Signature"
+        headers = (*headers, ("www-authenticate", asked))
     return Reply(status, headers, json.dumps(document).encode())
 
 
