@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def soaked(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A soak in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "soak", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "soak", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
 
 
