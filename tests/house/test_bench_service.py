@@ -9,8 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bare", "ours"])
-def test_the_service_and_what_it_is_measured_against_do_what_is_timed(tmp_path: Path, name: str) -> None:
+def test_the_service_does_what_is_timed(tmp_path: Path) -> None:
     """
     One row per key however often it is sent, and the same answer; every slice's rows add up, counted in the file.
 
@@ -19,7 +18,7 @@ def test_the_service_and_what_it_is_measured_against_do_what_is_timed(tmp_path: 
     from bench.interleave import Worker
     from bench.service_slices import CASES
 
-    worker = Worker(name, sys.executable, "bench.service_slices:ServiceSlices", tmp_path, name)
+    worker = Worker("ours", sys.executable, "bench.service_slices:ServiceSlices", tmp_path, "ours")
     try:
         done = [worker.ask(f"slice {case} 0.05")["operations"] for case in CASES]
     finally:

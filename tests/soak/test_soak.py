@@ -29,7 +29,7 @@ def test_fifty_clients_lose_and_double_nothing_while_everything_is_killed() -> N
     Whatever was acknowledged is there once, read from the files themselves: right after a `kill -9` under load, and
     after everything that was unknown then was asked for again. Rows, deltas, and messages through relay and receiver.
     """
-    run = soaked("--seconds", "5", "--every", "1", "--clients", "50")
+    run = soaked("--seconds", "4", "--every", "1", "--clients", "50")
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "lost=0 doubled=0 changed=0 strange=0\nheld\n" in run.stdout
