@@ -187,6 +187,8 @@ async def read_body(request: Request, most: int) -> bytes:
 
 
 def _check_query(request: Request, endpoint: Endpoint) -> None:
+    if not request.scope["query_string"]:
+        return
     known = {one.name for one in endpoint.parameters if one.place == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
