@@ -309,7 +309,7 @@ class TestRunning:
             (("--port", "99999"), "port"),
             (("--port", "x"), "whole number"),
             (("--store", "redis://localhost"), "sqlite"),
-            (("--log-level", "loud"), "log_level"),
+            (("--log-level", "loud"), "--log-level"),
             (("--trusted-proxies", "everyone"), "trusted proxy"),
             (("--writers", "0"), "writers"),
             (("--config", "nowhere.toml"), "nowhere.toml"),

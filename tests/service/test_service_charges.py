@@ -98,7 +98,7 @@ def test_a_message_that_is_delivered_twice_has_one_effect(served: Served, databa
     assert 1 == served.count(database)
 
 
-@pytest.mark.requirement("A26", "A39", "E09")
+@pytest.mark.requirement("A26", "A39")
 def test_what_is_stored_is_one_row_per_step_beside_its_effect(served: Served, database: str) -> None:
     """
     In the tenant's own file: scope, plan and step make one row each, with the effect. A token's secret is in no file of
@@ -120,9 +120,7 @@ def test_what_is_stored_is_one_row_per_step_beside_its_effect(served: Served, da
     assert (True, False) == (id.encode() in everything, secret.encode() in everything)
 
 
-@pytest.mark.parametrize(
-    "sql", ["VACUUM", "VACUUM INTO '/tmp/x'", "PRAGMA journal_mode = DELETE", "PRAGMA wal_checkpoint"]
-)
+@pytest.mark.parametrize("sql", ["VACUUM", "VACUUM INTO 'x'", "PRAGMA journal_mode = DELETE", "PRAGMA wal_checkpoint"])
 @pytest.mark.parametrize("key", [None, "k"])
 def test_what_cannot_run_in_a_transaction_is_refused_as_that(
     served: Served, database: str, sql: str, key: str | None
@@ -141,7 +139,7 @@ def test_what_cannot_run_in_a_transaction_is_refused_as_that(
 
 def test_more_databases_than_open_files(served: Served) -> None:
     """
-    Each is made, written and read; the processes keep a few open and let go of the rest. `DATABASES=10000` makes so many.
+    Each is made, written and read; the processes keep a few open and let go of the rest. DATABASES=10000 makes so many.
     """
     token = served.new_token("many", role="admin")
     names = [f"n{number}" for number in range(DATABASES)]
@@ -169,5 +167,5 @@ def children(pid: int) -> list[int]:
 
 def open_databases(pid: int) -> int:
     """How many of the databases a process has open."""
-    links = [os.readlink(one) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
+    links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir() if one.is_symlink()]
     return len({link for link in links if "/databases/" in link and link.endswith(".db")})
