@@ -81,7 +81,7 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=round(chosen.shutdown_seconds),
-            h11_max_incomplete_event_size=65_536,
+            h11_max_incomplete_event_size=1 << 20,  # Ours is smaller, and says so.
         )
         server = uvicorn.Server(config)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.

@@ -121,13 +121,18 @@ class _Handler:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
             caller = await self._door.admit(request)
             caller.require(role=endpoint.role)
+            if _is_ambiguous(request):
+                raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 raise NotFound  # A name cannot have a slash in it, and whoever stands in front may see another path.
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
             answered = await endpoint.run(Call(request, caller, body, size))
         except OncewardError as error:
-            return refusal(error)
+            response = refusal(error)
+            if _is_ambiguous(request):
+                response.headers["connection"] = "close"
+            return response
         except ClientDisconnect:
             return Response(status_code=499)
         headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
@@ -161,6 +166,11 @@ class _Handler:
                 raise BodyTooLarge(f"a body has at most {self._max} bytes here; nothing was run")
             pieces.append(piece)
         return b"".join(pieces)
+
+
+def _is_ambiguous(request: Request) -> bool:
+    """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
+    return "transfer-encoding" in request.headers and "content-length" in request.headers
 
 
 def _check_query(request: Request, endpoint: Endpoint) -> None:
