@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -17,11 +18,15 @@ import pytest
 from service_support import INSERT, TABLE, Heard, Served
 
 from onceward.cli import main
+from onceward.inbox import Inbox, Source
+from onceward.inbox.samples import sample
 from onceward.service.access import Access
 from onceward.service.settings import Settings, store_of
 from onceward.service.sql.files import namespace_of
 from onceward.service.sql.usage import held_by
+from onceward.webhooks import Secret, StandardWebhooks
 
+SECRET = "a secret that is long enough"
 ROW = ["e-1", "click"]
 WRITES = [
     (INSERT, ROW),
@@ -377,6 +382,29 @@ class TestErasing:
         assert 1 == told["databases"], "three were gone before"
         assert [] == self.left(served)
         assert command(served.folder, "tenant", "show", "acme")["erasedAt"]
+
+    def test_deltas_events_and_notes_go_with_the_tenant_and_nobody_elses(self, served: Served) -> None:
+        """
+        Of the erased tenant no file beside the store says a word; another's delta and event stand.
+        """
+        store = store_of(Settings(folder=str(served.folder)))
+        tokens = {name: served.new_token(name, role="admin") for name in ("gone-1", "kept-1")}
+        for name, token in tokens.items():
+            delta = {"customerId": "cus_1", "delta": -5, "reason": f"personal {name}", "referenceId": f"r-{name}"}
+            served.call("POST", "/api/v1/balance/delta", delta, token=token, headers={"Idempotency-Key": f"k-{name}"})
+            with Inbox(store, scope=f"live:{name}") as inbox:
+                inbox.add(Source("plain", StandardWebhooks(), [SECRET], lambda event: None))
+                headers, body = sample(StandardWebhooks(), Secret.parse(SECRET), f"evt-{name}", now=time.time())
+                inbox.receive("plain", headers, body)
+
+        told = command(served.folder, "tenant", "erase", "gone-1", "--yes", "gone-1")
+        stands = served.call("GET", "/api/v1/balance/derive/cus_1", token=tokens["kept-1"])
+
+        assert 3 <= told["rows"], "a customer, a delta and an event, at least"
+        assert (200, "-5") == (stands.status, stands.document["balance"])
+        files = [path for path in served.folder.glob("records*") if path.is_file()]
+        assert [] == [path.name for path in files if b"gone-1" in path.read_bytes()]
+        assert [] != [path.name for path in files if b"kept-1" in path.read_bytes()], "the search finds what is there"
 
     def test_where_nobody_knows_the_folder_it_is_said(self, served: Served, tmp_path: Path) -> None:
         """

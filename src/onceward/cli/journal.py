@@ -20,9 +20,8 @@ from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import facts, table
 from onceward.environment import REAL
 from onceward.journal import CallView, Ended, RunView, TurnView
-from onceward.journal.keeping import LazyDriver, erased
+from onceward.journal.keeping import LazyDriver
 from onceward.journal.views import PAGE_MAX, Wanted, calls, runs, turns
-from onceward.service.access.scopes import tenant_of
 from onceward.tables import Blocking, looked
 
 _HEADINGS = ("STARTED", "RUN", "TURN", "WORKER", "TOOL", "KEY", "OUTCOME", "DETAIL", "SECONDS")
@@ -58,17 +57,6 @@ def add_to(parsers: Groups) -> None:
     for command in (listing, show):
         command.add_argument("--scope", metavar="SCOPE", type=_scope, help="only of this scope")
         add_store_argument(command)
-
-
-def erase_journal(url: str, tenant: str) -> int:
-    """Delete a tenant's notes; how many rows. No journal is no trouble."""
-    try:
-        with _opened(url) as tables:
-            count = tables.run(erased(lambda scope: tenant_of(scope) == tenant))
-            tables.driver.wipe()
-            return count
-    except ConfigurationError:
-        return 0  # There are no tables of a journal.
 
 
 @contextmanager

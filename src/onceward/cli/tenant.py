@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from functools import partial
 from typing import Any
 
 from onceward.cli import exits
 from onceward.cli.access import amount, opened_access, quota, tenant_document, tenant_name, when
-from onceward.cli.databases import add_folder_argument, erase_databases, folder_of_databases
-from onceward.cli.journal import erase_journal
+from onceward.cli.belongings import DATABASES, ROWS, erase_belongings
+from onceward.cli.databases import add_folder_argument, folder_of_databases
 from onceward.cli.opening import add_store_argument, existing_url_of
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to
 from onceward.cli.printing import note, say, say_document
@@ -82,7 +83,7 @@ def add_to(parsers: Groups) -> None:
     erase = _add_about_one(
         group,
         "erase",
-        "erase a tenant: records, dead letters, databases, journal, tokens, balance. There is no way back",
+        "erase a tenant: records, dead letters, databases, ledger, hooks, journal, tokens. There is no way back",
         _erase,
         examples=("onceward tenant erase acme --yes acme",),
         codes=(*_CODES, exits.INTERRUPTED),
@@ -202,25 +203,27 @@ def _erase(asked: argparse.Namespace) -> int:
             raise _no_such(asked.name)
         _confirm(asked)
         folder = folder_of_databases(asked)
-        done, told = Progress(0, 0), 0
-        for done in access.erase_tenant(asked.name, besides=partial(erase_databases, folder, asked.name)):
+        done, told, counted = Progress(0, 0), 0, Counter[str]()
+        besides = partial(erase_belongings, existing_url_of(asked), folder, asked.name, counted)
+        for done in access.erase_tenant(asked.name, besides=besides):
             if done.looked_at >= told + TELL_EVERY:
                 told = done.looked_at
                 note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
-        done = done._replace(others=done.others + erase_journal(existing_url_of(asked), asked.name))
         grave = access.tombstone(asked.name)
     document = {
         "name": asked.name,
         "records": done.records,
-        "databases": None if folder is None else done.besides,
+        "databases": None if folder is None else counted[DATABASES],
         "others": done.others,
+        "rows": counted[ROWS],
         "erasedAt": when(None if grave is None else grave.finished_at),
     }
     if asked.json:
         say_document(document)
     else:
         shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
-        say(facts([*shown, ("notes, tokens and money", done.others), ("erased at", document["erasedAt"])]))
+        shown += [("deltas, events and notes", counted[ROWS]), ("tokens and money", done.others)]
+        say(facts([*shown, ("erased at", document["erasedAt"])]))
     if folder is None:
         note(
             "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
@@ -233,7 +236,7 @@ def _confirm(asked: argparse.Namespace) -> None:
     typed = asked.yes
     if typed is None:
         note(
-            f"This erases every record, dead letter, database, note of the journal, token and balance of {asked.name}. "
+            f"This erases every record, dead letter, database, delta, event, note, token and balance of {asked.name}. "
             "There is no way back.\nType the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()

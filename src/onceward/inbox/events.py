@@ -16,6 +16,13 @@ from onceward.tables.schema import Schema
 from onceward.tables.steps import Sql, Steps, declare, one
 
 SCHEMA = Schema("inbox", "onceward.inbox", 1, "`onceward hooks add` adds the first source")
+TABLES = {
+    "onceward_inbox_events": "scope, source, id",
+    "onceward_inbox_marks": "scope, source",
+    "onceward_inbox_gaps": "scope, source, first",
+    "onceward_inbox_sources": "name",
+}
+"""What there is by scope, with the columns of its key."""
 FORGET_BATCH = 500
 
 declare(
@@ -28,6 +35,7 @@ declare(
         "inbox.requeue": "an event that was given up is made due again",
         "inbox.source": "a source is written",
         "inbox.forget": "old events are forgotten",
+        "inbox.erase": "a batch of a tenant's events is erased",
     }
 )
 

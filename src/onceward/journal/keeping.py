@@ -19,12 +19,13 @@ from onceward.environment import Environment
 from onceward.journal import views
 from onceward.journal.notes import Note, settled
 from onceward.stores import check_url
-from onceward.tables import Driver, Flow, Schema, Sql, Steps, looked, open_tables, transacted
+from onceward.tables import Driver, Flow, Schema, Sql, Steps, open_tables, transacted
 from onceward.tables.steps import declare
 
 T = TypeVar("T")
 
 SCHEMA = Schema("journal", "onceward.journal", 1, "the first note makes them")
+TABLES = views.TABLES
 PAUSE_SECONDS = 30.0
 """After a failure, nothing is tried for so long."""
 
@@ -117,16 +118,6 @@ def write(environment: Environment, trouble: Trouble, notes: list[Note]) -> Flow
         trouble.tell(error)
         return False
     return True
-
-
-def erased(owns: Callable[[str], bool]) -> Flow[int]:
-    """Delete everything of some scopes, in small transactions; how many rows."""
-    total = 0
-    for (scope,) in (yield from looked(views.scopes)):
-        if owns(scope):
-            while deleted := (yield from transacted("journal.prune", partial(views.erase, scope))):
-                total += deleted
-    return total
 
 
 def _written(environment: Environment, notes: list[Note]) -> Steps[None]:

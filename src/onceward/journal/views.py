@@ -81,19 +81,17 @@ _COUNTED = "(SELECT count(*) FROM onceward_journal_calls c WHERE c.scope = r.sco
 _RUNS = f"""SELECT id, scope, worker, status, input_ref, error, begun, started_at, finished_at, {_COUNTED.format("")},
     {_COUNTED.format(" AND c.outcome = 'executed'")}, {_COUNTED.format(" AND c.outcome IS NULL")}
     FROM onceward_journal_runs r WHERE {{}} ORDER BY started_at DESC, id LIMIT :limit"""  # noqa: S608 - texts of ours
-_OLD = {
+TABLES = {
     "onceward_journal_calls": "id",
     "onceward_journal_turns": "scope, run, seq",
     "onceward_journal_runs": "scope, id",
 }
+"""What there is by scope, with the columns of its key."""
 _PRUNE = """DELETE FROM {table} WHERE ({key}) IN (
     SELECT {key} FROM {table} WHERE started_at < :now - :keep LIMIT :limit) RETURNING 1"""
 _LINE = "SELECT id FROM onceward_journal_calls ORDER BY id DESC LIMIT 1 OFFSET :rows"
 _BELOW = """DELETE FROM onceward_journal_calls WHERE id IN (
     SELECT id FROM onceward_journal_calls WHERE id <= :line LIMIT :limit) RETURNING 1"""
-_SCOPES = " UNION ".join(f"SELECT scope FROM {table}" for table in _OLD)  # noqa: S608 - names of ours
-_ERASE = """DELETE FROM {table} WHERE ({key}) IN (
-    SELECT {key} FROM {table} WHERE scope = :scope LIMIT :limit) RETURNING 1"""
 
 
 class Wanted(NamedTuple):
@@ -154,7 +152,7 @@ def runs(scope: str | None, id: str | None, limit: int) -> Steps[list[RunView]]:
 def prune(keep_us: int) -> Steps[int]:
     """Delete some of what began longer ago; how many rows."""
     deleted = 0
-    for table, key in _OLD.items():
+    for table, key in TABLES.items():
         text = _PRUNE.format(table=table, key=key)
         deleted += len((yield Sql(text, {"keep": keep_us, "limit": PRUNE_BATCH})))
     return deleted
@@ -166,19 +164,6 @@ def prune_beyond(rows: int) -> Steps[int]:
     if not found:
         return 0
     return len((yield Sql(_BELOW, {"line": found[0][0], "limit": PRUNE_BATCH})))
-
-
-def scopes() -> Steps[list[Row]]:
-    """Whose journal there is."""
-    return (yield Sql(_SCOPES, {}))
-
-
-def erase(scope: str) -> Steps[int]:
-    """Delete some of what a scope has; how many rows."""
-    deleted = 0
-    for table, key in _OLD.items():
-        deleted += len((yield Sql(_ERASE.format(table=table, key=key), {"scope": scope, "limit": PRUNE_BATCH})))
-    return deleted
 
 
 def check_limit(limit: int) -> int:

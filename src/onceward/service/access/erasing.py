@@ -97,7 +97,7 @@ def erase(
     done = Progress(0, 0)
     for _ in range(PASSES_MAX):
         before = done.records, done.besides
-        done = yield from _pass(records, tenant, done)
+        done = yield from erase_records(records, tenant, done)
         for _ in besides():
             done = done._replace(besides=done.besides + 1)
             yield done
@@ -113,7 +113,7 @@ def erase(
     yield done
 
 
-def _pass(records: Driver, tenant: str, done: Progress) -> Generator[Progress, None, Progress]:
+def erase_records(records: Driver, tenant: str, done: Progress) -> Generator[Progress, None, Progress]:
     """Once through all records, in order of id."""
     after = b""
     while page := records.look(partial(_page, after)):

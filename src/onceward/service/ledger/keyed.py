@@ -25,6 +25,7 @@ BOUNDARIES = {
     "ledger.close": "a period is closed and the record of the key is written",
     "ledger.judge": "verdicts are written",
     "ledger.customer": "a customer is written",
+    "ledger.erase": "a batch of a tenant's deltas is erased",
 }
 declare(BOUNDARIES)
 

@@ -24,6 +24,12 @@ from onceward.tables.opening import file_beside
 T = TypeVar("T")
 
 SCHEMA = Schema("ledger", "onceward.service.ledger", 1, "the first delta of `onceward serve` makes them")
+TABLES = {
+    "onceward_ledger_entries": "id",
+    "onceward_ledger_checkpoints": "id",
+    "onceward_ledger_customers": "scope, customer",
+}
+"""What there is by scope, with the columns of its key; what refers to another comes before it."""
 USUAL = Terms()
 RETAIN_SECONDS = 86_400.0
 
