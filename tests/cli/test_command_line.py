@@ -124,7 +124,9 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"], ["ledger"]])
+    @pytest.mark.parametrize(
+        "typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"], ["ledger"]]
+    )
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.
