@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
-# Workers for the tests: one per core, never fewer than two (races need company).
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 2 : n )))
+# Workers for the tests: one more than cores, since they also wait; never fewer than three (races need company).
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 3 : n + 1 )))
 PYTEST ?= $(BIN)/python -m pytest -n $(JOBS) -q
 
 .DEFAULT_GOAL := help
@@ -46,7 +46,7 @@ spec: $(STAMP) ## Which of the 273 requirements a passing test proves
 	$(BIN)/python tools/spec.py
 
 .PHONY: demo
-demo: $(STAMP) ## Many senders, one killed with kill -9: one effect (GATE=off shows the duplicates)
+demo: $(STAMP) ## Senders and a worker, killed with kill -9: one effect each (GATE=off shows the duplicates)
 	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)
 
 .PHONY: serve
@@ -56,6 +56,10 @@ serve: $(STAMP) ## Serve SQL over HTTP with keys and plans, on this machine (SER
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
 	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py tests/settle_inside/test_inside_kill_drill.py
+
+.PHONY: soak
+soak: $(STAMP) ## Fifty clients retry while the service is killed every few seconds: lost=0 doubled=0 (SOAK_SECONDS=180)
+	$(BIN)/python -m soak --seconds $(or $(SOAK_SECONDS),180) $(SOAK)
 
 .PHONY: bench
 bench: $(STAMP) ## Ratios against the raw store and against peers (peers in an environment of their own)

@@ -4,6 +4,8 @@ Onceward's promise in a few seconds: many senders, one of them killed in the mid
     python examples/demo.py --gate on     one charge, equal answers, exit 0
     python examples/demo.py --gate off    the same senders without the gate: duplicates, exit 1
 
+And a second act: a worker that reconciles a bank statement, killed twice; see reconciler/ for it.
+
 There is a bank (a real HTTP server in a process of its own, see bank.py) and six senders, each a process of its own.
 All of them send the same charge, five times each, as a queue or an agent would that never heard an answer. The first
 sender is killed with `kill -9` at the worst moment: the bank has taken the money, and the answer is not recorded yet.
@@ -31,6 +33,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bank import charge, statement
+
+sys.path.insert(0, str(Path(__file__).with_name("reconciler")))
+
+from second_act import second_act
 
 from onceward import Event, Gate, Happening, OncewardError, Operation, RetryAdvice
 
@@ -285,7 +291,9 @@ def main() -> int:
         senders = demo.run()
         counted = count(senders, demo.bank)
     show(senders, counted)
-    return tell_the_end(gated, counted)
+    code = tell_the_end(gated, counted)
+    print(f"\nThe second act: a worker is killed twice. Its tables refuse a second row: {told.gate}.\n")
+    return max(code, second_act(gated, Story().tell))
 
 
 if __name__ == "__main__":

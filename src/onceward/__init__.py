@@ -4,6 +4,8 @@ Onceward: send it as many times as you like; it happens once, and everyone learn
 At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations go through; see the README.
 """
 
+import typing as _typing
+
 from onceward._core.canonical import canonical, parse_json
 from onceward._core.classifier import Classifier, should_retry
 from onceward._core.derive import derive, derive_colon, input_hash
@@ -16,6 +18,7 @@ from onceward._core.errors import (
     CircuitOpen,
     ConfigurationError,
     DeadlineExceeded,
+    EventInvalid,
     Expired,
     Fault,
     Forbidden,
@@ -45,7 +48,10 @@ from onceward._core.errors import (
     SchemaMismatch,
     ScopeMissing,
     SequenceForgotten,
+    ServiceUnreachable,
     SignatureInvalid,
+    SourceUnknown,
+    SourceUnready,
     SpoolFull,
     StoreContended,
     StoreCorrupt,
@@ -67,6 +73,7 @@ from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.reply import Reply
 from onceward._core.terms import CallOptions, Options
+from onceward._core.tool_calls import tool_call_key
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
 from onceward.environment import REAL as _REAL
@@ -94,6 +101,9 @@ from onceward.retry import (
     time_left,
 )
 
+if _typing.TYPE_CHECKING:
+    from onceward.client import AsyncClient, Client
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -101,6 +111,7 @@ __all__ = [
     "Action",
     "AlreadySettled",
     "AmbiguousIdentity",
+    "AsyncClient",
     "AsyncDeadLetterBox",
     "AsyncEmitter",
     "AsyncGate",
@@ -115,6 +126,7 @@ __all__ = [
     "Certainty",
     "CircuitOpen",
     "Classifier",
+    "Client",
     "ConfigurationError",
     "DeadLetterBox",
     "DeadLetters",
@@ -122,6 +134,7 @@ __all__ = [
     "Emitted",
     "Emitter",
     "Event",
+    "EventInvalid",
     "Expired",
     "Fault",
     "Finding",
@@ -176,7 +189,10 @@ __all__ = [
     "Seal",
     "Sealed",
     "SequenceForgotten",
+    "ServiceUnreachable",
     "SignatureInvalid",
+    "SourceUnknown",
+    "SourceUnready",
     "SpoolFull",
     "Stop",
     "StopReason",
@@ -212,6 +228,7 @@ __all__ = [
     "should_retry",
     "stop_of",
     "time_left",
+    "tool_call_key",
 ]
 
 
@@ -220,7 +237,30 @@ def mint() -> str:
     return _mint_from(_REAL.random(16))
 
 
+# What speaks to a service needs an HTTP library, or SQLite for a local file: imported when somebody asks for it.
+_ON_DEMAND = frozenset({"AsyncClient", "Client"})
+
+
+def _known_here(thing: object) -> None:
+    """People meet these names as `onceward.InDoubt`; tracebacks and reprs should say so too."""
+    if isinstance(thing, type) and thing.__module__.startswith("onceward."):
+        thing.__module__ = __name__
+
+
 for _name in __all__:
-    # People meet these names as `onceward.InDoubt`; tracebacks and reprs should say so too.
-    if isinstance(_public := globals()[_name], type) and _public.__module__.startswith("onceward."):
-        _public.__module__ = __name__
+    if _name not in _ON_DEMAND:
+        _known_here(globals()[_name])
+
+if not _typing.TYPE_CHECKING:  # A type checker would take any name for one that this function finds.
+
+    def __getattr__(name: str) -> object:
+        if name not in _ON_DEMAND:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from onceward import client
+
+        found = globals()[name] = getattr(client, name)
+        _known_here(found)
+        return found
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_ON_DEMAND})

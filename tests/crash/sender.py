@@ -113,9 +113,9 @@ class Sender:
 failpoints.declare("test.effect.after", "the effect took place, and the function has not returned")
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Arm, send, print the answer."""
-    folder, guarantee, ending, *armed = sys.argv[1:]
+    folder, guarantee, ending, *armed = arguments
     sender = Sender(Path(folder), guarantee, ending)
     if armed:
         failpoints.arm(armed[0], armed[1], skip=int(armed[2]))
@@ -127,4 +127,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -8,16 +8,17 @@ and if nobody can know, the record says so.
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from sender import LEASE_SECONDS, Sender, effects, prepare
+from sender import LEASE_SECONDS, Sender, effects, main, prepare
 
 from onceward import InDoubt
 
-HERE = Path(__file__).parent
+# Forked from a process that has imported everything: starting Python takes most of a second, and there are many.
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["sender"])
 CREATED = {"status": "created"}
 
 DETACHED = (
@@ -49,8 +50,12 @@ GUARANTEES = ("blind", "keyed", "probed", "repeatable")
 
 def crash(folder: Path, guarantee: str, ending: str, failpoint: str, skip: int = 0) -> int:
     """Send the operation in a process of its own that is killed at a failpoint; its exit code."""
-    command = [sys.executable, str(HERE / "sender.py"), str(folder), guarantee, ending, failpoint, "kill", str(skip)]
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
+    process = PROCESSES.Process(target=main, args=([str(folder), guarantee, ending, failpoint, "kill", str(skip)],))
+    process.start()
+    process.join(60)
+
+    assert process.exitcode is not None
+    return process.exitcode
 
 
 def retry(folder: Path, guarantee: str, ending: str = "return") -> object:

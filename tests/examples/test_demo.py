@@ -46,6 +46,7 @@ def test_with_the_gate_there_is_one_charge_although_a_sender_is_killed(tmp_path:
 
     assert 1 == charges(printed), printed
     assert "equal answers" in printed
+    assert "ONE EXPENSE AND ONE MAIL A LINE" in printed
     assert 0 == code
     assert [] == list(tmp_path.iterdir())
 
@@ -59,5 +60,6 @@ def test_without_the_gate_there_are_duplicates_and_the_demo_fails_loudly(tmp_pat
 
     assert 1 < charges(printed)
     assert "CHARGES FOR ONE ORDER" in printed
+    assert "15 EXPENSES AND 15 MAILS FOR 6 LINES" in printed
     assert 1 == code
     assert [] == list(tmp_path.iterdir())

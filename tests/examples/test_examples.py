@@ -30,8 +30,8 @@ LAST_LINES = {
     "webhook_once.py": "10 deliveries, 1 parcel",
 }
 
-# The demo has a test file of its own; the bank is what examples talk to, and some are served by `serving`.
-NOT_HERE = {"demo.py", "bank.py", "serving.py"}
+# The demo has a test file of its own; bank and mail server are what examples talk to; some are served by `serving`.
+NOT_HERE = {"demo.py", "bank.py", "mail_server.py", "serving.py"}
 
 
 def run(name: str, folder: Path, *arguments: str) -> list[str]:

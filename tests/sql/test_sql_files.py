@@ -42,7 +42,7 @@ def test_a_good_name_is_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
     """
     One file per database, in a folder per namespace.
     """
-    assert tmp_path / name / f"{name}.db" == Folder(tmp_path).path(name, name)
+    assert str(tmp_path / name / f"{name}.db") == Folder(tmp_path).path(name, name)
 
 
 def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
     Nobody else on the machine reads a tenant's data.
     """
     folder = Folder(tmp_path / "databases")
-    path = folder.path("acme", "shop")
+    path = Path(folder.path("acme", "shop"))
     writer = Writer(DEFAULT_LIMITS, {}, beat_of(tmp_path))
     writer.create(path)
     writer.group(path, [checked(["CREATE TABLE t (a)"], DEFAULT_LIMITS)])
@@ -77,7 +77,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 
     for namespace in ("linked", "acme"):
         with pytest.raises(StoreUnavailable):
-            identity_of(folder.path(namespace, "shop"))
+            identity_of(Path(folder.path(namespace, "shop")))
 
 
 def test_only_databases_are_listed(tmp_path: Path) -> None:

@@ -49,6 +49,22 @@ class TestStandardWebhooks:
 
         assert ("msg_p5jXN8AQM9LWM0D4loKWxJek", NOW) == verified
 
+    def test_we_sign_as_the_specification_does(self) -> None:
+        """
+        The published vector, made anew: all three headers, letter for letter.
+        """
+        made = StandardWebhooks().sign("msg_p5jXN8AQM9LWM0D4loKWxJek", BODY, [STANDARD], now=NOW + 0.9)
+
+        assert standard() == made
+
+    def test_the_bytes_are_signed_and_not_what_they_mean(self) -> None:
+        """
+        Bytes that are no UTF-8, none at all, and JSON that a parser would write in another way.
+        """
+        for body in (b"", b"\xff\x00", b'{ "a":1.0, "a":1 }'):
+            headers = StandardWebhooks().sign("evt_1", body, [STANDARD], now=NOW)
+            assert "evt_1" == StandardWebhooks().verify(headers, body, [STANDARD], now=NOW).id
+
     def test_what_is_signed_is_verified(self) -> None:
         """
         Both ways, with one secret.
@@ -167,6 +183,11 @@ class TestStandardWebhooks:
         """
         with pytest.raises(ConfigurationError, match="full stop"):
             StandardWebhooks().sign("a.b", BODY, [STANDARD], now=NOW)
+        for id in ("", "a b", "ä", "x" * 256, "a\r\nX-A: b"):
+            with pytest.raises(SignatureInvalid, match="id"):
+                StandardWebhooks().sign(id, BODY, [STANDARD], now=NOW)
+            with pytest.raises(SignatureInvalid, match="id"):
+                PacSpace().sign(id, BODY, [STANDARD], now=NOW)
 
     @pytest.mark.parametrize("changed", [BODY + b" ", BODY[:-1], b"", BODY.replace(b"4", b"5", 1)])
     def test_a_body_that_was_changed_is_refused(self, changed: bytes) -> None:
@@ -307,6 +328,14 @@ class TestPlainHmac:
 
 class TestSecrets:
     """Long enough to be one, and never shown."""
+
+    @pytest.mark.parametrize("text", ["whsk_" + "A" * 44, "whpk_" + "A" * 44])
+    def test_a_key_of_another_kind_of_signature_is_not_taken_for_a_secret(self, text: str) -> None:
+        """
+        Its letters would do as a secret, and no receiver would ever believe what they sign.
+        """
+        with pytest.raises(ConfigurationError, match="whsec_"):
+            Secret.parse(text)
 
     @pytest.mark.parametrize(
         "text", ["", "short", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "whsec_" + "A" * 200, "x" * 1025]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from onceward import TargetRefused
+from onceward import ConfigurationError, TargetRefused
 from onceward.webhooks import Target, is_public, target_of
-from onceward.webhooks.targets import check_addresses
+from onceward.webhooks.targets import check_addresses, networks_of
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,57 @@ def test_for_a_machine_of_ones_own_it_can_be_spoken() -> None:
     For tests and for services behind the same wall.
     """
     assert Target("127.0.0.1", 8080, "/hooks", False) == target_of("http://127.0.0.1:8080/hooks", insecure=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "target"),
+    [
+        ("http://example.com/a", {"plain": True}, Target("example.com", 80, "/a", False)),
+        ("https://10.1.2.3:9000/a", {"inside": True}, Target("10.1.2.3", 9000, "/a")),
+        ("https://vault.internal/", {"inside": True}, Target("vault.internal", 443, "/")),
+    ],
+)
+def test_what_is_spoken_is_taken_one_thing_at_a_time(url: str, options: dict[str, bool], target: Target) -> None:
+    """
+    Http is one thing, and the inside is another.
+    """
+    assert target == target_of(url, **options)
+    with pytest.raises(TargetRefused):
+        target_of(url, **{"inside" if "plain" in options else "plain": True})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.com:8080/", "http://127.0.0.1/", "https://u@example.com/", "ftp://a.example/"]
+)
+def test_plain_is_no_more_than_http(url: str) -> None:
+    """
+    Not other ports, not bare addresses, not users.
+    """
+    with pytest.raises(TargetRefused):
+        target_of(url, plain=True)
+
+
+def test_an_address_of_a_network_that_was_spoken_is_taken_as_it_stands() -> None:
+    """
+    Its neighbours are not, nor the same one wrapped in IPv6, nor one with a zone.
+    """
+    networks = networks_of(["10.20.0.0/16", "::1", "fe80::/64"])
+    for address in ("10.20.3.4", "::1", "8.8.8.8"):
+        assert [address] == check_addresses([address], networks)
+    for address in ("10.21.0.1", "::ffff:10.20.3.4", "127.0.0.1", "64:ff9b::a14:304", "fe80::1%eth0", "x"):
+        with pytest.raises(TargetRefused):
+            check_addresses([address], networks)
+
+
+@pytest.mark.parametrize(
+    "spoken", [["10.20.0.1/16"], ["0.0.0.0/0"], ["::/0"], ["x"], "10.0.0.0/8", True, ["10.0.0.0/7"]]
+)
+def test_a_network_is_spoken_by_its_name(spoken: Any) -> None:
+    """
+    One that is none, or is much of the world, is not taken.
+    """
+    with pytest.raises(ConfigurationError):
+        networks_of(spoken)
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "8.8.8.8", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "2a00::1"])

@@ -34,6 +34,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
     +-- RateLimitError        the other side asks for a pause          same key, after the pause
+    +-- ServiceUnreachable    the service did not answer               same key, after a pause
     +-- SpoolFull             too many items wait to be sent           same key, after a pause
     +-- PlanIncomplete        a step without its plan, or the reverse  never: send both headers
     +-- AmbiguousIdentity     a key and a step on one request          never: send one of them
@@ -41,6 +42,9 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- UploadTimeout         the request's body did not arrive        same key, at once
     +-- HandlerFailed         the handler failed; that is remembered   new key
     +-- SignatureInvalid      a webhook's signature is not right       never: check the secret
+    |   +-- EventInvalid      a webhook's event has no id to know it by  never: send one
+    +-- SourceUnknown         no webhooks are taken from this source   never: add the source
+    +-- SourceUnready         the source's secret cannot be read       same event, after a pause
     +-- TargetRefused         a webhook's URL leads inside             never: use a public https URL
     +-- TokenInvalid          nobody is known by this token            never: use one that is valid
     +-- Forbidden             this token may not do that               never: use one that may
@@ -84,11 +88,7 @@ class OncewardError(Exception):
     retry: RetryAdvice = RetryAdvice.NEVER
 
     def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retry_after_seconds: float | None = None,
-        retry_at: datetime | None = None,
+        self, message: str | None = None, *, retry_after_seconds: float | None = None, retry_at: datetime | None = None
     ) -> None:
         # The default message is the class's docstring, so that text and documentation cannot part.
         super().__init__(message if message is not None else " ".join((self.__doc__ or "").split()))
@@ -378,6 +378,19 @@ class RateLimitError(OncewardError):
         self.response = response
 
 
+class ServiceUnreachable(OncewardError):
+    """
+    The service did not answer, or could not be reached. Sent again, unchanged, this call happens once.
+
+    Raised by `Client` where a call has a key, only reads, or is known not to have arrived. The HTTP library's own
+    error is the cause.
+    """
+
+    code = "service_unreachable"
+    fault = Fault.OUTSIDE
+    retry = RetryAdvice.SAME_KEY
+
+
 class SpoolFull(OncewardError):
     """Too many items wait in the emitter's spool. This one was not taken: slow down, and emit it again later."""
 
@@ -423,6 +436,26 @@ class SignatureInvalid(OncewardError):
     """A webhook's signature, time or id is not right, so it was not believed, and nothing was kept of it."""
 
     code = "signature_invalid"
+
+
+class EventInvalid(SignatureInvalid):
+    """The event's id is missing, or cannot be one, so a redelivery could not be told from another event."""
+
+    code = "event_invalid"
+
+
+class SourceUnknown(OncewardError):
+    """Nothing is received here under this name."""
+
+    code = "source_unknown"
+
+
+class SourceUnready(OncewardError):
+    """What this source signs with cannot be read here, so nothing was believed and nothing kept. Send it again."""
+
+    code = "source_unready"
+    fault = Fault.STORE
+    retry = RetryAdvice.SAME_KEY
 
 
 class TargetRefused(OncewardError):

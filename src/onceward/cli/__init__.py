@@ -1,6 +1,6 @@
 """
-The command line: `onceward key`, `records`, `dead`, `contract`, `store`, `token`, `tenant`, `ledger`, `serve`,
-`simulate`, `conformance`.
+The command line: `onceward key`, `records`, `dead`, `contract`, `store`, `token`, `tenant`, `ledger`, `relay`,
+`hooks`, `journal`, `serve`, `simulate`, `conformance`.
 
 Answers go to stdout (tables for people, one JSON document with --json), everything else to stderr. An error that was
 to be expected is one line and an exit code, never a traceback.
@@ -12,7 +12,23 @@ import sys
 
 from onceward import __version__
 from onceward._core.errors import OncewardError
-from onceward.cli import conformance, contract, dead, exits, key, ledger, records, serve, simulate, store, tenant, token
+from onceward.cli import (
+    conformance,
+    contract,
+    dead,
+    exits,
+    hooks,
+    journal,
+    key,
+    ledger,
+    records,
+    relay,
+    serve,
+    simulate,
+    store,
+    tenant,
+    token,
+)
 from onceward.cli.parsing import Parser, show_help
 from onceward.cli.printing import complain, let_go_of_stdout
 
@@ -38,7 +54,22 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"onceward {__version__}")
     parser.set_defaults(run=lambda _: show_help(parser))
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for group in (key, records, dead, contract, store, token, tenant, ledger, serve, simulate, conformance):
+    for group in (
+        key,
+        records,
+        dead,
+        contract,
+        store,
+        token,
+        tenant,
+        ledger,
+        relay,
+        hooks,
+        journal,
+        serve,
+        simulate,
+        conformance,
+    ):
         group.add_to(parsers)
     return parser
 

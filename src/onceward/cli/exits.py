@@ -13,6 +13,7 @@ from onceward._core.errors import (
     RequestInvalid,
     ResultInvalid,
     SchemaMismatch,
+    SourceUnknown,
     StoreUnavailable,
 )
 from onceward.conformance import TargetUnreachable
@@ -68,6 +69,18 @@ class NoSuchToken(OncewardError):
     code = "token_not_found"
 
 
+class NoSuchMessage(OncewardError):
+    """There is no dead message of that id, or no disabled endpoint of that name."""
+
+    code = "message_not_found"
+
+
+class NoSuchRun(OncewardError):
+    """There is no such run in this journal."""
+
+    code = "run_not_found"
+
+
 class RequeueFailed(OncewardError):
     """The handler raised again."""
 
@@ -77,7 +90,9 @@ class RequeueFailed(OncewardError):
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
     match error:
-        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | RequeueFailed():
+        case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | NoSuchMessage() | NoSuchRun() | SourceUnknown():
+            return NO
+        case RequeueFailed():
             return NO
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
             # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.

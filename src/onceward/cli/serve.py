@@ -11,10 +11,11 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward._core.errors import ConfigurationError
 from onceward.cli import exits
@@ -56,42 +57,63 @@ def _serve(asked: argparse.Namespace) -> int:
         if find_spec(needed) is None:
             raise ConfigurationError(f"serving needs {needed}: pip install 'onceward[serve]'")
     flags = {field.name: getattr(asked, field.name) for field in fields(Settings)}
-    return asyncio.run(_run(settle(flags, os.environ, asked.config), as_json=asked.json))
+    with asyncio.Runner(loop_factory=event_loop()) as runner:
+        return runner.run(_run(settle(flags, os.environ, asked.config), as_json=asked.json))
+
+
+def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, if it is installed; None: Python's own."""
+    if find_spec("uvloop") is None:
+        return None
+    import uvloop
+
+    return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
 async def _run(chosen: Settings, *, as_json: bool) -> int:
-    import uvicorn
-
     from onceward.service.logs import log_to_stderr
     from onceward.service.serving import service
 
     log_to_stderr(chosen.log_level)
     async with service(chosen) as made:
-        listening = _listen(chosen)
+        listening = listen(chosen)
         _tell(chosen, made, listening.getsockname()[1], as_json=as_json)
-        config = uvicorn.Config(
-            made.app,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            proxy_headers=False,
-            timeout_graceful_shutdown=round(chosen.shutdown_seconds),
-            h11_max_incomplete_event_size=65_536,
-        )
-        server = uvicorn.Server(config)
+        server = server_of(made.app, chosen)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
-        server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]
+        server.capture_signals = nullcontext
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
         await server.serve(sockets=[listening])
     return exits.FINE
 
 
-def _listen(chosen: Settings) -> socket.socket:
+def server_of(app: Any, chosen: Settings) -> Any:
+    """uvicorn around an application, as `onceward serve` runs it."""
+    import uvicorn
+
+    from onceward.service.receiving import Received
+
+    Received.seconds = chosen.receive_seconds
+    config = uvicorn.Config(
+        app,
+        http=Received,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=round(chosen.shutdown_seconds),
+        h11_max_incomplete_event_size=1 << 20,  # Ours is smaller, and says so.
+    )
+    return uvicorn.Server(config)
+
+
+def listen(chosen: Settings) -> socket.socket:
     """The socket, so that a port in use is told as what it is, and port 0 as what it became."""
     kind = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
-    listening = socket.socket(kind, socket.SOCK_STREAM)
+    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: else each answer waits 40 ms for an ACK.
+    listening = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((chosen.host, chosen.port))

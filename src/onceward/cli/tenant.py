@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from typing import Any
 
 from onceward.cli import exits
 from onceward.cli.access import amount, opened_access, quota, tenant_document, tenant_name, when
+from onceward.cli.databases import add_folder_argument, erase_databases, folder_of_databases
+from onceward.cli.journal import erase_journal
 from onceward.cli.opening import add_store_argument, existing_url_of
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to
 from onceward.cli.printing import note, say, say_document
@@ -79,7 +82,7 @@ def add_to(parsers: Groups) -> None:
     erase = _add_about_one(
         group,
         "erase",
-        "erase a tenant: records, dead letters, tokens, balance. There is no way back",
+        "erase a tenant: records, dead letters, databases, journal, tokens, balance. There is no way back",
         _erase,
         examples=("onceward tenant erase acme --yes acme",),
         codes=(*_CODES, exits.INTERRUPTED),
@@ -89,6 +92,7 @@ def add_to(parsers: Groups) -> None:
         ),
     )
     erase.add_argument("--yes", metavar="NAME", help="the tenant's name once more, where nobody can be asked")
+    add_folder_argument(erase)
     for command in (create, listing, show, topup, quotas, erase):
         add_store_argument(command)
 
@@ -197,23 +201,31 @@ def _erase(asked: argparse.Namespace) -> int:
         if access.tenant(asked.name) is None and access.tombstone(asked.name) is None:
             raise _no_such(asked.name)
         _confirm(asked)
+        folder = folder_of_databases(asked)
         done, told = Progress(0, 0), 0
-        for done in access.erase_tenant(asked.name):
+        for done in access.erase_tenant(asked.name, besides=partial(erase_databases, folder, asked.name)):
             if done.looked_at >= told + TELL_EVERY:
                 told = done.looked_at
                 note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+        done = done._replace(others=done.others + erase_journal(existing_url_of(asked), asked.name))
         grave = access.tombstone(asked.name)
     document = {
         "name": asked.name,
         "records": done.records,
+        "databases": None if folder is None else done.besides,
         "others": done.others,
         "erasedAt": when(None if grave is None else grave.finished_at),
     }
     if asked.json:
         say_document(document)
     else:
-        shown = [("name", asked.name), ("records", done.records), ("tokens and money", done.others)]
-        say(facts([*shown, ("erased at", document["erasedAt"])]))
+        shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
+        say(facts([*shown, ("notes, tokens and money", done.others), ("erased at", document["erasedAt"])]))
+    if folder is None:
+        note(
+            "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
+            "databases for this tenant, type the command again with --folder PATH"
+        )
     return exits.FINE
 
 
@@ -221,8 +233,8 @@ def _confirm(asked: argparse.Namespace) -> None:
     typed = asked.yes
     if typed is None:
         note(
-            f"This erases every record, dead letter, token and balance of {asked.name}. There is no way back.\n"
-            "Type the tenant's name to go on:"
+            f"This erases every record, dead letter, database, note of the journal, token and balance of {asked.name}. "
+            "There is no way back.\nType the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()
     if typed != asked.name:

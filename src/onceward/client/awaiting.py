@@ -6,55 +6,77 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from onceward.client import wire
-from onceward.client.blocking import token_of
+from onceward.client.answers import result, unanswered
+from onceward.client.balances import AsyncBalance
 from onceward.client.libraries import library_of
-from onceward.client.results import BatchResult, Result, batch_of, result_of
-from onceward.client.wire import Identity, Outgoing, Params, Statements
+from onceward.client.opening import Opened, opened
+from onceward.client.results import BatchResult, Result
+from onceward.client.wire import Call, Params, Statements
 from onceward.retry.policy import Retry
+
+T = TypeVar("T")
 
 
 class AsyncClient:
     """Same as `Client`, but awaits."""
 
-    def __init__(self, url: str, *, token: str | None = None, retry: Retry | None = None) -> None:
-        if wire.is_local(url):
-            from onceward.client.local import LocalService
+    def __init__(
+        self, url: str, *, token: str | None = None, environment: str | None = None, retry: Retry | None = None
+    ) -> None:
+        self._opened: Opened = opened(url, token, environment)
+        if self._opened.local is None:
+            library, family = library_of()
+            self._failures = library.HTTPError
+            self._http: Any = library.AsyncClient(
+                base_url=self._opened.url,
+                headers=self._opened.header,
+                transport=family.AsyncTransport(retry or Retry(), profile=None, whole=True),
+                timeout=None,
+            )
 
-            self._local: LocalService | None = LocalService(url)
-            return
-        self._local = None
-        library, family = library_of()
-        self._http: Any = library.AsyncClient(
-            base_url=wire.check_url(url),
-            headers={"Authorization": f"Bearer {token_of(token)}"},
-            transport=family.AsyncTransport(retry or Retry(), profile=None),
-            timeout=None,
-        )
+    @property
+    def environment(self) -> str:
+        """Where its calls go: `live` or `test`. A local file is `test`."""
+        return self._opened.environment
+
+    @property
+    def balance(self) -> AsyncBalance:
+        """The tenant's balance ledger."""
+        return AsyncBalance(self, self.environment)
 
     def db(self, namespace: str, database: str) -> AsyncDatabase:
         """One database."""
-        return AsyncDatabase(self, namespace, database)
+        return AsyncDatabase(self, self._opened.place(namespace, database))
 
-    async def perform(self, outgoing: Outgoing) -> tuple[Any, bool]:
-        """Send a request; the answer's document, and whether it is a replay."""
-        if self._local is not None:
-            return await asyncio.to_thread(self._local.perform, outgoing)
-        response = await self._http.request(
-            outgoing.method, outgoing.path, content=outgoing.body, headers=outgoing.headers
-        )
-        return wire.document_of(response.status_code, response.headers, response.content), wire.replayed(
-            response.headers
-        )
+    async def ask(self, call: Call[T]) -> T:
+        """Same as `Client.ask`, but awaits."""
+        if self._opened.local is not None:
+            return await asyncio.to_thread(self._opened.local.ask, call)
+        outgoing = call.outgoing
+        try:
+            response = await self._http.request(
+                outgoing.method,
+                outgoing.path,
+                content=outgoing.body,
+                headers=outgoing.headers,
+                extensions=outgoing.extensions,
+            )
+        except self._failures as error:
+            raise unanswered(outgoing, error) from error
+        return result(call, response)
 
     async def close(self) -> None:
         """Let go of connections, or of the file."""
-        if self._local is not None:
-            await asyncio.to_thread(self._local.close)
+        if self._opened.local is not None:
+            await asyncio.to_thread(self._opened.local.close)
         else:
             await self._http.aclose()
+
+    def __repr__(self) -> str:
+        return f"<onceward.AsyncClient of {self._opened.url} ({self.environment})>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,9 +90,8 @@ class AsyncClient:
 class AsyncDatabase:
     """One database of a service."""
 
-    def __init__(self, client: AsyncClient, namespace: str, database: str) -> None:
-        self._client = client
-        self._path = wire.place(namespace, database)
+    def __init__(self, client: AsyncClient, path: str) -> None:
+        self._client, self._path = client, path
 
     async def query(
         self,
@@ -83,7 +104,7 @@ class AsyncDatabase:
     ) -> Result:
         """Same as `Database.query`, but awaits."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
-        return await self._query(sql, params, identity)
+        return await self._client.ask(wire.query(self._path, sql, params, identity))
 
     async def batch(
         self,
@@ -95,8 +116,7 @@ class AsyncDatabase:
     ) -> BatchResult:
         """Same as `Database.batch`, but awaits."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
-        document, replayed = await self._client.perform(wire.batch(self._path, statements, identity))
-        return batch_of(document, replayed=replayed)
+        return await self._client.ask(wire.batch(self._path, statements, identity))
 
     def plan(self, plan_key: str) -> AsyncPlanned:
         """A plan: `async with db.plan("migrate-42") as plan: await plan.query("create-tables", sql)`."""
@@ -104,22 +124,15 @@ class AsyncDatabase:
 
     async def tables(self) -> list[dict[str, Any]]:
         """Same as `Database.tables`, but awaits."""
-        document, _ = await self._client.perform(Outgoing("GET", f"{self._path}/tables", {}, None))
-        return list(document["tables"])
+        return await self._client.ask(wire.tables(self._path))
 
     async def create(self) -> bool:
         """Same as `Database.create`, but awaits."""
-        document, _ = await self._client.perform(Outgoing("PUT", self._path, {}, None))
-        return bool(document["created"])
+        return await self._client.ask(wire.create(self._path))
 
     async def drop(self) -> bool:
         """Same as `Database.drop`, but awaits."""
-        document, _ = await self._client.perform(Outgoing("DELETE", self._path, {}, None))
-        return bool(document.get("dropped", False))
-
-    async def _query(self, sql: str, params: Params, identity: Identity) -> Result:
-        document, replayed = await self._client.perform(wire.query(self._path, sql, params, identity))
-        return result_of(document, replayed=replayed)
+        return await self._client.ask(wire.drop(self._path))
 
 
 class AsyncPlanned:

@@ -4,70 +4,85 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from onceward._core.errors import ConfigurationError
 from onceward.client import wire
+from onceward.client.answers import result, unanswered
+from onceward.client.balances import Balance
 from onceward.client.libraries import library_of
-from onceward.client.results import BatchResult, Result, batch_of, result_of
-from onceward.client.wire import Identity, Outgoing, Params, Statements
+from onceward.client.opening import Opened, opened
+from onceward.client.results import BatchResult, Result
+from onceward.client.wire import Call, Params, Statements
 from onceward.retry.policy import Retry
 
-TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
-
-
-def token_of(given: str | None) -> str:
-    """The token: given, or from the environment."""
-    token = given or os.environ.get(TOKEN_VARIABLE, "")
-    if not token:
-        raise ConfigurationError(f"which token? Pass token=... or set the environment variable {TOKEN_VARIABLE}")
-    return token
+T = TypeVar("T")
 
 
 class Client:
     """
     A service, or a local file (`Client("sqlite:///shop.db")`) that behaves like one.
 
-    `retry` is a policy; by default three attempts with full jitter. A statement with a key is sent again with the same
-    bytes; one without is sent again only if it is known not to have arrived.
+    The token is taken from the environment variable `ONCEWARD_TOKEN` unless it is given. With `environment` (`live` or
+    `test`), a token for the other one is refused before anything is sent. `retry` is a policy; by default three
+    attempts with full jitter. A call with a key is sent again with the same bytes; one without is sent again only if
+    it is known not to have arrived.
     """
 
-    def __init__(self, url: str, *, token: str | None = None, retry: Retry | None = None) -> None:
-        if wire.is_local(url):
-            from onceward.client.local import LocalService
+    def __init__(
+        self, url: str, *, token: str | None = None, environment: str | None = None, retry: Retry | None = None
+    ) -> None:
+        self._opened: Opened = opened(url, token, environment)
+        if self._opened.local is None:
+            library, family = library_of()
+            self._failures = library.HTTPError
+            self._http: Any = library.Client(
+                base_url=self._opened.url,
+                headers=self._opened.header,
+                transport=family.Transport(retry or Retry(), profile=None, whole=True),
+                timeout=None,
+            )
 
-            self._local: LocalService | None = LocalService(url)
-            return
-        self._local = None
-        library, family = library_of()
-        self._http: Any = library.Client(
-            base_url=wire.check_url(url),
-            headers={"Authorization": f"Bearer {token_of(token)}"},
-            transport=family.Transport(retry or Retry(), profile=None),
-            timeout=None,
-        )
+    @property
+    def environment(self) -> str:
+        """Where its calls go: `live` or `test`. A local file is `test`."""
+        return self._opened.environment
+
+    @property
+    def balance(self) -> Balance:
+        """The tenant's balance ledger."""
+        return Balance(self, self.environment)
 
     def db(self, namespace: str, database: str) -> Database:
         """One database."""
-        return Database(self, namespace, database)
+        return Database(self, self._opened.place(namespace, database))
 
-    def perform(self, outgoing: Outgoing) -> tuple[Any, bool]:
-        """Send a request; the answer's document, and whether it is a replay."""
-        if self._local is not None:
-            return self._local.perform(outgoing)
-        response = self._http.request(outgoing.method, outgoing.path, content=outgoing.body, headers=outgoing.headers)
-        return wire.document_of(response.status_code, response.headers, response.content), wire.replayed(
-            response.headers
-        )
+    def ask(self, call: Call[T]) -> T:
+        """Make a call; what its answer comes to, or the error that the service means."""
+        if self._opened.local is not None:
+            return self._opened.local.ask(call)
+        outgoing = call.outgoing
+        try:
+            response = self._http.request(
+                outgoing.method,
+                outgoing.path,
+                content=outgoing.body,
+                headers=outgoing.headers,
+                extensions=outgoing.extensions,
+            )
+        except self._failures as error:
+            raise unanswered(outgoing, error) from error
+        return result(call, response)
 
     def close(self) -> None:
         """Let go of connections, or of the file."""
-        if self._local is not None:
-            self._local.close()
+        if self._opened.local is not None:
+            self._opened.local.close()
         else:
             self._http.close()
+
+    def __repr__(self) -> str:
+        return f"<onceward.Client of {self._opened.url} ({self.environment})>"
 
     def __enter__(self) -> Self:
         return self
@@ -81,9 +96,8 @@ class Client:
 class Database:
     """One database of a service."""
 
-    def __init__(self, client: Client, namespace: str, database: str) -> None:
-        self._client = client
-        self._path = wire.place(namespace, database)
+    def __init__(self, client: Client, path: str) -> None:
+        self._client, self._path = client, path
 
     def query(
         self,
@@ -96,7 +110,7 @@ class Database:
     ) -> Result:
         """Run one statement, once per key or step; `Result.replayed` tells whether it ran now."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
-        return self._query(sql, params, identity)
+        return self._client.ask(wire.query(self._path, sql, params, identity))
 
     def batch(
         self,
@@ -108,8 +122,7 @@ class Database:
     ) -> BatchResult:
         """Run statements in one transaction, all or none, once per key or step."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
-        document, replayed = self._client.perform(wire.batch(self._path, statements, identity))
-        return batch_of(document, replayed=replayed)
+        return self._client.ask(wire.batch(self._path, statements, identity))
 
     def plan(self, plan_key: str) -> Planned:
         """A plan: `with db.plan("migrate-42") as plan: plan.query("create-tables", sql)`."""
@@ -117,22 +130,15 @@ class Database:
 
     def tables(self) -> list[dict[str, Any]]:
         """The tables of the database."""
-        document, _ = self._client.perform(Outgoing("GET", f"{self._path}/tables", {}, None))
-        return list(document["tables"])
+        return self._client.ask(wire.tables(self._path))
 
     def create(self) -> bool:
         """Make the database; whether it is new. Asking again is harmless."""
-        document, _ = self._client.perform(Outgoing("PUT", self._path, {}, None))
-        return bool(document["created"])
+        return self._client.ask(wire.create(self._path))
 
     def drop(self) -> bool:
         """Delete the database, and the records of its keys; whether there was one."""
-        document, _ = self._client.perform(Outgoing("DELETE", self._path, {}, None))
-        return bool(document.get("dropped", False))
-
-    def _query(self, sql: str, params: Params, identity: Identity) -> Result:
-        document, replayed = self._client.perform(wire.query(self._path, sql, params, identity))
-        return result_of(document, replayed=replayed)
+        return self._client.ask(wire.drop(self._path))
 
 
 class Planned:

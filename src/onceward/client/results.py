@@ -42,7 +42,7 @@ class BatchResult:
     replayed: bool = False
 
 
-def result_of(document: Mapping[str, Any], *, replayed: bool) -> Result:
+def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
     """One statement's answer."""
     return Result(
         columns=list(document["columns"]),
@@ -55,9 +55,9 @@ def result_of(document: Mapping[str, Any], *, replayed: bool) -> Result:
     )
 
 
-def batch_of(document: Mapping[str, Any], *, replayed: bool) -> BatchResult:
+def batch_of(document: Mapping[str, Any], replayed: bool) -> BatchResult:
     """A batch's answer."""
-    results = [result_of(one, replayed=replayed) for one in document["results"]]
+    results = [result_of(one, replayed) for one in document["results"]]
     return BatchResult(results, document["rowsWritten"], replayed)
 
 

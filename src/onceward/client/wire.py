@@ -1,28 +1,28 @@
 """
-From a call to a request, and from an answer to a result or an error. No I/O: both colours, and both ways, share it.
+From a call to a request: bytes that are made once, and are the same on every attempt. No I/O.
 """
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
-from onceward._core import errors
-from onceward._core.errors import ConfigurationError, OncewardError, OutcomeUnknown, RateLimitError
+from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
-from onceward._core.strict_json import parse_json
-from onceward.http.answers import REPLAY_HEADERS
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
+from onceward.client.results import BatchResult, Result, batch_of, result_of
+from onceward.retry.policy import SAFE_METHODS
+
+T = TypeVar("T")
 
 Params: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
 Statements: TypeAlias = Iterable[str | tuple[str, Params]]
 
 LOCAL = "sqlite:"
 KEY_CHARACTERS_MAX = 200
-"""What the service takes."""
+"""What the SQL service takes."""
 
 
 class Outgoing(NamedTuple):
@@ -32,6 +32,26 @@ class Outgoing(NamedTuple):
     path: str
     headers: dict[str, str]
     body: bytes | None
+    named_inside: bool = False
+    """Whether the body itself names what is to happen once: a delta by its reference."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice is sending it once: it is named, or it is so by nature."""
+        by_header = not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        return by_header or self.named_inside or self.method in SAFE_METHODS
+
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
+        return {"onceward": {"safe": True}} if self.repeatable else {}
+
+
+class Call(NamedTuple, Generic[T]):
+    """A request, and what is made of its answer: of the document, whether it is a replay, and the headers."""
+
+    outgoing: Outgoing
+    read: Callable[[Any, bool, Mapping[str, str]], T]
 
 
 class Identity(NamedTuple):
@@ -60,30 +80,53 @@ def identity_of(key: str | None, plan: str | None, step: str | None) -> Identity
     return Identity(key, plan, step)
 
 
-def place(namespace: str, database: str, rest: str = "") -> str:
+def place(namespace: str, database: str) -> str:
     """The path of a database."""
-    return f"/v1/db/{quote(namespace, safe='')}/{quote(database, safe='')}{rest}"
+    return f"/v1/db/{quote(namespace, safe='')}/{quote(database, safe='')}"
 
 
-def query(path: str, sql: str, params: Params, identity: Identity) -> Outgoing:
+def query(path: str, sql: str, params: Params, identity: Identity) -> Call[Result]:
     """One statement."""
-    return _post(f"{path}/query", {"sql": sql, "params": _sent(params)}, identity)
+    body = json_body({"sql": sql, "params": _sent(params)}, "the parameters")
+    return Call(post(f"{path}/query", body, identity.headers), lambda found, replayed, _: result_of(found, replayed))
 
 
-def batch(path: str, statements: Statements, identity: Identity) -> Outgoing:
+def batch(path: str, statements: Statements, identity: Identity) -> Call[BatchResult]:
     """Several statements."""
     taken = [(one, None) if isinstance(one, str) else one for one in statements]
-    return _post(
-        f"{path}/batch", {"statements": [{"sql": sql, "params": _sent(params)} for sql, params in taken]}, identity
-    )
+    document = {"statements": [{"sql": sql, "params": _sent(params)} for sql, params in taken]}
+    outgoing = post(f"{path}/batch", json_body(document, "the parameters"), identity.headers)
+    return Call(outgoing, lambda found, replayed, _: batch_of(found, replayed))
 
 
-def _post(path: str, document: Any, identity: Identity) -> Outgoing:
+def tables(path: str) -> Call[list[dict[str, Any]]]:
+    """What is in a database."""
+    return Call(Outgoing("GET", f"{path}/tables", {}, None), lambda found, *_: list(found["tables"]))
+
+
+def create(path: str) -> Call[bool]:
+    """Make a database."""
+    return Call(Outgoing("PUT", path, {}, None), lambda found, *_: bool(found["created"]))
+
+
+def drop(path: str) -> Call[bool]:
+    """Delete a database."""
+    return Call(Outgoing("DELETE", path, {}, None), lambda found, *_: bool(found.get("dropped", False)))
+
+
+def post(path: str, body: bytes, headers: Mapping[str, str]) -> Outgoing:
+    """A request with a body."""
+    return Outgoing("POST", path, {"Content-Type": "application/json", **headers}, body)
+
+
+def json_body(document: Any, what: str) -> bytes:
+    """The bytes of a document; refused if JSON has no word for something in it."""
     try:
-        body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"the parameters cannot be sent: {error}; send numbers, text, bytes or None") from None
-    return Outgoing("POST", path, {"Content-Type": "application/json", **identity.headers}, body)
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{what} cannot be sent: {error}; send numbers, text, lists, objects or None, and bytes as parameters"
+        ) from None
 
 
 def _sent(params: Params) -> Any:
@@ -102,67 +145,6 @@ def _value(value: Any) -> Any:
     return value
 
 
-# --- answers ---
-
-
-def replayed(headers: Mapping[str, str]) -> bool:
-    """Whether the service says that this is the first answer, told again."""
-    return any(headers.get(name, "").lower() == "true" for name in REPLAY_HEADERS)
-
-
-def document_of(status: int, headers: Mapping[str, str], body: bytes) -> Any:
-    """The JSON of a good answer; otherwise the error that the service means."""
-    if status < 400:
-        return parse_json(body)
-    raise error_of(status, headers, body)
-
-
-def error_of(status: int, headers: Mapping[str, str], body: bytes) -> OncewardError:
-    """A refusal as the error that it would be in Python."""
-    try:
-        found = parse_json(body)
-    except OncewardError:
-        found = None
-    document: dict[str, Any] = found if isinstance(found, dict) else {}
-    code, detail = str(document.get("code", "")), str(document.get("detail", f"the service answered {status}"))
-    wait = _wait(document, headers)
-    if code == SqlError.code:
-        return _sql_error(document, detail, wait)
-    if status == 429 and code not in _CLASSES:
-        return RateLimitError(detail, retry_after_seconds=wait)
-    made = _CLASSES.get(code, OutcomeUnknown if status >= 500 else OncewardError)
-    try:
-        return made(detail, retry_after_seconds=wait)
-    except TypeError:
-        error = made(detail)
-        error.retry_after_seconds = wait
-        return error
-
-
-def _sql_error(document: dict[str, Any], detail: str, wait: float | None) -> SqlError:
-    kind = document.get("kind")
-    known = SqlKind(kind) if kind in set(SqlKind) else SqlKind.INVALID
-    named = {name: document[name] for name in ("table", "column", "constraint", "hint") if name in document}
-    error = SqlError(known, detail, **named, retry_after_seconds=wait)
-    error.statement = document.get("statement")
-    return error
-
-
-def _wait(document: dict[str, Any], headers: Mapping[str, str]) -> float | None:
-    said = document.get("retryAfterSeconds", headers.get("retry-after"))
-    try:
-        return None if said is None else max(0.0, float(said))
-    except (TypeError, ValueError):
-        return None
-
-
-_CLASSES: dict[str, type[OncewardError]] = {
-    one.code: one
-    for one in (*vars(errors).values(), DatabaseUnknown, NameInvalid, EngineClosed)
-    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
-}
-
-
 def is_local(url: str) -> bool:
     """Whether a URL names a file, and no service."""
     return url.startswith(LOCAL)
@@ -171,6 +153,8 @@ def is_local(url: str) -> bool:
 def check_url(url: str) -> str:
     """A service's address, if it can be one."""
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigurationError("a service is named https://host, and a local file sqlite:///shop.db")
+    if "@" in parts.netloc:
+        raise ConfigurationError("an address has no user or password in it: the token goes into token=...")
     return url.rstrip("/")

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
 from types import CoroutineType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
@@ -55,7 +55,7 @@ from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.inside import SettlesInside, introduce
-from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async
+from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async, walk_async
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
@@ -64,6 +64,7 @@ from onceward.gate.sequence import AsyncSequence
 from onceward.gate.strict import begin
 from onceward.gate.waiting import AsyncBell
 from onceward.gate.window import AsyncWindow
+from onceward.outbox.adding import AsyncOutbox
 from onceward.stores import open_async_store
 
 T = TypeVar("T")
@@ -262,6 +263,10 @@ class AsyncGate:
 
     async def _atomic(self, called: Called, joined: AsyncJoined) -> Any:
         return (await self.drive(operate_joined(called.ask), called, joined)).value
+
+    def outbox(self, connection: Any) -> AsyncOutbox:
+        """Same as `Gate.outbox`; `add` is to be awaited."""
+        return AsyncOutbox(partial(walk_async, connection, self.store), self.store, self.environment)
 
     # --- other shapes of the same idea ---
 

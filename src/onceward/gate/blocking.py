@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
@@ -48,7 +48,7 @@ from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
 from onceward.gate.declaring import OperationContract
 from onceward.gate.holding import Holding, until_called
-from onceward.gate.joining import Joined, join
+from onceward.gate.joining import Joined, join, walk
 from onceward.gate.performing import Performer
 from onceward.gate.plan import Plan
 from onceward.gate.records import Records, RecordView, view
@@ -58,6 +58,7 @@ from onceward.gate.sequence import Sequence
 from onceward.gate.strict import begin
 from onceward.gate.waiting import Bell
 from onceward.gate.window import Window
+from onceward.outbox.adding import Outbox
 from onceward.stores import open_store
 
 T = TypeVar("T")
@@ -298,6 +299,15 @@ class Gate:
         if fn is None:
             return AtomicBlock(called.ask.claimant, operate_joined(called.ask), Performer(self, called, joined).perform)
         return self.drive(operate_joined(called.ask), called, joined).value
+
+    def outbox(self, connection: Any) -> Outbox:
+        """
+        Messages that commit with your transaction on `connection`, and that a relay delivers afterwards.
+
+        The connection is one that `atomic` knows, on this gate's database. Its tables are made when this is first
+        called, on a connection of our own.
+        """
+        return Outbox(partial(walk, connection, self.store), self.store, self.environment)
 
     # --- other shapes of the same idea ---
 

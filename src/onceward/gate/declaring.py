@@ -33,6 +33,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 def is_async(fn: Callable[..., Any]) -> bool:
     """Whether calling `fn` gives something to await, as far as can be seen without calling it."""
+    if type(fn) is FunctionType and not fn.__dict__:  # The usual one: nothing wraps it, nothing marks it.
+        return bool(fn.__code__.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
     bare = inspect.unwrap(fn)
     while hasattr(bare, "func"):
         bare = bare.func

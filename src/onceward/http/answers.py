@@ -10,7 +10,7 @@ from typing import Any
 
 from onceward._core.classifier import DEFAULT
 from onceward._core.errors import RateLimitError
-from onceward._core.judging.statuses import BODY_BYTES_MAX, answer_of
+from onceward._core.judging.statuses import BODY_BYTES_MAX, PENDING_CODES, answer_of
 from onceward._core.operation import instant
 from onceward.environment import REAL, Environment
 
@@ -24,7 +24,6 @@ CODE_ATTRIBUTE = "code"
 """Where the code of a refusal is left on the response, for the classifier and for whoever wants it."""
 
 _ACCEPTED = 202
-_PENDING = frozenset({"pending", "in_flight"})
 
 
 def replayed(response: Any) -> bool:
@@ -65,7 +64,7 @@ def is_worth_hearing(status: int) -> bool:
 def is_failure(response: Any) -> bool:
     """Whether an answer is none: an error, or work that is still under way."""
     return response.status_code >= 400 or (
-        response.status_code == _ACCEPTED and getattr(response, CODE_ATTRIBUTE, None) in _PENDING
+        response.status_code == _ACCEPTED and getattr(response, CODE_ATTRIBUTE, None) in PENDING_CODES
     )
 
 

@@ -4,6 +4,8 @@
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
             /api/v1/balance ...   deltas, checkpoints, balances
+            /v1/journal       what was tried, for operators
+            /hooks/{source}   webhooks, received once and processed once
             /health, /ready   for whoever watches
             /openapi.json, /  what there is, for programs and people
             /.well-known/idempotency   what is promised about keys
@@ -12,8 +14,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,28 +27,58 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward import Gate, OncewardError
+from onceward import (
+    AlreadySettled,
+    BalanceExhausted,
+    ConfigurationError,
+    Forbidden,
+    Gate,
+    IllegalMove,
+    OncewardError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    TokenInvalid,
+)
 from onceward._core.terms import agree
 from onceward.environment import REAL
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import PROFILES, Profile, profile
-from onceward.http.serving.publishing import error_page, published
+from onceward.http.serving.publishing import published
 from onceward.http.serving.running import gate_options
+from onceward.inbox import AsyncInbox
+from onceward.journal import AsyncJournal
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.hooks.app import GROUP as HOOKS
+from onceward.service.hooks.app import HooksApp
+from onceward.service.journal.app import GROUP as JOURNAL
+from onceward.service.journal.app import JournalApp
+from onceward.service.journal.noting import Notary, service_journal
 from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
 from onceward.service.ledger.running import opened_ledger
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
 from onceward.service.records.app import RecordsApp
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import DATABASES, Settings, store_of
 from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.engine import Engine
+from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.service.sql.limits import Limits
+from onceward.service.sql.usage import held_by
 from onceward.service.web.calls import Door
-from onceward.service.web.endpoints import FAULTS, Endpoint
-from onceward.service.web.faults import NotFound, log, refusal, respond
+from onceward.service.web.endpoints import Endpoint, plain
+from onceward.service.web.faults import (
+    HeadTooLarge,
+    Internal,
+    MediaTypeUnsupported,
+    MethodNotAllowed,
+    NotFound,
+    log,
+    page_of,
+    refusal,
+    respond,
+)
 from onceward.service.web.openapi import openapi, page
 from onceward.stores import open_store
 
@@ -54,6 +88,14 @@ UPKEEP_SECONDS = 30.0
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+
+
+REFUSALS: tuple[type[OncewardError], ...] = (
+    *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
+    *(NotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, Internal),
+    *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
+)
+"""Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
 
 
 class Service(NamedTuple):
@@ -76,12 +118,15 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         stack.callback(store.close)
         with Gate(store, scope="service").scoped("live:service") as gate:
             gate.records.get("ready")  # Makes the tables, or says why it cannot.
-        access = await AsyncAccess.open(url, scope_by=settings.scope_by, create=True)
+        databases = Path(settings.folder) / DATABASES
+        access = await AsyncAccess.open(
+            url, scope_by=settings.scope_by, create=True, elsewhere=partial(held_by, databases)
+        )
         stack.push_async_callback(access.close)
         await access.check()
         limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
         engine = Engine(
-            Path(settings.folder) / "databases",
+            databases,
             limits=limits,
             writers=settings.writers,
             readers=settings.readers,
@@ -89,19 +134,30 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
             after_expiry="run",
         )
         stack.push_async_callback(engine.close)
-        upkeep = asyncio.create_task(_kept_up(access))
+        journal = service_journal(url) if settings.journal == "on" else None
+        if journal is not None:
+            stack.push_async_callback(journal.close)
+        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
         stack.push_async_callback(_ended, upkeep)
+        if settings.relay:
+            await stack.enter_async_context(_relaying(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        door = Door(access, flood, trusted_networks(settings.trusted_proxies))
+        witness = None if journal is None else Notary(journal)
+        door = Door(access, flood, trusted_networks(settings.trusted_proxies), witness)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
+        hooks = HooksApp(_inbox(url, settings, stack), door)
         balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
             (BALANCE, balance.endpoints(), balance.app()),
+            (HOOKS, hooks.endpoints(), hooks.app()),
         ]
+        if journal is not None:
+            noted = JournalApp(journal, door)
+            apps.append((JOURNAL, noted.endpoints(), noted.app()))
         app = _composed(chosen, apps, access)
         yield Service(Logged(app), engine, access, await _first_token(access))
 
@@ -131,10 +187,12 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
 
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
-        reply = published(chosen, terms) if code is None else error_page(code, chosen)
+        reply = published(chosen, terms) if code is None else page_of(code, chosen, REFUSALS)
         return refusal(NotFound()) if reply is None else respond(reply)
 
-    routes: list[BaseRoute] = [
+    # The apps' come first: routes are tried in order, and these are asked for most.
+    routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
+    routes += [
         Route("/health", health),
         Route("/ready", ready),
         Route("/openapi.json", described),
@@ -142,20 +200,54 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
         Route(WELL_KNOWN, promised),
         Route(WELL_KNOWN + "/{code}", promised),
     ]
-    for _, _, app in apps:
-        routes += app.routes
-    return Starlette(routes=routes, exception_handlers=FAULTS)
+    return plain(routes)
 
 
-async def _kept_up(access: AsyncAccess) -> None:
-    """Count what tenants hold, for their quotas, and give back what lapsed; so that no call has to."""
+def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+    """Where webhooks go, and the threads that process them."""
+    if settings.hooks_path:
+        sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
+    inbox = AsyncInbox(url, stored_sources=True)
+    stack.push_async_callback(inbox.close)
+    if settings.hooks_threads:
+        working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
+        working.__enter__()
+        stack.push_async_callback(asyncio.to_thread, working.__exit__, None, None, None)
+    return inbox
+
+
+async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
     while True:
         try:
             await access.count()
             await access.sweep()
+            if journal is not None:
+                await journal.prune(retain=retain)
         except OncewardError as error:
             log.warning("tenants could not be looked after, and will be later: %s", error)
         await REAL.asleep(UPKEEP_SECONDS)
+
+
+@asynccontextmanager
+async def _relaying(url: str, file: str) -> AsyncIterator[None]:
+    """A relay in a thread of its own, for the length of a block; tries that are under way are waited for at the end."""
+    from onceward.outbox.configuring import relay_from  # Here: most services have no outbox.
+
+    relay = await asyncio.to_thread(relay_from, url, file)
+    running = asyncio.create_task(asyncio.to_thread(relay.run))
+    running.add_done_callback(_tell_of_a_failure)
+    try:
+        yield
+    finally:
+        relay.stop()
+        await asyncio.wait({running})
+        await asyncio.to_thread(relay.close)
+
+
+def _tell_of_a_failure(running: asyncio.Task[None]) -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        log.error("the relay has stopped, and messages wait: %s", error)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -172,5 +264,8 @@ async def _first_token(access: AsyncAccess) -> NewToken | None:
 
 
 def _make_private(folder: str) -> None:
-    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    Path(folder).chmod(0o700)
+    try:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(folder).chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be the service's folder: {error.strerror}") from None

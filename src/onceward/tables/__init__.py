@@ -9,7 +9,21 @@ Tables of our own besides the records, on SQLite and on PostgreSQL: statements w
 from onceward.tables.opening import open_tables
 from onceward.tables.schema import Schema
 from onceward.tables.shells import Awaiting, Blocking
-from onceward.tables.steps import Ask, Driver, Flow, Look, Row, Sql, Steps, Transact, looked, one, transacted, walked
+from onceward.tables.steps import (
+    Ask,
+    Driver,
+    Flow,
+    Look,
+    Row,
+    Shared,
+    Sql,
+    Steps,
+    Transact,
+    looked,
+    one,
+    transacted,
+    walked,
+)
 
 __all__ = [
     "Ask",
@@ -20,6 +34,7 @@ __all__ = [
     "Look",
     "Row",
     "Schema",
+    "Shared",
     "Sql",
     "Steps",
     "Transact",

@@ -15,10 +15,10 @@ from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
 from onceward.stores import check_url
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Driver
+from onceward.tables.steps import Shared
 
 
-def open_tables(url: str, schema: Schema, environment: Environment, *, create: bool) -> Driver:
+def open_tables(url: str, schema: Schema, environment: Environment, *, create: bool) -> Shared:
     """Open the tables of a subject; with `create`, make them if they are not there."""
     check_url(url)
     match urlsplit(url).scheme.lower():

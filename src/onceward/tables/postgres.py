@@ -49,6 +49,11 @@ _BEGIN = (
 _HAS_TABLE = """SELECT EXISTS (SELECT FROM pg_class
     WHERE relname = '{}' AND relkind = 'r' AND pg_table_is_visible(oid))"""
 _WORD = re.compile(r":(\w+)")
+_WORDS = {
+    "{lock}": "FOR UPDATE",
+    "{free}": "FOR UPDATE SKIP LOCKED",
+    "{turn}": "pg_advisory_xact_lock(hashtextextended(CAST(:turn AS text), 0))",
+}
 
 
 class PostgresDriver:
@@ -227,4 +232,6 @@ def translated(text: str) -> bytes:
     def word(found: re.Match[str]) -> str:
         return _US if found[1] == "now" else f"%({found[1]})s"
 
-    return _WORD.sub(word, text.replace("{lock}", "FOR UPDATE")).encode()
+    for ours, theirs in _WORDS.items():
+        text = text.replace(ours, theirs)
+    return _WORD.sub(word, text).encode()

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
@@ -135,12 +135,17 @@ def asking(connection: sqlite3.Connection, environment: Environment) -> Callable
     """What runs one statement of `steps` on a connection."""
 
     def ask(sql: Sql) -> list[Row]:
-        values = dict(sql.values)
-        if _NOW.search(sql.text):
-            values["now"] = environment.wall_us()
-        return connection.execute(sql.text.replace("{lock}", ""), values).fetchall()
+        return connection.execute(*spelled(sql, environment)).fetchall()
 
     return ask
+
+
+def spelled(sql: Sql, environment: Environment) -> tuple[str, dict[str, Any]]:
+    """A statement of `steps` in SQLite's words, and its values."""
+    values = dict(sql.values)
+    if _NOW.search(sql.text):
+        values["now"] = environment.wall_us()
+    return sql.text.replace("{lock}", "").replace("{free}", "").replace("{turn}", "1"), values
 
 
 def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path, *, create: bool) -> None:

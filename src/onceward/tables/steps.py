@@ -2,11 +2,13 @@
 How the rules talk to a database, whichever it is: they yield statements and are sent rows.
 
 A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
-in what SQLite and PostgreSQL have in common, with three words that a driver replaces:
+in what SQLite and PostgreSQL have in common, with a few words that a driver replaces:
 
     :name    a value
     :now     the database's time, in microseconds since 1970 (PostgreSQL: the server's; SQLite: the host's)
     {lock}   at the end of a SELECT: hold the row until the transaction ends (SQLite has its one write lock)
+    {free}   the same, but leave out rows that somebody else holds
+    {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
 What a caller asks for is a flow over `Transact` and `Look`, driven by `onceward.drive` in both colours.
 """
@@ -75,14 +77,8 @@ def declare(boundaries: Mapping[str, str]) -> None:
 class Driver(Protocol):
     """A database. Errors are those of the stores; safe for threads."""
 
-    dialect: str
-    """`sqlite` or `postgres`."""
-
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """Run steps in one transaction that may write: all of it, or nothing."""
-
-    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
-        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """Run steps that only read."""
@@ -92,6 +88,16 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """Let go of files and connections."""
+
+
+class Shared(Driver, Protocol):
+    """A database whose transactions can hold more than steps."""
+
+    dialect: str
+    """`sqlite` or `postgres`."""
+
+    def share(self, at: str, work: Callable[[Any, Ask], T]) -> T:
+        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
 
 
 def one(rows: list[Row]) -> Row | None:

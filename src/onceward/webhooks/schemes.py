@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from onceward._core.canonical import parse_json
-from onceward._core.errors import ConfigurationError, RequestInvalid, SignatureInvalid
+from onceward._core.errors import ConfigurationError, EventInvalid, RequestInvalid, SignatureInvalid
 from onceward.webhooks.signatures import (
     TOLERANCE,
     Secret,
@@ -52,9 +52,9 @@ class StandardWebhooks:
 
     def verify(self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret], *, now: float) -> Verified:
         """See `Scheme.verify`."""
-        id = check_id(needed(headers, "webhook-id"))
+        id = check_id(headers.get("webhook-id"), "webhook-id")
         if "." in id:
-            raise SignatureInvalid("the event's id has a full stop in it: it could be read in two ways")
+            raise EventInvalid("the event's id has a full stop in it: it could be read in two ways")
         text = needed(headers, "webhook-timestamp")
         at = check_time(text, now, self.tolerance)
         found = []
@@ -98,7 +98,7 @@ class GitHub:
         name, _, value = needed(headers, "x-hub-signature-256").partition("=")
         decoded = from_hex(value) if name == "sha256" else None
         check([] if decoded is None else [decoded], (signed_with(secret, body) for secret in secrets))
-        return Verified(check_id(headers.get("x-github-delivery")), None)
+        return Verified(check_id(headers.get("x-github-delivery"), "x-github-delivery"), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class PacSpace:
             if name == "v1" and (decoded := from_hex(value)) is not None:
                 found.append(decoded)
         check(found, (signed_with(secret, f"{text}.".encode(), body) for secret in secrets))
-        return Verified(check_id(headers.get("x-event-id")), at)
+        return Verified(check_id(headers.get("x-event-id"), "x-event-id"), at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,8 @@ class PlainHmac:
         check([] if decoded is None else [decoded], (signed_with(secret, body) for secret in secrets))
         if self.id_member is not None:
             return Verified(member(body, self.id_member), None)
-        return Verified(check_id(headers.get((self.id_header or "").lower())), None)
+        place = (self.id_header or "").lower()
+        return Verified(check_id(headers.get(place), place), None)
 
 
 def member(body: bytes, name: str) -> str:
@@ -164,6 +165,6 @@ def member(body: bytes, name: str) -> str:
     try:
         found = parse_json(body)
     except RequestInvalid as error:
-        raise SignatureInvalid(f"the body is signed, and is not JSON that can be read: {error}") from None
+        raise EventInvalid(f"the body is signed, and is not JSON that can be read: {error}") from None
     value = found.get(name) if isinstance(found, dict) else None
-    return check_id(value if isinstance(value, str) else None)
+    return check_id(value if isinstance(value, str) else None, f"the member {name} of the body")

@@ -15,7 +15,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from onceward._core.errors import ConfigurationError, SignatureInvalid
+from onceward._core.errors import ConfigurationError, EventInvalid, SignatureInvalid
 
 TOLERANCE = 300
 """Seconds that a signed time may lie in the past or the future: what Standard Webhooks and Stripe use."""
@@ -48,6 +48,11 @@ class Secret(NamedTuple):
             if value is None or not STANDARD_BYTES[0] <= len(value) <= STANDARD_BYTES[1]:
                 raise ConfigurationError("a secret that begins with whsec_ goes on with 24 to 64 bytes in base64")
             return cls(value)
+        if text.startswith(("whsk_", "whpk_")):
+            raise ConfigurationError(
+                "whsk_ and whpk_ are keys of Standard Webhooks' asymmetric signatures (v1a), which are not made here; "
+                "use a secret that begins with whsec_"
+            )
         value = text.encode()
         if not SECRET_BYTES_MIN <= len(value) <= SECRET_BYTES_MAX:
             raise ConfigurationError(
@@ -107,10 +112,11 @@ def check_time(text: str, now: float, tolerance: int) -> int:
     return at
 
 
-def check_id(text: str | None) -> str:
-    """An event's id, if it can be one."""
+def check_id(text: str | None, place: str = "") -> str:
+    """An event's id, if it can be one; `place` says where it is looked for."""
     if text is None or not _ID.fullmatch(text):
-        raise SignatureInvalid("the event's id is missing, or is not 1 to 255 visible ASCII characters")
+        where = f" ({place})" if place else ""
+        raise EventInvalid(f"the event's id{where} is missing, or is not 1 to 255 visible ASCII characters")
     return text
 
 

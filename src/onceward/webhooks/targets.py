@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import NamedTuple
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
-from onceward._core.errors import TargetRefused
+from onceward._core.errors import ConfigurationError, TargetRefused
+
+Network: TypeAlias = IPv4Network | IPv6Network
 
 URL_CHARACTERS_MAX = 2_048
 PORTS = frozenset({443, 8443})
@@ -55,8 +57,16 @@ class Target(NamedTuple):
     secure: bool = True
 
 
-def target_of(url: str, *, ports: Iterable[int] = PORTS, insecure: bool = False) -> Target:
-    """A URL as a target, or `TargetRefused`. `insecure` also takes http, ports of one's own and bare addresses."""
+def target_of(
+    url: str, *, ports: Iterable[int] = PORTS, insecure: bool = False, plain: bool = False, inside: bool = False
+) -> Target:
+    """
+    A URL as a target, or `TargetRefused`.
+
+    `plain` also takes http (on port 80); `inside` also takes bare addresses, names that end inside and any port, where
+    the addresses themselves are checked later; `insecure` is both.
+    """
+    plain, inside = plain or insecure, inside or insecure
     if len(url) > URL_CHARACTERS_MAX or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise TargetRefused("the URL is too long, or has characters in it that a URL does not have")
     try:
@@ -64,14 +74,14 @@ def target_of(url: str, *, ports: Iterable[int] = PORTS, insecure: bool = False)
         host, port = parts.hostname or "", parts.port
     except ValueError:
         raise TargetRefused("the URL cannot be read: write it as https://host/path") from None
-    if parts.scheme != "https" and not (insecure and parts.scheme == "http"):
+    if parts.scheme != "https" and not (plain and parts.scheme == "http"):
         raise TargetRefused("webhooks are sent over https")
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise TargetRefused("the URL has a user in it; credentials do not belong into a URL")
     port = port if port is not None else (443 if parts.scheme == "https" else 80)
-    if not insecure and port not in ports:
+    if not inside and port not in ports and not (plain and port == 80):
         raise TargetRefused(f"port {port} is not one that webhooks are sent to")
-    if not insecure:
+    if not inside:
         _check_host(host)
     elif not host:
         raise TargetRefused("the URL names no host")
@@ -88,15 +98,43 @@ def _check_host(host: str) -> None:
         raise TargetRefused("the URL's host is not a name in the public DNS: bare addresses are not called")
 
 
-def check_addresses(addresses: Iterable[str]) -> list[str]:
-    """What a host's name resolves to, if every one of them is public; otherwise `TargetRefused`."""
+def check_addresses(addresses: Iterable[str], inside: Iterable[Network] = ()) -> list[str]:
+    """What a host's name resolves to, if each is public or of a network that was spoken; else `TargetRefused`."""
+    networks = tuple(inside)
     found = list(addresses)
     if not found:
         raise TargetRefused("the URL's host has no address")
     for one in found:
-        if not is_public(one):
+        if not is_public(one) and not _is_in(one, networks):
             raise TargetRefused("the URL's host leads to an address that is not public")
     return found
+
+
+def networks_of(spoken: Iterable[str]) -> tuple[Network, ...]:
+    """Networks inside that may be called all the same, such as 10.20.0.0/16; `ConfigurationError` if one is none."""
+    if isinstance(spoken, str) or not isinstance(spoken, Iterable):
+        raise ConfigurationError('say which networks inside may be called, each by itself: ["10.20.0.0/16"]')
+    found = []
+    for text in spoken:
+        try:
+            network = ip_network(text)
+        except ValueError:
+            raise ConfigurationError(
+                f"{text!r} is no network: write it as 10.20.0.0/16, fd12:3456::/32 or 127.0.0.1"
+            ) from None
+        if network.prefixlen < (8 if network.version == 4 else 7):
+            raise ConfigurationError(f"{text} is not one network but much of the world: say which one is meant")
+        found.append(network)
+    return tuple(found)
+
+
+def _is_in(address: str, networks: tuple[Network, ...]) -> bool:
+    # As it stands: 127.0.0.1 wrapped in IPv6 is not in 127.0.0.0/8. A zone (%eth0) is nowhere.
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return "%" not in address and any(found.version == one.version and found in one for one in networks)
 
 
 def is_public(address: str) -> bool:

@@ -48,6 +48,9 @@ STATUSES: Final[dict[int, Verdict]] = {
 }
 """By status. One that is not listed is judged as its class's first: 4xx as 400, 5xx as 500 (RFC 9110, 15)."""
 
+PENDING_CODES: Final = frozenset({"in_flight", "pending", "IDEMPOTENCY_PENDING"})
+"""Ours (the third is that of the profile `pacspace`): the first request is still running, and this is no answer yet."""
+
 _SUCCESS: Final = Verdict(_C.DONE, _K.OTHER, _A.NEVER)
 
 BODY_BYTES_MAX: Final = 65_536
@@ -90,9 +93,8 @@ def by_status(answer: Answer, *, retry_500: bool, now: datetime | None) -> Verdi
 
 
 def _of_status(status: int, code: str | None) -> Verdict:
-    if code in ("in_flight", "pending"):
-        # Ours, with 409 or (where one polls) 202. Neither is an answer yet.
-        return CODES[code]
+    if code in PENDING_CODES:
+        return CODES["pending"]  # With 409 or (where one polls) 202.
     if 200 <= status < 300:
         return _SUCCESS
     if status < 400:

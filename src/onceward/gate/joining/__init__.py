@@ -14,13 +14,16 @@ and `finish(write, expect)` puts and commits in one round trip (otherwise they a
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.flow import Finish, Peek
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import AsyncStore, Store
+from onceward.tables.steps import Steps
+
+T = TypeVar("T")
 
 ADAPTERS = {
     "sqlite3": "onceward.gate.joining.sqlite3",
@@ -30,7 +33,8 @@ ADAPTERS = {
     "django": "onceward.gate.joining.django",
 }
 """
-Library -> module of its adapter, which has `join(connection, store)` and `join_async(connection, store)`.
+Library -> module of its adapter, which has `join(connection, store)` and `walk(connection, store, steps)`, and both of
+them with `_async`.
 
 A connection is of a library if its type, or a base of it, is defined there.
 """
@@ -127,6 +131,23 @@ def join_async(connection: Any, store: object) -> AsyncJoined:
     """Same as `join`, under an awaiting gate."""
     joined: AsyncJoined = _adapter(connection).join_async(connection, store)
     return joined
+
+
+def walk(connection: Any, store: object, steps: Steps[T]) -> T:
+    """
+    Run steps of ours in the transaction of this connection, and end nothing.
+
+    Refused in autocommit outside of a transaction, where each statement would commit alone, and unless it is open on
+    the gate's own database.
+    """
+    answer: T = _adapter(connection).walk(connection, store, steps)
+    return answer
+
+
+async def walk_async(connection: Any, store: object, steps: Steps[T]) -> T:
+    """Same as `walk`, under an awaiting gate."""
+    answer: T = await _adapter(connection).walk_async(connection, store, steps)
+    return answer
 
 
 def _adapter(connection: Any) -> Any:

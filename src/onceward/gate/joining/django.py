@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -21,6 +21,9 @@ from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
 from onceward.gate.joining.homes import FAILED, Home, SavepointGone, Writer, home_of
+from onceward.tables.steps import Steps, walked
+
+T = TypeVar("T")
 
 _checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 """Connections of PostgreSQL's drivers, and the database that they were found to be open on."""
@@ -37,6 +40,16 @@ def join_async(connection: Any, store: object) -> NoReturn:
         "Django's transactions do not work under asyncio, so an AsyncGate cannot join them; put the transaction into a "
         "function with a blocking Gate, and await that: await sync_to_async(book)(...)"
     )
+
+
+def walk(connection: Any, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk`."""
+    return join(connection, store).walk(steps)
+
+
+async def walk_async(connection: Any, store: object, steps: Steps[T]) -> NoReturn:
+    """See `onceward.gate.joining.walk_async`."""
+    join_async(connection, store)
 
 
 def writer(connection: Any) -> Writer:
@@ -79,11 +92,7 @@ class JoinedDjango:
     def begin(self) -> bool:
         """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
         connection = self._connection
-        if connection.vendor != self._home.database:
-            raise ConfigurationError(
-                f"atomic mode needs your rows and the gate's records in one database: your connection is to "
-                f"{connection.vendor}, the gate's store is {self._home.database}"
-            )
+        self._check_kind()
         with self._translated():
             opens = not connection.in_atomic_block and connection.get_autocommit()
         self.nested = any(savepoint is not None for savepoint in connection.savepoint_ids)
@@ -104,6 +113,32 @@ class JoinedDjango:
             self.rollback()
             raise
         return opens
+
+    def walk(self, steps: Steps[T]) -> T:
+        """See `onceward.gate.joining.walk`."""
+        connection = self._connection
+        self._check_kind()
+        if not connection.in_atomic_block and connection.get_autocommit():
+            raise ConfigurationError(
+                "this connection is in autocommit, so what is written would commit alone; put it into "
+                "`with transaction.atomic():`, with the rows that it is about"
+            )
+        with self._translated():
+            connection.validate_no_broken_transaction()
+            connection.ensure_connection()
+            self._check()
+            if self._home.database == "sqlite":
+                cursor = connection.connection.cursor()
+                return walked(steps, lambda sql: self._home.ask(cursor, sql))
+            with connection.cursor() as cursor:
+                return walked(steps, lambda sql: self._home.ask(cursor, sql))
+
+    def _check_kind(self) -> None:
+        if self._connection.vendor != self._home.database:
+            raise ConfigurationError(
+                f"atomic mode needs your rows and the gate's records in one database: your connection is to "
+                f"{self._connection.vendor}, the gate's store is {self._home.database}"
+            )
 
     def _enter(self, entered: list[transaction.Atomic]) -> None:
         connection = self._connection

@@ -22,6 +22,8 @@ from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
+from onceward.tables.sqlite import spelled as spelled_for_sqlite
+from onceward.tables.steps import Row, Sql
 
 ASKS = 10
 """Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
@@ -67,6 +69,9 @@ class Home(Protocol):
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
         """Same as `Store.extend`, in that transaction."""
+
+    def ask(self, cursor: Any, sql: Sql) -> list[Row]:
+        """Run one statement of `onceward.tables.steps`, in that transaction."""
 
     def translated(self, *libraries: type[BaseException], committing: bool = False) -> AbstractContextManager[None]:
         """
@@ -125,6 +130,10 @@ class SqliteHome:
         """See `Home.extend`."""
         return sqlite_rows.extend(cursor, family, replay, forget, self._environment.wall_us())
 
+    def ask(self, cursor: Any, sql: Sql) -> list[Row]:
+        """See `Home.ask`."""
+        return list(cursor.execute(*spelled_for_sqlite(sql, self._environment)).fetchall())
+
     @contextmanager
     def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
         """See `Home.translated`."""
@@ -176,6 +185,10 @@ class PostgresHome:
     def check(self, cursor: Any) -> None:
         """See `Home.check`."""
         [theirs] = _ask(cursor, self._rows.IDENTITY, {})
+        self.recognise(theirs)
+
+    def recognise(self, theirs: tuple[Any, ...]) -> None:
+        """Refuse a connection whose answer to `IDENTITY` is another one than ours."""
         if isinstance(theirs[-1], bytes):
             raise ConfigurationError(NO_ENCODING)
         if theirs != self.address:
@@ -209,6 +222,16 @@ class PostgresHome:
         parameters = {"family": family, "replay": replay, "forget": forget, "lock_timeout": self._lock_timeout}
         [(many, _)] = self._ask(cursor, self._rows.JOINED_EXTEND, parameters)
         return int(many)
+
+    def ask(self, cursor: Any, sql: Sql) -> list[Row]:
+        """See `Home.ask`."""
+        return _ask(cursor, *self.spelled(sql))
+
+    def spelled(self, sql: Sql) -> tuple[bytes, dict[str, Any]]:
+        """A statement of steps as psycopg takes it, about our own tables, and its values."""
+        from onceward.tables.postgres import translated
+
+        return self._rows.within(self.address[-1], translated(sql.text)), dict(sql.values)
 
     def _ask(self, cursor: Any, sql: bytes, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
         """Of our own tables, wherever the caller's search path leads by now."""

@@ -23,14 +23,25 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._psycopg_statements import STALE, Failed, Flow, Identify, Statements
 from onceward.gate.joining._psycopg_talk import Connection, Send, Undo, forget, talk
+from onceward.gate.joining._psycopg_walk import walk_on, walk_on_async
 from onceward.stores._postgres_errors import DRIVER_ERRORS
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
+from onceward.tables.steps import Steps
 
 T = TypeVar("T")
 
 
 def join(connection: Any, store: object) -> JoinedPsycopg:
     """See `onceward.gate.joining.join`."""
+    return JoinedPsycopg(connection, _check_blocking(connection, store))
+
+
+def walk(connection: Any, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk`."""
+    return walk_on(connection, _check_blocking(connection, store), steps)
+
+
+def _check_blocking(connection: Any, store: object) -> PostgresStore | AsyncPostgresStore:
     if not isinstance(store, PostgresStore | AsyncPostgresStore):
         raise ConfigurationError(
             "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the "
@@ -41,11 +52,20 @@ def join(connection: Any, store: object) -> JoinedPsycopg:
             f"atomic mode of a Gate knows psycopg.Connection, not {type(connection).__name__}; for an AsyncConnection "
             "use AsyncGate"
         )
-    return JoinedPsycopg(connection, store)
+    return store
 
 
 def join_async(connection: Any, store: object) -> AsyncJoinedPsycopg:
     """See `onceward.gate.joining.join_async`."""
+    return AsyncJoinedPsycopg(connection, _check_awaiting(connection, store))
+
+
+async def walk_async(connection: Any, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk_async`."""
+    return await walk_on_async(connection, _check_awaiting(connection, store), steps)
+
+
+def _check_awaiting(connection: Any, store: object) -> AsyncPostgresStore:
     if not isinstance(store, AsyncPostgresStore):
         raise ConfigurationError(
             "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the "
@@ -56,7 +76,7 @@ def join_async(connection: Any, store: object) -> AsyncJoinedPsycopg:
             f"atomic mode of an AsyncGate knows psycopg.AsyncConnection, not {type(connection).__name__}: waiting for "
             "a racer would stop the event loop; for a blocking connection use Gate"
         )
-    return AsyncJoinedPsycopg(connection, store)
+    return store
 
 
 class JoinedPsycopg:

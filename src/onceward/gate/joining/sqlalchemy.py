@@ -27,6 +27,7 @@ from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED
 from onceward.gate.joining.homes import FAILED, Home, PostgresHome, SavepointGone, Writer, home_of
+from onceward.tables.steps import Steps, walked
 
 T = TypeVar("T")
 
@@ -51,6 +52,16 @@ def join_async(connection: Any, store: object) -> AsyncJoinedSqlalchemy:
     if not isinstance(connection, AsyncSession | AsyncConnection):
         raise ConfigurationError(_not_for("awaits", connection))
     return AsyncJoinedSqlalchemy(connection, home_of(store))
+
+
+def walk(connection: Any, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk`."""
+    return join(connection, store).walk(steps)
+
+
+async def walk_async(connection: Any, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk_async`."""
+    return await join_async(connection, store).walk(steps)
 
 
 def writer(connection: Any) -> Writer:
@@ -120,6 +131,14 @@ class JoinedSqlalchemy:
             raise
         self._opened.append(_Opened(transaction, savepoint))
         return opens
+
+    def walk(self, steps: Steps[T]) -> T:
+        """See `onceward.gate.joining.walk`. What has not begun yet begins by itself, and the caller commits."""
+        with self._translated():
+            connection = self._connection()
+            self._check(connection)
+            cursor = _Cursor(connection)
+            return walked(steps, lambda sql: self._home.ask(cursor, sql))
 
     def _check(self, connection: Connection) -> None:
         """That rows and records are in one database, once for each connection; and that there will be a transaction."""
@@ -258,6 +277,12 @@ class AsyncJoinedSqlalchemy:
         if isinstance(self._home, PostgresHome):
             await self._home.introduce()
         return await self._run(self._joined.begin)
+
+    async def walk(self, steps: Steps[T]) -> T:
+        """See `JoinedSqlalchemy.walk`."""
+        if isinstance(self._home, PostgresHome):
+            await self._home.introduce()
+        return await self._run(self._joined.walk, steps)
 
     async def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""

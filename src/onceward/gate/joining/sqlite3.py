@@ -8,10 +8,12 @@ with no transaction open is refused: the record would commit alone.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Record, Standing, Write
@@ -19,6 +21,10 @@ from onceward.gate.joining import ENDED, IN_PROGRESS, Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
 from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
+from onceward.tables.sqlite import spelled
+from onceward.tables.steps import Steps, walked
+
+T = TypeVar("T")
 
 
 def join(connection: sqlite3.Connection, store: object) -> JoinedSqlite3:
@@ -29,6 +35,16 @@ def join(connection: sqlite3.Connection, store: object) -> JoinedSqlite3:
 def join_async(connection: sqlite3.Connection, store: object) -> Awaited:
     """See `onceward.gate.joining.join_async`. SQLite has no other colour; its statements are short."""
     return Awaited(JoinedSqlite3(connection, store))
+
+
+def walk(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk`."""
+    return JoinedSqlite3(connection, store).walk(steps)
+
+
+async def walk_async(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk_async`."""
+    return walk(connection, store, steps)
 
 
 class JoinedSqlite3:
@@ -50,13 +66,7 @@ class JoinedSqlite3:
     def begin(self) -> bool:
         """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
         connection = self._connection
-        opens = not connection.in_transaction
-        autocommits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
-        if opens and autocommits:
-            raise ConfigurationError(
-                "this connection is in autocommit, so the record would commit alone; BEGIN IMMEDIATE first, or open "
-                "the connection with its default isolation_level"
-            )
+        opens = self._check_not_alone("the record")
         name = f"onceward_{len(self._opened)}"
         try:
             with self._translated():
@@ -68,6 +78,26 @@ class JoinedSqlite3:
                 connection.rollback()
             raise
         self._opened.append((name, opens))
+        return opens
+
+    def walk(self, steps: Steps[T]) -> T:
+        """See `onceward.gate.joining.walk`. Where nothing has begun yet, sqlite3 begins before the first write."""
+        self._check_not_alone("what is written")
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        with self._translated():
+            return walked(steps, lambda sql: cursor.execute(*spelled(sql, self._environment)).fetchall())
+
+    def _check_not_alone(self, what: str) -> bool:
+        """Whether no transaction has begun; refused if none would."""
+        connection = self._connection
+        opens = not connection.in_transaction
+        autocommits = connection.isolation_level is None or getattr(connection, "autocommit", -1) is True
+        if opens and autocommits:
+            raise ConfigurationError(
+                f"this connection is in autocommit, so {what} would commit alone; BEGIN IMMEDIATE first, or open the "
+                "connection with its default isolation_level"
+            )
         return opens
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
@@ -152,6 +182,14 @@ class JoinedSqlite3:
             raise meaning_of(error, self._path) from error
 
 
+def _is_same(theirs: str, path: Path) -> bool:
+    """`os.stat` itself: this is asked for every call, and pathlib would take four times as long."""
+    try:
+        return os.path.samestat(os.stat(theirs), os.stat(path))  # noqa: PTH116
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -159,7 +197,7 @@ def _check_same_file(connection: sqlite3.Connection, path: Path) -> None:
         main = name.decode() if isinstance(name, bytes) else name
         if main == "main":
             theirs = file.decode() if isinstance(file, bytes) else file
-            if theirs and Path(theirs).exists() and Path(theirs).samefile(path):
+            if theirs and _is_same(theirs, path):
                 return
             raise ConfigurationError(
                 "atomic mode needs your rows and the gate's records in one database: your connection is open on "

@@ -62,10 +62,18 @@ def published(profile: Profile, terms: Terms, routes: Iterable[Exempt] = ()) -> 
     return Reply(200, headers, dumps(document, indent=2).encode())
 
 
-def error_page(code: str, profile: Profile, *, contract: str = WELL_KNOWN) -> Reply | None:
-    """The page of one refusal, for people; None if there is no such code."""
+def error_page(
+    code: str, profile: Profile, *, contract: str = WELL_KNOWN, said: tuple[str, str, int] | None = None
+) -> Reply | None:
+    """
+    The page of one refusal, for people; None if there is no such code.
+
+    `said` is what a code means that is a service's own: in words, the advice about retries, the status.
+    """
     kind = _CLASSES.get(code)
-    if code == profile.pending_code.lower():
+    if said is not None:
+        title, retry, status = said
+    elif code == profile.pending_code.lower():
         title, retry, status = PENDING_TITLE, "same-key", 202
     elif kind is not None:
         title, retry = title_of(kind), kind.retry.value

@@ -1,5 +1,6 @@
 """
-Erasing a tenant: its records of every scope, its dead letters (they are records, too), its tokens and its money.
+Erasing a tenant: its records of every scope, its dead letters (they are records, too), its tokens and its money; and
+what it has elsewhere (`besides`: databases of the SQL service), which only whoever asks for the erasure can know.
 
 In small batches, so that nobody else waits; each batch is a transaction, so a kill at any moment leaves something that
 the same command brings to its end. First the tokens end, so that nothing new comes; last the tenant itself goes, and
@@ -9,7 +10,7 @@ another tenant whose name begins alike is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -58,6 +59,13 @@ class Progress(NamedTuple):
     """Records of the tenant that were erased, dead letters among them."""
     others: int = 0
     """Tokens, reservations and top-ups that were erased."""
+    besides: int = 0
+    """What else was erased: databases."""
+
+
+def nothing_besides() -> Iterable[object]:
+    """A tenant who has nothing elsewhere."""
+    return ()
 
 
 class Tombstone(NamedTuple):
@@ -68,9 +76,18 @@ class Tombstone(NamedTuple):
 
 
 def erase(
-    driver: Driver, records: Driver, peppers: Peppers, environment: Environment, tenant: str
+    driver: Driver,
+    records: Driver,
+    peppers: Peppers,
+    environment: Environment,
+    tenant: str,
+    besides: Callable[[], Iterable[object]] = nothing_besides,
 ) -> Iterator[Progress]:
-    """Erase a tenant, telling after every batch how far it is. Nothing, if there never was one of that name."""
+    """
+    Erase a tenant, telling after every batch how far it is. Nothing, if there never was one of that name.
+
+    `besides` erases what the tenant has elsewhere, one thing for each turn, and is asked until it finds nothing.
+    """
     if not peppers.current:
         raise no_pepper()
     if not driver.transact("access.erase", partial(_begin, tenant, peppers)):
@@ -79,9 +96,12 @@ def erase(
     environment.sleep(2 * REMEMBERED_SECONDS)
     done = Progress(0, 0)
     for _ in range(PASSES_MAX):
-        before = done.records
+        before = done.records, done.besides
         done = yield from _pass(records, tenant, done)
-        if done.records == before:
+        for _ in besides():
+            done = done._replace(besides=done.besides + 1)
+            yield done
+        if (done.records, done.besides) == before:
             break
     for statement in _BELONGINGS:
         while count := driver.transact("access.erase", partial(_some, statement, tenant)):

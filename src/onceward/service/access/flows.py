@@ -145,6 +145,10 @@ class Flows:
             raise ConfigurationError(f"records and bytes are whole numbers from 0 to {QUOTA_MAX}")
         return usage.admit(self.meter, check_tenant(tenant), records, bytes)
 
+    def withdraw(self, tenant: str, records: int, bytes: int) -> None:
+        """Nothing came of what was let through."""
+        usage.withdraw(self.meter, check_tenant(tenant), records, bytes)
+
     def count(self) -> Flow[bool]:
         """Count everybody's records."""
         return usage.count(self.meter)

@@ -15,7 +15,7 @@ Nothing here speaks HTTP: headers come in as text. Open one in each process, aft
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 from onceward.environment import REAL, Environment
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.callers import Caller, check_scope_by
-from onceward.service.access.erasing import Progress, Tombstone, erase
+from onceward.service.access.erasing import Progress, Tombstone, erase, nothing_besides
 from onceward.service.access.flood import FloodControl
 from onceward.service.access.flows import OVERLAP_SECONDS, Flows, Swept
 from onceward.service.access.issuing import NewToken, Role, TokenView
@@ -37,18 +37,28 @@ from onceward.tables import Awaiting, Blocking, Flow, Sql, Steps
 T = TypeVar("T")
 
 Seconds = float | timedelta
+Elsewhere = Callable[[Sequence[str]], Iterable[tuple[str, int, int]]]
+"""What some tenants hold outside of the store: (scope, records, bytes). Asked in a thread, about once a minute."""
+
+
+def nothing_elsewhere(tenants: Sequence[str]) -> Iterable[tuple[str, int, int]]:
+    """For those who keep everything in the store."""
+    return ()
 
 
 class _Asked(Blocking):
     """Also counts records, which are the store's."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, elsewhere: Elsewhere) -> None:
         super().__init__(place.driver)
         self._place = place
+        self._elsewhere = elsewhere
 
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
-        return self._place.records.look(_counted) if isinstance(effect, Count) else super().perform(effect)
+        if isinstance(effect, Count):
+            return [*self._place.records.look(_counted), *self._elsewhere(effect.tenants)]
+        return super().perform(effect)
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -58,25 +68,36 @@ class _Asked(Blocking):
 class _Shell:
     """What both colours share."""
 
-    def __init__(self, place: Place, environment: Environment, scope_by: str) -> None:
+    def __init__(
+        self, place: Place, environment: Environment, scope_by: str, elsewhere: Elsewhere = nothing_elsewhere
+    ) -> None:
         self._place = place
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
-        self._tables = _Asked(place)
+        self._tables = _Asked(place, elsewhere)
 
 
 class Access(_Shell):
     """Tokens, tenants and balances, beside the records of a store. Safe for threads."""
 
     @classmethod
-    def open(cls, url: str, *, scope_by: str = "tenant", create: bool = False, environment: Environment = REAL) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        scope_by: str = "tenant",
+        create: bool = False,
+        elsewhere: Elsewhere = nothing_elsewhere,
+        environment: Environment = REAL,
+    ) -> Self:
         """
         Open what belongs to the store that a URL names; with `create`, make it.
 
         `scope_by="token"` gives each line of tokens keys of its own, instead of one space of keys for each tenant.
+        `elsewhere` tells what tenants hold outside of the store, for their quotas.
         """
         check_scope_by(scope_by)
-        return cls(open_place(url, environment, create=create), environment, scope_by)
+        return cls(open_place(url, environment, create=create), environment, scope_by, elsewhere)
 
     def authenticate(self, token: str) -> Caller:
         """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
@@ -144,6 +165,10 @@ class Access(_Shell):
         """Before new records are made: `QuotaExceeded` if the tenant may not hold so many more."""
         self._run(self._flows.admit(tenant, records, bytes))
 
+    def withdraw(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+        """Nothing came of what was admitted: it was a replay, or it failed. A count made meanwhile stays as it is."""
+        self._flows.withdraw(tenant, records, bytes)
+
     def count(self) -> bool:
         """Count everybody's records if it is time; a service does that in the background, so that no call has to."""
         return self._run(self._flows.count())
@@ -179,11 +204,17 @@ class Access(_Shell):
         """When a tenant of that name was erased."""
         return self._run(self._flows.tombstone(name))
 
-    def erase_tenant(self, name: str) -> Iterator[Progress]:
-        """Erase a tenant, batch by batch as this is iterated; begin again after a kill, and it goes on."""
+    def erase_tenant(
+        self, name: str, *, besides: Callable[[], Iterable[object]] = nothing_besides
+    ) -> Iterator[Progress]:
+        """
+        Erase a tenant, batch by batch as this is iterated; begin again after a kill, and it goes on.
+
+        `besides` erases what it has elsewhere, after its tokens have ended and before the tenant itself goes.
+        """
         self._flows.desk.forget_all()
         place = self._place
-        return erase(place.driver, place.records, place.peppers, self._environment, check_tenant(name))
+        return erase(place.driver, place.records, place.peppers, self._environment, check_tenant(name), besides)
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -202,18 +233,26 @@ class Access(_Shell):
 class AsyncAccess(_Shell):
     """Same as `Access`, but awaits: the database is asked by a few threads. Cancelling never undoes half a write."""
 
-    def __init__(self, place: Place, environment: Environment, scope_by: str) -> None:
-        super().__init__(place, environment, scope_by)
+    def __init__(
+        self, place: Place, environment: Environment, scope_by: str, elsewhere: Elsewhere = nothing_elsewhere
+    ) -> None:
+        super().__init__(place, environment, scope_by, elsewhere)
         self._awaiting = Awaiting(self._tables, "access")
 
     @classmethod
     async def open(
-        cls, url: str, *, scope_by: str = "tenant", create: bool = False, environment: Environment = REAL
+        cls,
+        url: str,
+        *,
+        scope_by: str = "tenant",
+        create: bool = False,
+        elsewhere: Elsewhere = nothing_elsewhere,
+        environment: Environment = REAL,
     ) -> Self:
         """Same as `Access.open`, but awaits."""
         check_scope_by(scope_by)
         place = await asyncio.to_thread(open_place, url, environment, create=create)
-        return cls(place, environment, scope_by)
+        return cls(place, environment, scope_by, elsewhere)
 
     async def authenticate(self, token: str) -> Caller:
         """Same as `Access.authenticate`, but awaits."""
@@ -276,6 +315,10 @@ class AsyncAccess(_Shell):
     async def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
         """Same as `Access.admit`, but awaits."""
         await self._run(self._flows.admit(tenant, records, bytes))
+
+    def withdraw(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+        """Same as `Access.withdraw`; it waits for nothing."""
+        self._flows.withdraw(tenant, records, bytes)
 
     async def count(self) -> bool:
         """Same as `Access.count`, but awaits."""

@@ -10,7 +10,10 @@ from onceward.tables.steps import declare
 
 
 class Count(NamedTuple):
-    """Count the records in the store; the answer is (scope, records, bytes) for every scope."""
+    """Count what is held; the answer is (scope, records, bytes), for every scope of the store and what is elsewhere."""
+
+    tenants: tuple[str, ...]
+    """Those who have a quota: of the others nothing needs to be known."""
 
 
 BOUNDARIES = {

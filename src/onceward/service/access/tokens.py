@@ -95,7 +95,7 @@ def bearer(values: list[str]) -> str | None:
     scheme, blank, credentials = values[0].partition(" ")
     if scheme.lower() != "bearer" or not blank:
         raise TokenInvalid("the authorization is not of the form `Bearer TOKEN`")
-    return credentials.lstrip(" ")
+    return credentials.lstrip(" ").rstrip(" \t")
 
 
 def _checksum(body: str) -> str:

@@ -1,7 +1,8 @@
 """
 Quotas: how many records and bytes a tenant may hold, refused before anything runs.
 
-The records are not counted for a call. All of them are counted at once, by one process at a time, when the last count
+What tenants hold elsewhere (databases of the SQL service) is counted by whoever opened `Access` with `elsewhere`. The
+records are not counted for a call. All of them are counted at once, by one process at a time, when the last count
 is older than a minute (or twenty times what the count took, so that it never costs more than a twentieth of one core).
 In between, each process adds what it let through itself. So a quota can be passed by what *other* processes let
 through since the last count, and by no more; a quota that was changed is heeded after five seconds.
@@ -103,6 +104,12 @@ class Meter:
         entry.holding, entry.loaded_at = holding, self.monotonic()
         return entry
 
+    def lower(self, tenant: str, records: int, bytes: int) -> None:
+        """Let less have been let through."""
+        entry = self._entries.get(tenant)
+        if entry is not None:
+            entry.records, entry.bytes = max(entry.records - records, 0), max(entry.bytes - bytes, 0)
+
     def forget(self, tenant: str) -> None:
         """Ask again next time."""
         self._entries.pop(tenant, None)
@@ -127,18 +134,23 @@ def admit(meter: Meter, tenant: str, records: int, bytes: int) -> Flow[None]:
     entry.bytes += bytes
 
 
+def withdraw(meter: Meter, tenant: str, records: int, bytes: int) -> None:
+    """Take back what was let through and made nothing: a replay, a failure. What a count took in is the count's."""
+    meter.lower(tenant, records, bytes)
+
+
 def count(meter: Meter) -> Flow[bool]:
     """Count everybody's records, if it is time and nobody else is at it; whether it was done."""
     if not (yield from transacted("access.count", _claim)):
         return False
     began = meter.monotonic()
     sums: dict[str, tuple[int, int]] = {}
-    for scope, records, size in (yield Count()):
+    limited = yield from looked(_limited)
+    for scope, records, size in (yield Count(tuple(name for name, *_ in limited))):
         tenant = tenant_of(scope)
         if tenant is not None:
             before = sums.get(tenant, (0, 0))
             sums[tenant] = (before[0] + int(records), before[1] + int(size))
-    limited = yield from looked(_limited)
     changed = [(name, *sums.get(name, (0, 0))) for name, *used in limited if tuple(used) != sums.get(name, (0, 0))]
     for start in range(0, len(changed), BATCH):
         yield from transacted("access.count", partial(_write, changed[start : start + BATCH]))

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from onceward import Gate, InFlight, RetryTransaction, StoreContended
 from onceward._core.keys import record_id
-from onceward.tables import Ask, Blocking, Driver, Sql, Steps, walked
+from onceward.tables import Ask, Blocking, Shared, Sql, Steps, walked
 from onceward.tables.steps import declare
 
 BOUNDARIES = {
@@ -57,8 +57,9 @@ class Kept(NamedTuple):
 class Tables(Blocking):
     """Performs `Keyed`, besides what every `Blocking` does."""
 
-    def __init__(self, driver: Driver, gate: Gate) -> None:
+    def __init__(self, driver: Shared, gate: Gate) -> None:
         super().__init__(driver)
+        self._shared = driver
         self._gate = gate
         self._running: set[bytes] = set()
         self._noting = threading.Lock()
@@ -78,13 +79,13 @@ class Tables(Blocking):
         with self._noted(id):
             for _ in range(TRIES):
                 try:
-                    return self.driver.share(effect.at, partial(self._joined, effect, id))
+                    return self._shared.share(effect.at, partial(self._joined, effect, id))
                 except RetryTransaction:
                     continue
         raise StoreContended(retry_after_seconds=AGAIN_SECONDS)
 
     def _joined(self, effect: Keyed, id: bytes, connection: Any, ask: Ask) -> Kept:
-        if self.driver.dialect == "postgres":
+        if self._shared.dialect == "postgres":
             turn = int.from_bytes(id[:8], "big", signed=True)
             if ask(Sql(_TURN, {"turn": turn})) != [(True,)]:
                 raise _in_flight()

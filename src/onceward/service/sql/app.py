@@ -9,19 +9,21 @@ with what the statement writes.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 
-from onceward import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, canonical
+from onceward import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded, canonical
 from onceward.http.serving.profile import PROFILES, Profile
 from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.engine import SqlEngine
-from onceward.service.sql.errors import DatabaseUnknown
-from onceward.service.sql.files import NAME_CHARACTERS_MAX, check_name
+from onceward.service.sql.errors import DatabaseUnknown, NotReplayed
+from onceward.service.sql.files import check_name, namespace_of
 from onceward.service.sql.requests import Answer, BatchAnswer, Identity, Keyed, Statement, Step
+from onceward.service.sql.statements import grows
 from onceward.service.web.calls import Call, Door
 from onceward.service.web.endpoints import Answered, Endpoint, application
 
@@ -148,12 +150,18 @@ class SqlApp:
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
-        async def run() -> Answer:
+        async def run(replay_only: bool) -> Answer:
             return await self._engine.query(
-                namespace, database, call.body.sql, call.body.params, identity=identity, readonly=readonly
+                namespace,
+                database,
+                call.body.sql,
+                call.body.params,
+                identity=identity,
+                readonly=readonly,
+                replay_only=replay_only,
             )
 
-        return self._answered(await self._paid(call, identity, 1, run), identity)
+        return self._answered(await self._held(call, identity, [call.body.sql], run), identity)
 
     async def batch(self, call: Call) -> Answered:
         """Several statements."""
@@ -162,10 +170,12 @@ class SqlApp:
         statements = [Statement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
 
-        async def run() -> BatchAnswer:
-            return await self._engine.batch(namespace, database, statements, identity=identity, readonly=readonly)
+        async def run(replay_only: bool) -> BatchAnswer:
+            return await self._engine.batch(
+                namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
+            )
 
-        return self._answered(await self._paid(call, identity, len(statements), run), identity)
+        return self._answered(await self._held(call, identity, [one.sql for one in statements], run), identity)
 
     async def tables(self, call: Call) -> Answered:
         """The tables of a database."""
@@ -201,7 +211,7 @@ class SqlApp:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
         tenant = call.path("namespace")
         call.caller.require(tenant=tenant, database=database)
-        return folder_of(call.caller.environment, tenant)
+        return namespace_of(call.caller.environment, tenant)
 
     def _place(self, call: Call) -> tuple[str, str]:
         database = call.path("database")
@@ -220,13 +230,36 @@ class SqlApp:
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
         return Answered(answer.document, headers=((header, "true"),))
 
+    async def _held(
+        self, call: Call, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
+    ) -> Any:
+        """Run what there is room for. Past its quota a tenant is still answered what it was answered before."""
+        tenant, access = call.caller.tenant, self._door.access
+        records, size = int(identity is not None), call.size if any(map(grows, sqls)) else 0
+        if not records and not size:
+            return await self._paid(call, identity, len(sqls), partial(run, False))
+        try:
+            await access.admit(tenant, records=records, bytes=size)
+        except QuotaExceeded as full:
+            if identity is None:
+                raise
+            try:
+                return await self._of_this_environment(call, run(True))
+            except NotReplayed:
+                raise full from None
+        answer = None
+        try:
+            answer = await self._paid(call, identity, len(sqls), partial(run, False))
+        finally:
+            if answer is None or answer.replayed:
+                access.withdraw(tenant, records=records, bytes=size)
+        return answer
+
     async def _paid(
         self, call: Call, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
         caller, access = call.caller, self._door.access
-        if identity is not None:
-            await access.admit(caller.tenant)
         if not (caller.prepaid and self._price):
             return await self._of_this_environment(call, run())
         price, reference = self._price * statements, _reference(identity, call.body)
@@ -258,25 +291,12 @@ class SqlApp:
         except DatabaseUnknown:
             caller = call.caller
             other = "test" if caller.environment == "live" else "live"
-            names = {one.database for one in await self._engine.databases(folder_of(other, caller.tenant))}
+            names = {one.database for one in await self._engine.databases(namespace_of(other, caller.tenant))}
             if call.path("database") in names:
                 raise Forbidden(
                     f"this is a {caller.environment} token, and the database is {other}; use a token for that"
                 ) from None
             raise
-
-
-def folder_of(environment: str, tenant: str) -> str:
-    """
-    A tenant's namespace in the engine, which knows fewer characters and lengths than tenants' names have.
-
-    No two tenants have the same: `_` is written `__` and a full stop `_-`, and what gets too long is hashed behind
-    another mark.
-    """
-    name = f"{environment}-" + tenant.replace("_", "__").replace(".", "_-")
-    if len(name) <= NAME_CHARACTERS_MAX:
-        return name
-    return f"{environment}_{sha256(tenant.encode()).hexdigest()[:50]}"
 
 
 def _reference(identity: Identity | None, body: Any) -> str | None:

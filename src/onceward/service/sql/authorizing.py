@@ -129,11 +129,14 @@ class Guard:
 
     def writes(self) -> SqlError | None:
         """Whether this may write."""
-        if self.mode is Mode.WRITE:
-            return None
-        return SqlError(
-            SqlKind.READONLY, "this statement writes, and the caller may only read", hint="use a token that may write"
-        )
+        return None if self.mode is Mode.WRITE else readonly()
+
+
+def readonly() -> SqlError:
+    """What a caller is told who may only read."""
+    return SqlError(
+        SqlKind.READONLY, "this statement writes, and the caller may only read", hint="use a token that may write"
+    )
 
 
 Rule: TypeAlias = Callable[[Guard, Names], SqlError | None]

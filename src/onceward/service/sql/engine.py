@@ -62,6 +62,7 @@ class SqlEngine(Protocol):
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> Answer:
         """Run one statement, once per identity; the answer, or the first answer."""
 
@@ -74,6 +75,7 @@ class SqlEngine(Protocol):
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> BatchAnswer:
         """Run statements in one transaction, all or none of them, once per identity."""
 
@@ -138,15 +140,19 @@ class Engine:
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> Answer:
         """
         Run one statement, once per identity; the answer, or the first answer.
 
         With an identity the record of it commits together with what the statement writes, in the same file. The same
         identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
-        frees the key. `readonly` is for callers who may not write; `about` is compared like the statement.
+        frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
+        `replay_only` nothing new is run: `NotReplayed`, if there is no first answer.
         """
-        request = await self._checked([(sql, params)], identity=identity, readonly=readonly, about=about)
+        request = await self._checked(
+            [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
+        )
         return Answer(*await self._perform(namespace, database, request))
 
     async def batch(
@@ -158,14 +164,17 @@ class Engine:
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
+        replay_only: bool = False,
     ) -> BatchAnswer:
         """Run statements in one transaction, all or none of them, once per identity. See `query`."""
-        request = await self._checked(statements, identity=identity, readonly=readonly, batch=True, about=about)
+        request = await self._checked(
+            statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
+        )
         return BatchAnswer(*await self._perform(namespace, database, request))
 
     async def tables(self, namespace: str, database: str) -> list[Table]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         found = await self._ask(self._read_line, path, "tables")
         return [
             Table(name, kind, [Column(*column) for column in columns], rows, exact)
@@ -228,7 +237,7 @@ class Engine:
         return [*self._write_lines, self._read_line]
 
     async def _perform(self, namespace: str, database: str, request: Request) -> Performed:
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         if request.reads or (request.readonly and request.identity is None):
             try:
                 return await self._ask(self._read_line, path, "group", request)  # type: ignore[no-any-return]
@@ -239,7 +248,7 @@ class Engine:
         return await self._ask(self._writer_of(path), path, "group", request)  # type: ignore[no-any-return]
 
     async def _to_writer(self, namespace: str, database: str, what: str) -> bool:
-        path = str(self._folder.path(namespace, database))
+        path = self._folder.path(namespace, database)
         return bool(await self._ask(self._writer_of(path), path, what))
 
     def _writer_of(self, path: str) -> Line:

@@ -106,6 +106,12 @@ class NameInvalid(OncewardError):
     code = "name_invalid"
 
 
+class NotReplayed(OncewardError):
+    """Nothing ran under this key yet, and nothing new may run."""
+
+    code = "not_replayed"
+
+
 class EngineClosed(OncewardError):
     """The engine is closing and takes no more work. Nothing was run; send it again, with the same key, elsewhere."""
 
@@ -122,7 +128,7 @@ _PLAIN: dict[str, type[OncewardError]] = {
         *(onceward.Expired, onceward.NotReplayable, onceward.IllegalMove, onceward.RetryTransaction),
         *(onceward.StoreUnavailable, onceward.StoreContended, onceward.StoreFull, onceward.StoreCorrupt),
         *(onceward.RecordRefused, onceward.SchemaMismatch, onceward.OutcomeUnknown),
-        *(DatabaseUnknown, NameInvalid, EngineClosed),
+        *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
     )
 }
 """Errors that are made anew from their message and their wait."""

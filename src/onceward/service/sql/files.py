@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from onceward import ConfigurationError, StoreUnavailable
+from onceward import ConfigurationError, StoreUnavailable, failpoints
 from onceward.service.sql.errors import NameInvalid
 
 NAME_CHARACTERS_MAX = 63
@@ -23,6 +25,11 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # What some file systems take for a device.
 _DEVICES = frozenset(("con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))))
 _BESIDES = ("-wal", "-shm", "-journal")
+_LEFT = re.compile(r"\.[a-z0-9][a-z0-9_-]{0,62}\.db\.dropped|[a-z0-9][a-z0-9_-]{0,62}\.db-(?:wal|shm|journal)")
+"""What a database leaves behind whose deletion was interrupted."""
+
+RENAMED = failpoints.declare("sql.drop.renamed", "no name leads to a database any more | its files are deleted")
+DROPPED = failpoints.declare("sql.drop.after", "a database is deleted | the next one of its tenant is")
 
 
 class DatabaseName(NamedTuple):
@@ -40,6 +47,19 @@ def check_name(name: str, what: str) -> str:
     raise NameInvalid(f"{shown} cannot be the name of a {what}: {NameInvalid.__doc__}")
 
 
+def namespace_of(environment: str, tenant: str) -> str:
+    """
+    A tenant's namespace in one environment. Tenants' names have more characters and lengths than namespaces.
+
+    No two tenants have the same: `_` is written `__` and a full stop `_-`, and what gets too long is hashed behind
+    another mark.
+    """
+    name = f"{environment}-" + tenant.replace("_", "__").replace(".", "_-")
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    return f"{environment}_{sha256(tenant.encode()).hexdigest()[:50]}"
+
+
 class Folder:
     """The folder with everybody's databases."""
 
@@ -50,23 +70,29 @@ class Folder:
         except OSError as error:
             raise ConfigurationError(f"{root} cannot be a folder for databases: {error.strerror}") from error
 
-    def path(self, namespace: str, database: str) -> Path:
-        """The file of a database, whether or not it is there."""
-        return self.root / check_name(namespace, "namespace") / f"{check_name(database, 'database')}{SUFFIX}"
+    def path(self, namespace: str, database: str) -> str:
+        """The file of a database, whether or not it is there. Text, because every request asks for it."""
+        return f"{self.root}/{check_name(namespace, 'namespace')}/{check_name(database, 'database')}{SUFFIX}"
 
     def databases(self, namespace: str | None = None) -> list[DatabaseName]:
         """What there is, by name; files that are none of ours are left out."""
-        namespaces = self._entries(self.root) if namespace is None else [check_name(namespace, "namespace")]
+        namespaces = self.entries(self.root) if namespace is None else [check_name(namespace, "namespace")]
         return [
-            DatabaseName(one, name.removesuffix(SUFFIX))
+            DatabaseName(one, name)
             for one in namespaces
             if _NAME.fullmatch(one)
-            for name in self._entries(self.root / one)
-            if name.endswith(SUFFIX) and _NAME.fullmatch(name.removesuffix(SUFFIX))
+            for name in self.within(self.root / one)
         ]
 
+    @classmethod
+    def within(cls, folder: Path) -> list[str]:
+        """The databases of one namespace's folder, by name."""
+        names = [name.removesuffix(SUFFIX) for name in cls.entries(folder) if name.endswith(SUFFIX)]
+        return [name for name in names if _NAME.fullmatch(name)]
+
     @staticmethod
-    def _entries(folder: Path) -> list[str]:
+    def entries(folder: Path) -> list[str]:
+        """What lies in a folder, by name; nothing, if there is none."""
         try:
             return sorted(entry.name for entry in folder.iterdir())
         except (FileNotFoundError, NotADirectoryError):
@@ -101,9 +127,31 @@ def drop_file(path: Path) -> bool:
     if identity_of(path) is None:
         return False
     gone = path.replace(path.with_name(f".{path.name}.dropped"))
+    failpoints.hit(RENAMED)
     for left in (*_besides(path), gone):
         left.unlink(missing_ok=True)
+    failpoints.hit(DROPPED)
     return True
+
+
+def erase_namespace(root: Path, namespace: str) -> Iterator[str]:
+    """
+    Delete all databases of a namespace, telling the name of each that is gone; then its folder, if it is empty.
+
+    Nobody needs to be asked: a service that has one of them open sees at its next request that the file is gone. What
+    an interrupted deletion left behind goes, too; whatever else lies there is none of ours, and stays.
+    """
+    folder = Path(os.path.realpath(root)) / check_name(namespace, "namespace")
+    if folder.is_symlink():
+        raise StoreUnavailable(f"{folder.name} is a symbolic link; databases are plain files in plain folders")
+    for one in Folder.within(folder):
+        if drop_file(folder / f"{one}{SUFFIX}"):
+            yield one
+    for name in Folder.entries(folder):
+        if _LEFT.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+    if folder.is_dir() and not Folder.entries(folder):
+        folder.rmdir()
 
 
 def _besides(path: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward import Gate, OncewardError, OutcomeUnknown, RetryTransaction, StoreFull, failpoints
 from onceward.environment import REAL, Environment
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.service.sql.errors import NotReplayed, SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of, was_refused
 from onceward.service.sql.requests import Keyed, Request, Step
@@ -183,9 +183,14 @@ class HostedDatabase:
 
         def work() -> dict[str, Any]:
             nonlocal ran
+            if request.replay_only:
+                raise NotReplayed
             ran = True
             return self.session.run(request)
 
+        if request.readonly and request.identity is not None:
+            # Before the key is looked up: whoever may not do something does not learn what it came to, either.
+            self.session.allow_reading(request)
         match request.identity:
             case Keyed(scope, key):
                 document: Any = self._gate(scope).atomic(

@@ -56,6 +56,8 @@ class Request(NamedTuple):
     batch: bool = False
     about: Any = None
     """What else the key stands for, besides the statements."""
+    replay_only: bool = False
+    """Whether only an answer that is there already may be given."""
 
     @property
     def reads(self) -> bool:
@@ -97,6 +99,7 @@ def checked(
     readonly: bool = False,
     batch: bool = False,
     about: Any = None,
+    replay_only: bool = False,
 ) -> Request:
     """A request from what a caller gave, or the error that says what is wrong with it."""
     taken = tuple(statements)
@@ -117,7 +120,7 @@ def checked(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return Request(tuple(plain), identity, readonly, batch, about)
+    return Request(tuple(plain), identity, readonly, batch, about, replay_only)
 
 
 def _plain(statement: Statement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:

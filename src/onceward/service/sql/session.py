@@ -16,12 +16,12 @@ from urllib.parse import quote
 
 from onceward import OncewardError
 from onceward.environment import REAL, Environment
-from onceward.service.sql.authorizing import OURS, TABLE_FUNCTIONS, Guard, Mode
+from onceward.service.sql.authorizing import OURS, TABLE_FUNCTIONS, Guard, Mode, readonly
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
 from onceward.service.sql.requests import Request
-from onceward.service.sql.statements import SCHEMA_VERBS, read
+from onceward.service.sql.statements import SCHEMA_VERBS, WRITES, read
 from onceward.service.sql.values import bound, json_text, shown
 
 T = TypeVar("T")
@@ -104,6 +104,29 @@ class Session:
             return self._timed(self._batch(request.statements, mode, room), began)
         finally:
             self._deadline = NEVER
+
+    def allow_reading(self, request: Request) -> None:
+        """
+        Refuse what writes, without running it: for a caller who may only read, before its key is looked up.
+
+        By its verb, so that the answer is the same whether or not its tables are still there. Of the statements that
+        are left only a PRAGMA can write, and SQLite is asked about that.
+        """
+        for number, (sql, _) in enumerate(request.statements):
+            verb = read(sql).verb
+            if verb in WRITES or (verb == "PRAGMA" and self._pragma_writes(sql)):
+                refusal = readonly()
+                refusal.statement = number if request.batch else None
+                raise refusal
+
+    def _pragma_writes(self, sql: str) -> bool:
+        guard = self._guard
+        with guard.tenant(Mode.READ, "PRAGMA"), closing(self.connection.cursor()) as cursor:
+            try:
+                cursor.execute(guard.marked(f"EXPLAIN {sql}"))
+            except DRIVER_ERRORS:
+                return guard.refusal is not None and guard.refusal.kind is SqlKind.READONLY
+        return False
 
     def look(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """Do something of the engine's own that reads, under the same deadline."""

@@ -30,6 +30,8 @@ _AFTER_WITH = re.compile(r"[()]|\b(?:SELECT|VALUES|INSERT|REPLACE(?=\s+INTO)|UPD
 READS = frozenset(("SELECT", "VALUES", "EXPLAIN", "PRAGMA"))
 """Verbs that a reader can serve, as a rule; one that turns out to write is sent to the writer."""
 SCHEMA_VERBS = frozenset(("CREATE", "ALTER", "DROP"))
+WRITES = SCHEMA_VERBS | {"INSERT", "REPLACE", "UPDATE", "DELETE", "WITH"}
+"""Verbs of statements that write; WITH, where what follows could not be told."""
 
 _TRANSACTIONS = frozenset(("BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"))
 
@@ -53,6 +55,11 @@ REMEMBERED_CHARACTERS = 2_000
 def read(sql: str) -> Reading:
     """Look at a statement; refused here if it cannot be run inside a transaction of ours at all."""
     return _remembered(sql) if len(sql) <= REMEMBERED_CHARACTERS else _read(sql)
+
+
+def grows(sql: str) -> bool:
+    """Whether a statement may need room. A long one is taken to, without looking."""
+    return len(sql) > REMEMBERED_CHARACTERS or read(sql).verb in WRITES - {"DELETE", "DROP"}
 
 
 def _read(sql: str) -> Reading:

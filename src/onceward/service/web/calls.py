@@ -4,42 +4,79 @@ One call: who makes it, and what it says. And the door that it comes through.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from starlette.requests import Request
+from starlette.responses import Response
 
+from onceward import OncewardError, RateLimitError
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.profile import Profile
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
 from onceward.service.web.faults import RequestMalformed
 
+Noted: TypeAlias = Callable[[Response | None, OncewardError | None], None]
+"""Told how a call ended: what was answered, and what it was refused with. No answer: it broke off."""
+
+
+class Witness(Protocol):
+    """Whoever is told of calls. It must not wait, and it must not raise."""
+
+    def begun(self, caller: Caller, request: Request) -> Noted:
+        """Somebody who may call this has called."""
+
 
 class Door:
     """Who may come in. Whoever has a valid token is never slowed; everybody else is counted by address."""
 
-    def __init__(self, access: AsyncAccess, flood: FloodControl, trusted: Sequence[Network] = ()) -> None:
+    def __init__(
+        self,
+        access: AsyncAccess,
+        flood: FloodControl,
+        trusted: Sequence[Network] = (),
+        witness: Witness | None = None,
+    ) -> None:
         self.access = access
+        self.witness = witness
         self._flood = flood
         self._trusted = trusted
 
     async def admit(self, request: Request) -> Caller:
         """The caller; `TokenInvalid`, or `RateLimitError` for an address that has tried too often."""
+        return await self.access.enter(self._flood, request.headers.getlist("authorization"), self._address(request))
+
+    def counted(self, request: Request, error: OncewardError) -> OncewardError:
+        """
+        A call that was refused because it could not prove who sent it, where that is not said by a token.
+
+        The error itself or, once too many of them came from its address, `RateLimitError`.
+        """
+        wait = self._flood.retry_after(self._address(request))
+        if wait is None:
+            return error
+        return RateLimitError(
+            f"too many calls that prove nothing from this address; come again in {wait} s", retry_after_seconds=wait
+        )
+
+    def _address(self, request: Request) -> str:
         peer = request.client.host if request.client is not None else "unknown"
-        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-        address = client_address(peer, headers, self._trusted)
-        return await self.access.enter(self._flood, request.headers.getlist("authorization"), address)
+        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy nobody's word is taken.
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
+        return client_address(peer, headers, self._trusted)
 
 
 class Call:
     """One call, as an endpoint's function sees it."""
 
-    def __init__(self, request: Request, caller: Caller, body: Any) -> None:
+    def __init__(self, request: Request, caller: Caller, body: Any, size: int = 0) -> None:
         self.request = request
         self.caller = caller
         self.body = body
         """What was sent, as the endpoint's own type; None if it takes nothing."""
+        self.size = size
+        """How many bytes that were."""
 
     def path(self, name: str) -> str:
         """A part of the path."""

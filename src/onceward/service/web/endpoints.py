@@ -15,13 +15,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
 from onceward.http.serving.media import media_type
 from onceward.http.serving.profile import PROFILES, Profile
 from onceward.service.access import Role
-from onceward.service.web.calls import Call, Door
+from onceward.service.web.calls import Call, Door, Noted
 from onceward.service.web.faults import (
     MediaTypeUnsupported,
     MethodNotAllowed,
@@ -63,6 +63,8 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
+    signed: bool = False
+    """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
     """What a good answer may have."""
@@ -89,7 +91,14 @@ def application(
         Route(path, _Handler(some, door, body_bytes_max, profile).serve, methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
-    return Starlette(routes=routes, exception_handlers=FAULTS)
+    return plain(routes)
+
+
+def plain(routes: Sequence[BaseRoute]) -> Starlette:
+    """An application that answers at these addresses and at no others: not at one with a slash more."""
+    app = Starlette(routes=routes, exception_handlers=FAULTS)
+    app.router.redirect_slashes = False
+    return app
 
 
 async def _not_here(request: Request, error: Exception) -> Response:
@@ -119,48 +128,76 @@ class _Handler:
 
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
-        endpoint = self._endpoints[request.method]
+        endpoint, witness = self._endpoints[request.method], self._door.witness
+        noted: Noted | None = None
+        refused: OncewardError | None = None
+        response: Response | None = None
         try:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
             caller = await self._door.admit(request)
             caller.require(role=endpoint.role)
+            if witness is not None:
+                noted = witness.begun(caller, request)
+            if _is_ambiguous(request):
+                raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
+            if b"%2f" in request.scope.get("raw_path", b"").lower():
+                raise NotFound  # A name cannot have a slash in it, and whoever stands in front may see another path.
             _check_query(request, endpoint)
-            body = await self._body(request, endpoint)
-            answered = await endpoint.run(Call(request, caller, body))
+            body, size = await self._body(request, endpoint)
+            answered = await endpoint.run(Call(request, caller, body, size))
+            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
+            response = Response(msgspec.json.encode(answered.value), answered.status, headers)
         except OncewardError as error:
-            return refusal(error, self._profile)
+            refused, response = error, refusal(error, self._profile)
+            if _is_ambiguous(request):
+                response.headers["connection"] = "close"
         except ClientDisconnect:
-            return Response(status_code=499)
-        headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
-        return Response(msgspec.json.encode(answered.value), answered.status, headers)
+            response = Response(status_code=499)
+        finally:
+            if noted is not None:
+                noted(response, refused)
+        return response
 
-    async def _body(self, request: Request, endpoint: Endpoint) -> Any:
+    async def _body(self, request: Request, endpoint: Endpoint) -> tuple[Any, int]:
+        """What was sent, and how many bytes that were."""
         if endpoint.body is None:
-            return None
+            return None, 0
+        for name in ("content-type", "content-encoding"):
+            if len(request.headers.getlist(name)) > 1:
+                raise RequestMalformed(f"the header {name} is there more than once; send it once")
         kind, parameters = media_type(request.headers.get("content-type", "").encode("latin-1"))
         if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeUnsupported("bodies are not compressed here")
-        read = await self._read(request)
+        read = await read_body(request, self._max)
         try:
-            return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
+            return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
 
-    async def _read(self, request: Request) -> bytes:
-        pieces, size = [], 0
-        async for piece in request.stream():
-            size += len(piece)
-            if size > self._max:
-                raise BodyTooLarge(f"a body has at most {self._max} bytes here; nothing was run")
-            pieces.append(piece)
-        return b"".join(pieces)
+
+async def read_body(request: Request, most: int) -> bytes:
+    """The body as it came; refused before it is read to its end if it is too long."""
+    pieces, size = [], 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > most:
+            raise BodyTooLarge(f"a body has at most {most} bytes here; nothing was run")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _is_ambiguous(request: Request) -> bool:
+    """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
+    return "transfer-encoding" in request.headers and "content-length" in request.headers
 
 
 def _check_query(request: Request, endpoint: Endpoint) -> None:
+    if not request.scope["query_string"]:
+        return
     known = {one.name for one in endpoint.parameters if one.place == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward import InDoubt, OncewardError, Reply, RequestInvalid
+from onceward.http.serving.problems import STATUSES as MIDDLEWARE
 from onceward.http.serving.problems import problem
 from onceward.http.serving.profile import PROFILES, Profile
+from onceward.http.serving.publishing import error_page
 
 log = logging.getLogger("onceward.service")
 
@@ -26,6 +28,7 @@ STATUSES: Mapping[str, int] = {
     "database_unknown": 404,
     "method_not_allowed": 405,
     "media_type_unsupported": 415,
+    "head_too_large": 431,
     "name_invalid": 400,
     "illegal_move": 409,
     "already_settled": 409,
@@ -77,6 +80,12 @@ class MediaTypeUnsupported(OncewardError):
     code = "media_type_unsupported"
 
 
+class HeadTooLarge(OncewardError):
+    """The headers are longer than any request here needs. Nothing was run."""
+
+    code = "head_too_large"
+
+
 class Internal(OncewardError):
     """Something went wrong on this side. With a key it is safe to send this again, unchanged."""
 
@@ -93,7 +102,23 @@ def refusal(error: OncewardError, profile: Profile = PROFILES["default"]) -> Res
         log.error("answered %d %s: %s", status, error.code, error)
     # What is for operators stays in the log, as in the middleware.
     detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
+    if status < 500:
+        members = {"title": meaning_of(type(error)), **members}
     return respond(_changed(reply, status, members, detail))
+
+
+def meaning_of(kind: type[OncewardError]) -> str:
+    """What a code means: the first paragraph of its class's docstring."""
+    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
+def page_of(code: str, profile: Profile, kinds: Iterable[type[OncewardError]]) -> Reply | None:
+    """The page of one refusal: one of these, or one that the middleware has, too; None if there is no such code."""
+    for kind in kinds:
+        if kind.code == code and code not in MIDDLEWARE:
+            status = STATUSES.get(code, 500 if kind is Internal else 400)
+            return error_page(code, profile, said=(meaning_of(kind), kind.retry.value, status))
+    return error_page(code, profile)
 
 
 def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str | None) -> Reply:
@@ -104,7 +129,8 @@ def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str 
         document["detail"] = detail
     headers = reply.headers
     if status == 401:
-        headers = (*headers, ("www-authenticate", "Bearer"))
+        asked = "Bearer" if document["code"] == "token_invalid" else "Signature"
+        headers = (*headers, ("www-authenticate", asked))
     return Reply(status, headers, json.dumps(document).encode())
 
 

@@ -76,7 +76,7 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         "tags": [group],
         "summary": end.summary,
         "operationId": end.run.__name__.lstrip("_"),
-        "security": [{"token": []}],
+        "security": [] if end.signed else [{"token": []}],
         "parameters": parameters,
         "responses": {
             **{str(status): _answer(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
@@ -89,6 +89,8 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
         if end.example is not None:
             content["example"] = end.example
         operation["requestBody"] = {"required": True, "content": {"application/json": content}}
+    if end.signed:
+        operation["requestBody"] = {"required": True, "content": {"*/*": {"schema": {}}}}
     return operation
 
 
@@ -129,7 +131,9 @@ def _section(path: str, method: str, operation: dict[str, Any]) -> str:
     )
     body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     example = body.get("example")
-    curl = f'curl -X {method.upper()} "$URL{path}" -H "Authorization: Bearer $TOKEN"'
+    curl = f'curl -X {method.upper()} "$URL{path}"'
+    if operation["security"]:
+        curl += ' -H "Authorization: Bearer $TOKEN"'
     if example is not None:
         curl += f" -H 'Content-Type: application/json' -d '{dumps(example)}'"
     shown = f"<h4>Body</h4>{_code(body['schema'])}" if body else ""

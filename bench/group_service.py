@@ -1,0 +1,64 @@
+"""The service: SQL over HTTP with keys, against a bare application on the same server with one durable write each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.interleave import Worker, WorkerFailed, interleave, progress
+from bench.report import Aim, as_json, measured, print_aims, print_table
+from bench.settings import Settings
+
+SECONDS = 0.5
+"""Of a slice: a crowd of connections wants a while to be in step."""
+LABELS = {
+    "bare": "bare application, one durable write a request",
+    "ours": "onceward serve",
+    "ours-unnoted": "onceward serve --journal off",
+    "empty": "bare application without a database, for orientation",
+}
+CASES = {
+    "write": "keyed writes (bare application: a durable write without a key)",
+    "replay": "replays of one of 200 keys (bare application: a durable write)",
+    "plain": "writes without a key",
+    "read": "reads without a key, one row",
+}
+KEYED = ("write", "replay")
+AIMS = [
+    Aim("write", "ours", 0.25, "keyed SQL writes through the service, of the bare application's writes"),
+    Aim("replay", "ours", 0.8, "replays through the service, of the bare application's writes"),
+]
+
+
+def run(settings: Settings, folder: Path) -> dict[str, Any]:
+    """Measure and print."""
+    print(
+        f"\n## service: `onceward serve` as it comes, 32 connections, SQLite (synchronous FULL); slices of {SECONDS} s"
+    )
+    broken: dict[str, str] = {}
+    workers = []
+    for name, label in LABELS.items():
+        progress(f"starting {label}")
+        try:
+            workers.append(Worker(name, sys.executable, "bench.service_slices:ServiceSlices", folder / name, name))
+        except WorkerFailed as error:
+            broken[name] = str(error)
+    try:
+        tables = interleave(
+            workers,
+            {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES},
+            rounds=settings.rounds,
+            seconds=SECONDS,
+            seed=settings.seed,
+            broken=broken,
+        )
+    finally:
+        for worker in workers:
+            worker.quit()
+    for table in tables:
+        print_table(CASES[table.case], table, LABELS)
+    for name, why in broken.items():
+        print(f"BROKEN: {name}: {why}")
+    print_aims([(aim, measured(tables, aim.case, aim.name)) for aim in AIMS])
+    return {"tables": as_json(tables), "broken": broken}

@@ -1,0 +1,119 @@
+"""
+What a delta is before it is sent: checked here, so that nothing of it travels if it cannot be booked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from onceward._core.canonical import canonical
+from onceward._core.errors import ConfigurationError, KeyMissing, RequestInvalid
+from onceward._core.keys import environment_key, mint_from
+from onceward._core.recipes import recipe
+from onceward.environment import REAL
+from onceward.service.ledger.amounts import billionths, spelled
+
+Amount: TypeAlias = Decimal | int | str
+
+REASON_CHARACTERS_MAX = 500
+METADATA_BYTES_MAX = 4_096
+
+_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
+_PARTS = recipe("{vendor}:{operation}:{bucket}:{identifier}")
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """
+    References of the shape `vendor:operation:bucket:identifier`, such as `acme:call:2026-11:7f3a...`.
+
+    `new()` makes one with a fresh identifier: store it before the first send, or leave both to an emitter. `of(id)`
+    makes one from an identifier that you have. A colon in a part is escaped, so that no two of them run together.
+    """
+
+    vendor: str
+    operation: str
+    bucket: str
+
+    def __post_init__(self) -> None:
+        self.of("x")  # Refused now, and not at the first event.
+
+    def of(self, identifier: object) -> str:
+        """The reference with this identifier: the same whenever that is."""
+        parts = {"vendor": self.vendor, "operation": self.operation, "bucket": self.bucket}
+        return _PARTS.key({**parts, "identifier": identifier})
+
+    def new(self) -> str:
+        """A reference that nobody else has. A crash before it is stored loses it."""
+        return self.of(mint_from(REAL.random(16)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDelta:
+    """A delta to be booked. `delta` is a Decimal, an int or text such as "12.50"; never a float."""
+
+    customer: str
+    delta: Amount
+    reason: str
+    reference_id: str | None = None
+    """Your own name for it, made of what it is about: booked once, however often it is sent."""
+    metadata: Mapping[str, Any] | None = field(default=None, repr=False)
+    corrects: str | None = None
+    """The id of the delta that this one corrects. That one stays as it is."""
+    period: str | None = None
+    """The month that it belongs to (`2026-11`); without it, the current one."""
+
+    def document(self, environment: str) -> dict[str, Any]:
+        """As it travels, the same text whenever it is made; refused if it cannot be booked."""
+        if not isinstance(self.customer, str) or not _CUSTOMER.fullmatch(self.customer):
+            raise _refused("customer is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-': use an id, and no name")
+        if not isinstance(self.reason, str) or not 1 <= len(self.reason) <= REASON_CHARACTERS_MAX:
+            raise _refused(f"reason is text of 1 to {REASON_CHARACTERS_MAX} characters")
+        if self.reference_id is not None:
+            environment_key(environment, self.reference_id)
+        members = {
+            "customerId": self.customer,
+            "delta": _exact(self.delta),
+            "reason": self.reason,
+            "referenceId": self.reference_id,
+            "metadata": None if self.metadata is None else _checked_metadata(self.metadata),
+            "corrects": self.corrects,
+            "period": self.period,
+        }
+        return {name: value for name, value in members.items() if value is not None}
+
+
+def named(delta: NewDelta, key: str | None) -> NewDelta:
+    """Give a delta back that has a name, or is sent under a key; without either, a retry would be a second delta."""
+    if delta.reference_id is None and key is None:
+        raise KeyMissing(
+            "a delta needs a name, so that a retry is not a second one: pass reference_id=..., made of what the event "
+            "itself says (Reference has a shape for it); nothing was sent. An emitter makes one, and keeps it"
+        )
+    return delta
+
+
+def _exact(delta: Any) -> str:
+    if isinstance(delta, float):
+        raise _refused(
+            "delta is a float, which has lost digits before it came here: pass Decimal('0.1'), the text '0.1', or "
+            "whole units as an int"
+        )
+    return spelled(billionths(delta))
+
+
+def _checked_metadata(metadata: Any) -> dict[str, Any]:
+    if not isinstance(metadata, Mapping):
+        raise ConfigurationError("metadata is a mapping from names to plain data")
+    size = len(canonical(dict(metadata)))
+    if size > METADATA_BYTES_MAX:
+        raise _refused(f"metadata has {size:,} bytes and may have {METADATA_BYTES_MAX:,}: keep the rest elsewhere")
+    return dict(metadata)
+
+
+def _refused(why: str) -> RequestInvalid:
+    return RequestInvalid(f"{why}; nothing was sent")

@@ -1,0 +1,289 @@
+"""
+The ledger's calls, and what their answers are in Python. No I/O: both colours share it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from onceward._core.errors import ConfigurationError, OncewardError, RequestInvalid
+from onceward._core.keys import environment_key
+from onceward.client.answers import refusal_of
+from onceward.client.deltas import NewDelta, named
+from onceward.client.wire import Call, Outgoing, json_body, post
+
+log = logging.getLogger("onceward")
+
+PREFIX = "/api/v1/balance"
+BATCH_MAX = 100
+ADVICE_HEADER = "onceward-advice"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A delta as it is booked."""
+
+    id: str
+    customer: str
+    seq: int
+    """Its number among the customer's deltas, from 1, without gaps."""
+    delta: Decimal
+    reason: str
+    reference_id: str | None
+    metadata: Mapping[str, Any] | None = field(repr=False)
+    corrects: str | None
+    period: str
+    booked_at: datetime
+    status: str
+    """verified; queued: it does not count yet; failed: it never will."""
+    failure: str | None
+    hash: str
+    previous: str
+    duplicate: bool
+    """Whether the reference had been booked before: nothing was booked now."""
+    replayed: bool = False
+    """Whether this is the first answer under this key, told again: nothing was booked now."""
+
+
+@dataclass(frozen=True, slots=True)
+class BookedItem:
+    """What one delta of a batch came to: a delta, or the error that it was refused with."""
+
+    booked: bool
+    """False for a duplicate and for a refusal."""
+    delta: Delta | None
+    error: OncewardError | None
+
+
+@dataclass(frozen=True, slots=True)
+class BookedBatch:
+    """What a batch came to, delta by delta, in the order of the call."""
+
+    results: list[BookedItem]
+    booked: int
+    duplicates: int
+    refused: int
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A closed period."""
+
+    id: str
+    customer: str
+    period: str
+    number: int
+    balance: Decimal
+    """At the end of the period."""
+    deltas: int
+    root: str
+    previous: str
+    hash: str
+    closed_at: datetime
+    duplicate: bool
+    """Whether the period had been closed before: nothing was closed now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A balance, derived from verified deltas."""
+
+    customer: str
+    balance: Decimal
+    checkpoint: str | None
+    """The id of the checkpoint that it started from; None: from the first delta."""
+    deltas: int
+    """Verified ones that were added to that."""
+    queued: int
+    """Not counted: they wait for their verification."""
+    period: str | None
+    advice: str | None = None
+    """What the service has to say about how often it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A receipt: the same one, whenever and however often it is asked for."""
+
+    id: str
+    customer: str
+    delta: Delta | None
+    checkpoint: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """What is missing among a customer's numbers: pairs of the first and the last of each gap."""
+
+    customer: str
+    last_seq: int
+    gaps: list[tuple[int, int]]
+
+
+# --- calls ---
+
+
+def emit(environment: str, delta: NewDelta, key: str | None) -> Call[Delta]:
+    """Book one delta. Without a key of its own, its reference is the key: the service puts the environment in front."""
+    body = json_body(named(delta, key).document(environment), "the delta")
+    return Call(
+        _named_post("/delta", body, environment, key),
+        lambda found, replayed, _: _delta(found, replayed=replayed),
+    )
+
+
+def emit_many(environment: str, deltas: Iterable[NewDelta], key: str | None) -> Call[BookedBatch]:
+    """Book several deltas, in one transaction; one that is refused leaves the others booked."""
+    documents = []
+    for index, one in enumerate(deltas):
+        if not isinstance(one, NewDelta):
+            raise ConfigurationError(f"deltas[{index}] is a {type(one).__name__}, and not a NewDelta(...)")
+        try:
+            documents.append(named(one, key).document(environment))
+        except OncewardError as error:
+            error.args = (f"deltas[{index}]: {error}",)
+            raise
+    return emit_documents(environment, documents, key)
+
+
+def emit_documents(environment: str, documents: list[dict[str, Any]], key: str | None = None) -> Call[BookedBatch]:
+    """The same, of deltas that were checked before."""
+    if not 1 <= len(documents) <= BATCH_MAX:
+        raise RequestInvalid(
+            f"a batch has 1 to {BATCH_MAX} deltas, and this has {len(documents):,}; nothing was sent. Send several "
+            "batches, or use an emitter"
+        )
+    body = json_body({"deltas": documents}, "the deltas")
+    return Call(_named_post("/delta/batch", body, environment, key), lambda found, replayed, _: _batch(found, replayed))
+
+
+def checkpoint(environment: str, customer: str, period: str, key: str | None) -> Call[Checkpoint]:
+    """Close a period: once, whatever the key."""
+    body = json_body({"customerId": customer, "period": period}, "the checkpoint")
+    return Call(_named_post("/checkpoint", body, environment, key), lambda found, *_: _checkpoint(found))
+
+
+def derive(customer: str, period: str | None) -> Call[Derived]:
+    """A balance."""
+    return Call(_get("derive", customer, {"period": period}), lambda found, _, headers: _derived(found, headers))
+
+
+def receipt(customer: str, reference_id: str | None, period: str | None) -> Call[Receipt]:
+    """The receipt of a delta or of a closed period."""
+    if (reference_id is None) == (period is None):
+        raise ConfigurationError("a receipt is for a delta or for a period: pass reference_id or period, one of them")
+    asked = {"referenceId": reference_id, "period": period}
+    return Call(_get("receipt", customer, asked), lambda found, *_: _receipt(found))
+
+
+def delta(id: str) -> Call[Delta]:
+    """One delta."""
+    return Call(_get("delta", id, {}), lambda found, *_: _delta(found))
+
+
+def gaps(customer: str) -> Call[Gaps]:
+    """What is missing."""
+    return Call(
+        _get("gaps", customer, {}),
+        lambda found, *_: Gaps(
+            found["customerId"], found["lastSeq"], [(one["first"], one["last"]) for one in found["gaps"]]
+        ),
+    )
+
+
+def _named_post(path: str, body: bytes, environment: str, key: str | None) -> Outgoing:
+    # Without a key these name themselves, for good: by references, or by the period. With one, the key's record counts.
+    headers = {} if key is None else {"Idempotency-Key": environment_key(environment, key)}
+    return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True)
+
+
+def _get(verb: str, what: str, asked: Mapping[str, str | None]) -> Outgoing:
+    if not isinstance(what, str) or not what:
+        raise ConfigurationError(f"{verb} is asked about an id, which is text and not empty")
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    return Outgoing("GET", f"{PREFIX}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
+
+
+# --- answers ---
+
+
+def _delta(found: Mapping[str, Any], *, replayed: bool = False) -> Delta:
+    return Delta(
+        id=found["id"],
+        customer=found["customerId"],
+        seq=found["seq"],
+        delta=Decimal(found["delta"]),
+        reason=found["reason"],
+        reference_id=found["referenceId"],
+        metadata=found["metadata"],
+        corrects=found["corrects"],
+        period=found["period"],
+        booked_at=datetime.fromisoformat(found["bookedAt"]),
+        status=found["status"],
+        failure=found["failure"],
+        hash=found["hash"],
+        previous=found["previous"],
+        duplicate=found["duplicate"],
+        replayed=replayed,
+    )
+
+
+def _batch(found: Mapping[str, Any], replayed: bool) -> BookedBatch:
+    results = [
+        BookedItem(
+            booked=one["booked"],
+            delta=None if one["delta"] is None else _delta(one["delta"], replayed=replayed),
+            error=None if one["code"] is None else refusal_of(one["code"], one["detail"] or one["code"]),
+        )
+        for one in found["results"]
+    ]
+    return BookedBatch(results, found["booked"], found["duplicates"], found["refused"], replayed)
+
+
+def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(
+        id=found["id"],
+        customer=found["customerId"],
+        period=found["period"],
+        number=found["number"],
+        balance=Decimal(found["balance"]),
+        deltas=found["deltas"],
+        root=found["root"],
+        previous=found["previous"],
+        hash=found["hash"],
+        closed_at=datetime.fromisoformat(found["closedAt"]),
+        duplicate=found["duplicate"],
+    )
+
+
+def _derived(found: Mapping[str, Any], headers: Mapping[str, str]) -> Derived:
+    advice = headers.get(ADVICE_HEADER)
+    if advice is not None:
+        log.warning("onceward: the ledger advises: %s", advice)
+    start = found["checkpoint"]
+    return Derived(
+        customer=found["customerId"],
+        balance=Decimal(found["balance"]),
+        checkpoint=None if start is None else start["id"],
+        deltas=found["deltas"],
+        queued=found["queued"],
+        period=found["period"],
+        advice=advice,
+    )
+
+
+def _receipt(found: Mapping[str, Any]) -> Receipt:
+    booked, closed = found["delta"], found["checkpoint"]
+    return Receipt(
+        found["id"],
+        found["customerId"],
+        None if booked is None else _delta(booked),
+        None if closed is None else _checkpoint(closed),
+    )

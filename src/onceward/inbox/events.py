@@ -1,0 +1,169 @@
+"""
+The events in their table: received, claimed, put off, done, given up, requeued, forgotten. Steps, each one transaction.
+
+A claim is a lease and a fence: the event is due again when the lease is over, and whoever was overtaken by then finds
+another fence and changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from onceward.inbox.numbering import Noticed, noticed
+from onceward.tables.schema import Schema
+from onceward.tables.steps import Sql, Steps, declare, one
+
+SCHEMA = Schema("inbox", "onceward.inbox", 1, "`onceward hooks add` adds the first source")
+FORGET_BATCH = 500
+
+declare(
+    {
+        "inbox.receive": "an event is written",
+        "inbox.claim": "an event is claimed by a worker",
+        "inbox.settle": "an event is marked as done",
+        "inbox.put_off": "an event is put off until its next try",
+        "inbox.bury": "an event is marked as given up",
+        "inbox.requeue": "an event that was given up is made due again",
+        "inbox.source": "a source is written",
+        "inbox.forget": "old events are forgotten",
+    }
+)
+
+_RECEIVE = """INSERT INTO onceward_inbox_events
+    (scope, source, id, digest, body, headers, signed_at, number, received_at, state, due_at)
+    VALUES (:scope, :source, :id, :digest, :body, :headers, :signed_at, :number, :now, 'waiting', :now)
+    ON CONFLICT (scope, source, id) DO NOTHING RETURNING 1"""
+_AGAIN = """UPDATE onceward_inbox_events SET deliveries = deliveries + 1,
+    altered = altered + CASE WHEN digest = :digest THEN 0 ELSE 1 END
+    WHERE scope = :scope AND source = :source AND id = :id RETURNING CASE WHEN digest = :digest THEN 0 ELSE 1 END"""
+_DUE = "SELECT {columns} FROM onceward_inbox_events WHERE state = 'waiting' AND due_at <= :now AND ({known}) {end}"
+_COLUMNS = "scope, source, id, digest, body, headers, signed_at, number, received_at, fence, attempts, buried"
+_CLAIM = """UPDATE onceward_inbox_events SET fence = fence + 1, attempts = attempts + 1, due_at = :now + :lease
+    WHERE scope = :scope AND source = :source AND id = :id"""
+_DONE = """UPDATE onceward_inbox_events SET state = 'done', done_at = :now, forget_at = :now + :keep, body = NULL,
+    headers = NULL, failure = NULL
+    WHERE scope = :scope AND source = :source AND id = :id AND fence = :fence AND state = 'waiting' RETURNING 1"""
+_PUT_OFF = """UPDATE onceward_inbox_events SET due_at = :now + :wait, attempts = attempts - :uncounted,
+    failure = :failure
+    WHERE scope = :scope AND source = :source AND id = :id AND fence = :fence AND state = 'waiting' RETURNING 1"""
+_BURY = """UPDATE onceward_inbox_events SET state = 'dead', buried = 1, failure = :failure
+    WHERE scope = :scope AND source = :source AND id = :id AND fence = :fence AND state = 'waiting' RETURNING 1"""
+_REQUEUE = """UPDATE onceward_inbox_events SET state = 'waiting', due_at = :now, attempts = 0
+    WHERE scope = :scope AND source = :source AND id = :id AND state = 'dead' RETURNING 1"""
+_FORGET = """DELETE FROM onceward_inbox_events WHERE (scope, source, id) IN (
+    SELECT scope, source, id FROM onceward_inbox_events WHERE forget_at <= :now ORDER BY forget_at LIMIT :most)
+    RETURNING 1"""
+
+
+class Arrival(NamedTuple):
+    """An event that is believed, to be written."""
+
+    scope: str
+    source: str
+    id: str
+    digest: bytes
+    body: bytes
+    headers: str
+    signed_at: int | None
+    number: int | None
+
+
+class Written(NamedTuple):
+    """What became of an arrival."""
+
+    duplicate: bool
+    altered: bool
+    """The same id came with another body; the first one stands."""
+    noticed: Noticed | None
+
+
+class Claimed(NamedTuple):
+    """An event that this worker has, until the lease is over."""
+
+    scope: str
+    source: str
+    id: str
+    digest: bytes
+    body: bytes
+    headers: dict[str, str]
+    signed_at: int | None
+    number: int | None
+    received_at: int
+    fence: int
+    attempt: int
+    buried: bool
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """What its row is found by, as this claim."""
+        return {"scope": self.scope, "source": self.source, "id": self.id, "fence": self.fence}
+
+
+def written(arrival: Arrival) -> Steps[Written]:
+    """Write an event, unless it is there. The unique constraint decides, and nobody looks first."""
+    mine = arrival._asdict()
+    if not (yield Sql(_RECEIVE, mine)):
+        again = one((yield Sql(_AGAIN, mine)))
+        return Written(True, again is not None and bool(again[0]), None)
+    if arrival.number is None:
+        return Written(False, False, None)
+    return Written(False, False, (yield from noticed(arrival.scope, arrival.source, arrival.number)))
+
+
+def _due(columns: str, known: Iterable[tuple[str, str]], end: str) -> Sql:
+    values: dict[str, Any] = {}
+    parts = []
+    for number, (scope, source) in enumerate(known):
+        values |= {f"scope{number}": scope, f"source{number}": source}
+        parts.append(f"(scope = :scope{number} AND source = :source{number})")
+    text = _DUE.replace("{columns}", columns).replace("{known}", " OR ".join(parts)).replace("{end}", end)
+    return Sql(text, values)
+
+
+def anything_due(known: Iterable[tuple[str, str]]) -> Steps[bool]:
+    """Whether there is something to do; reads only, so that idle workers are in nobody's way."""
+    return bool((yield _due("1", known, "LIMIT 1")))
+
+
+def claimed(known: Iterable[tuple[str, str]], lease: int) -> Steps[Claimed | None]:
+    """Take the event that has been due for longest, of the sources that this worker has handlers for."""
+    row = one((yield _due(_COLUMNS, known, "ORDER BY due_at LIMIT 1 {free}")))
+    if row is None:
+        return None
+    *first, headers, signed_at, number, received_at, fence, attempts, buried = row
+    scope, source, id, digest, body = first
+    mine = Claimed(
+        scope, source, id, bytes(digest), bytes(body or b""), json.loads(headers or "{}"), signed_at, number,
+        received_at, fence + 1, attempts + 1, bool(buried),
+    )  # fmt: skip
+    yield Sql(_CLAIM, {**mine.named, "lease": lease})
+    return mine
+
+
+def done(claim: Claimed, keep: int | None) -> Steps[bool]:
+    """It is processed: its id stays, its content goes. False if this worker was overtaken."""
+    # NULL plus a number is NULL: kept for ever.
+    return bool((yield Sql(_DONE, {**claim.named, "keep": keep})))
+
+
+def put_off(claim: Claimed, wait: int, failure: str, *, counted: bool) -> Steps[bool]:
+    """Not this time. An attempt that never began does not count."""
+    values = {**claim.named, "wait": wait, "failure": failure, "uncounted": 0 if counted else 1}
+    return bool((yield Sql(_PUT_OFF, values)))
+
+
+def buried(claim: Claimed, failure: str) -> Steps[bool]:
+    """Given up; its dead letter has been put."""
+    return bool((yield Sql(_BURY, {**claim.named, "failure": failure})))
+
+
+def requeued(scope: str, source: str, id: str) -> Steps[bool]:
+    """Make an event due again that was given up; False if there is no such one."""
+    return bool((yield Sql(_REQUEUE, {"scope": scope, "source": source, "id": id})))
+
+
+def forgotten() -> Steps[int]:
+    """Forget a batch of what is past its time."""
+    return len((yield Sql(_FORGET, {"most": FORGET_BATCH})))

@@ -1,0 +1,93 @@
+"""
+Receiving: from raw bytes to a durable event, and the answer. Nothing is processed here.
+
+    verify the signature on the bytes as they came     not right: refused, nothing written
+    write the event's id, in one transaction           there already: a duplicate
+    answer 200                                         a worker takes it from here
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import NamedTuple
+
+from onceward._core.errors import BodyTooLarge, OncewardError, SourceUnready
+from onceward._core.reply import Reply
+from onceward.environment import Environment
+from onceward.http.serving.problems import problem
+from onceward.http.serving.profile import PROFILES
+from onceward.inbox.events import Arrival, written
+from onceward.inbox.numbering import Noticed
+from onceward.inbox.source import Source, kept_headers, plain_headers
+from onceward.tables.steps import Flow, transacted
+
+BODY_BYTES_MAX = 5_000_000
+"""A longer body is refused. Events tell what happened; what they are about can be fetched."""
+
+log = logging.getLogger("onceward.inbox")
+
+_HEADERS = (("content-type", "application/json"), ("cache-control", "no-store"))
+
+
+class Received(NamedTuple):
+    """An event that is here, and will be processed once."""
+
+    source: str
+    id: str
+    duplicate: bool
+    """It was here before; nothing was written but that it came again."""
+    altered: bool
+    """It was here before with another body. The first one stands."""
+    noticed: Noticed | None
+    """A gap or a rewind in the source's numbers."""
+
+    @property
+    def body(self) -> bytes:
+        """What the sender is answered, with status 200."""
+        return b'{"received": true, "duplicate": true}' if self.duplicate else b'{"received": true}'
+
+
+def receive(
+    source: Source, headers: Mapping[str, str] | Iterable[tuple[str, str]], body: bytes, environment: Environment
+) -> Flow[Received]:
+    """Believe an event, and write it down."""
+    if len(body) > BODY_BYTES_MAX:
+        raise BodyTooLarge(f"a webhook has at most {BODY_BYTES_MAX} bytes here; nothing was kept")
+    secrets = source.read_secrets
+    if not secrets:
+        log.error("the source %s has no secret that this process can read; its events are turned away", source.name)
+        raise SourceUnready
+    plain = plain_headers(headers)
+    verified = source.scheme.verify(plain, body, secrets, now=environment.wall_us() / 1e6)
+    arrival = Arrival(
+        source.scope,
+        source.name,
+        verified.id,
+        sha256(body).digest(),
+        body,
+        json.dumps(kept_headers(plain)),
+        verified.signed_at,
+        source.number_of(plain, body),
+    )
+    known = yield from transacted("inbox.receive", partial(written, arrival))
+    if known.altered:
+        log.warning("%s: an event came again with another body, and the first one stands: %s", source.name, verified.id)
+    if known.noticed is not None:
+        log.warning("%s: %s (event %s)", source.name, known.noticed, verified.id)
+    return Received(source.name, verified.id, known.duplicate, known.altered, known.noticed)
+
+
+def answer(received: Received) -> Reply:
+    """What the sender is told."""
+    return Reply(200, _HEADERS, received.body)
+
+
+def refusal(error: OncewardError) -> Reply:
+    """What the sender is told instead, as problem+json."""
+    if error.code not in ("signature_invalid", "event_invalid", "source_unknown", "body_too_large"):
+        log.error("a webhook was turned away: %s", error)
+    return problem(error, PROFILES["default"], pages=None)

@@ -1,0 +1,14 @@
+"""
+The journal: what was tried, and how it ended. It protects nothing; the gate does.
+
+    journal = Journal("sqlite:///agent.db", scope="live:acme", worker="reconciler-v1")
+    with journal.run("march") as run, run.turn(1) as turn:
+        with turn.call("record_expense", key=key, arguments=expense) as call:
+            call.wrote(insert_once(...))         # 1: executed; 0: replayed
+"""
+
+from onceward.journal.notes import Ended, Status
+from onceward.journal.shells import AsyncJournal, Journal
+from onceward.journal.views import CallView, RunView, TurnView
+
+__all__ = ["AsyncJournal", "CallView", "Ended", "Journal", "RunView", "Status", "TurnView"]

@@ -1,0 +1,3 @@
+"""
+Webhooks over HTTP: received, answered at once, processed afterwards. See `onceward.inbox`.
+"""

@@ -1,0 +1,70 @@
+"""
+`POST /hooks/{source}`: where senders deliver their events.
+
+There is no token: the signature over the raw body is the credential. Whoever's signature is not right is counted by
+address, as whoever has no valid token is; a right one is never slowed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from onceward import OncewardError, SignatureInvalid, SourceUnknown
+from onceward.inbox import AsyncInbox, Received
+from onceward.inbox.receiving import BODY_BYTES_MAX, answer
+from onceward.service.web.calls import Door
+from onceward.service.web.endpoints import FAULTS, Endpoint, read_body
+from onceward.service.web.faults import refusal, respond
+
+GROUP = "Hooks"
+PATH = "/hooks/{source}"
+
+
+class EventReceived(msgspec.Struct, omit_defaults=True):
+    """The event is here, durably, and will be processed once."""
+
+    received: bool
+    duplicate: bool = False
+    """It was here before."""
+
+
+class HooksApp:
+    """The endpoint over one inbox."""
+
+    def __init__(self, inbox: AsyncInbox, door: Door) -> None:
+        self._inbox = inbox
+        self._door = door
+
+    def endpoints(self) -> list[Endpoint]:
+        """The table."""
+        return [
+            Endpoint("POST", PATH, cast("Any", self.received), "Receive an event of a source, signed by its sender.",
+                     EventReceived, signed=True),
+        ]  # fmt: skip
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+        return Starlette(routes=[Route(PATH, self.received, methods=["POST"])], exception_handlers=FAULTS)
+
+    async def received(self, request: Request) -> Response:
+        """One delivery. No caller is admitted here: the bytes themselves say who sent them."""
+        try:
+            body = await read_body(request, BODY_BYTES_MAX)
+            return respond(answer(await self._believed(request, body)))
+        except OncewardError as error:
+            return refusal(error)
+        except ClientDisconnect:
+            return Response(status_code=499)
+
+    async def _believed(self, request: Request, body: bytes) -> Received:
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+        try:
+            return await self._inbox.receive(request.path_params["source"], headers, body)
+        except (SignatureInvalid, SourceUnknown) as error:
+            raise self._door.counted(request, error) from None

@@ -1,0 +1,125 @@
+"""
+`/v1/journal`: what was tried, and how it ended, for whoever has an admin token of the tenant.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.applications import Starlette
+
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.journal import AsyncJournal, CallView, Ended
+from onceward.journal.views import Wanted
+from onceward.service.access import Role
+from onceward.service.web.calls import Call, Door
+from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application
+from onceward.service.web.faults import RequestMalformed
+
+GROUP = "Journal"
+PAGE_MAX = 100
+_HEX = frozenset("0123456789abcdef")
+
+
+class AttemptShown(msgspec.Struct, rename="camel"):
+    """One attempt at a call."""
+
+    id: str
+    scope: str
+    token: str
+    """The id of the token, never the secret."""
+    call: str
+    run: str | None
+    digest: str | None
+    """Of the key, as the logs show it."""
+    outcome: str | None
+    """null: under way, or the service was killed meanwhile."""
+    detail: str | None
+    started_at: str
+    finished_at: str | None
+
+
+class AttemptsShown(msgspec.Struct, rename="camel"):
+    """One page of attempts, the latest first."""
+
+    attempts: list[AttemptShown]
+    after: str | None
+    """Where the next page begins; null at the end."""
+
+
+class JournalApp:
+    """The endpoint over one journal."""
+
+    def __init__(self, journal: AsyncJournal, door: Door) -> None:
+        self._journal = journal
+        self._door = door
+
+    def endpoints(self) -> list[Endpoint]:
+        """The table."""
+        query = (
+            Parameter("digest", "only attempts at this key", {"type": "string", "pattern": "^[0-9a-f]{12}$"}),
+            Parameter("outcome", "only attempts that ended so", {"enum": [*map(str, Ended), "none"]}),
+            Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
+            Parameter("limit", "attempts of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
+        )
+        return [
+            Endpoint(
+                "GET",
+                "/v1/journal",
+                self.listed,
+                "Show what was tried, and how it ended.",
+                AttemptsShown,
+                role=Role.ADMIN,
+                parameters=query,
+            )
+        ]
+
+    def app(self) -> Starlette:
+        """The application, to be mounted anywhere."""
+        return application(self.endpoints(), self._door)
+
+    async def listed(self, call: Call) -> Answered:
+        """One page, of this tenant in this environment."""
+        outcome, limit = call.query("outcome"), _whole(call.query("limit") or str(PAGE_MAX))
+        if outcome is not None and outcome not in (*Ended, "none"):
+            raise RequestMalformed(f"outcome is one of {', '.join(Ended)}, or none for what has not ended")
+        wanted = Wanted(
+            within=f"{call.caller.environment}:{call.caller.tenant}",
+            digest=_hex(call.query("digest"), "digest", 12),
+            outcome=None if outcome == "none" else outcome,
+            unended=outcome == "none",
+            after=_hex(call.query("after"), "after", 24),
+            limit=limit,
+        )
+        try:
+            found = await self._journal.find(wanted)
+        except ConfigurationError as error:
+            raise StoreUnavailable(f"the journal cannot be read: {error}") from error
+        following = found[-1].id if len(found) == limit else None
+        return Answered(AttemptsShown([_shown(one) for one in found], following))
+
+
+def _hex(text: str | None, name: str, length: int) -> str | None:
+    if text is not None and (len(text) != length or not set(text) <= _HEX):
+        raise RequestMalformed(f"{name} has {length} hexadecimal digits, as the journal shows them")
+    return text
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= PAGE_MAX:
+        raise RequestMalformed(f"limit is a whole number from 1 to {PAGE_MAX}")
+    return int(text)
+
+
+def _shown(one: CallView) -> AttemptShown:
+    return AttemptShown(
+        id=one.id,
+        scope=one.scope,
+        token=one.worker,
+        call=one.tool,
+        run=one.run,
+        digest=one.digest,
+        outcome=one.outcome,
+        detail=one.detail,
+        started_at=one.started_at.isoformat(),
+        finished_at=None if one.finished_at is None else one.finished_at.isoformat(),
+    )

@@ -1,0 +1,30 @@
+"""A journal on SQLite and on PostgreSQL, one blocking and one awaiting, from one text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from journal_support import kinds, opened, url_of
+
+
+@pytest.fixture(params=kinds())
+def kind(request: pytest.FixtureRequest) -> str:
+    """The kind of database."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(kind: str, tmp_path: Path) -> str:
+    """An empty place."""
+    return url_of(kind, tmp_path)
+
+
+@pytest.fixture(params=["blocking", "awaiting"])
+def journal(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
+    """A journal, in both colours."""
+    made = opened(request.param, url)
+    yield made
+    made.close()

@@ -1,0 +1,188 @@
+"""The service notes every call that may change something; an admin of the tenant sees its own, and nobody else's."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_support import INSERT, Served
+
+from onceward.service.settings import Settings, store_of
+
+
+@pytest.fixture(scope="module")
+def noted() -> Iterator[Served]:
+    """A service with a journal, which is the default."""
+    with tempfile.TemporaryDirectory(prefix="onceward-serve-") as folder:
+        service = Served.started(Path(folder))
+        try:
+            yield service
+        finally:
+            service.stop()
+
+
+def journal(served: Served, token: str | None = None, **query: str) -> list[dict[str, Any]]:
+    """What the journal shows, the latest first; once everything that was called is there."""
+    asked = "&".join(f"{name}={value}" for name, value in query.items())
+    heard = served.call("GET", f"/v1/journal?{asked}", token=token)
+    assert 200 == heard.status, heard.body
+    return list(heard.document["attempts"])
+
+
+def until_ended(served: Served, key: str, attempts: int) -> list[dict[str, Any]]:
+    """The attempts at a key, once so many have ended: notes are written behind the calls."""
+    digest = sha256(key.encode()).hexdigest()[:12]
+    while True:
+        found = [one for one in journal(served, digest=digest) if one["outcome"] is not None]
+        if len(found) >= attempts:
+            return found[::-1]
+
+
+@pytest.mark.requirement("B43")
+def test_a_retry_is_two_attempts_and_one_effect(noted: Served) -> None:
+    """
+    The first executed, the second replayed, a third of another request refused, a statement that is wrong failed.
+    """
+    path = noted.database()
+    for _ in range(2):
+        noted.query(path, INSERT, ["e-1", "click"], key="secret-key-1")
+    noted.query(path, INSERT, ["e-2", "other"], key="secret-key-1")
+    noted.query(path, "INSERT INTO nowhere VALUES (1)", key="secret-key-2")
+
+    first = until_ended(noted, "secret-key-1", 3)
+    second = until_ended(noted, "secret-key-2", 1)
+    assert [("executed", "200"), ("replayed", "200"), ("refused", "key_reused")] == [
+        (one["outcome"], one["detail"]) for one in first
+    ]
+    assert [("failed", "sql_error")] == [(one["outcome"], one["detail"]) for one in second]
+    assert {f"POST {path}/query"} == {one["call"] for one in first}
+    assert {noted.token.split("_")[2][:12]} == {one["token"] for one in first}
+    assert 1 == noted.count(path)
+
+
+def test_neither_keys_nor_secrets_are_in_the_journal(noted: Served) -> None:
+    """
+    Not in what is shown, and not in the files.
+    """
+    path = noted.database()
+    noted.query(path, INSERT, ["e-1", "canary-value"], key="canary-key-3")
+    until_ended(noted, "canary-key-3", 1)
+
+    kept = b"".join(file.read_bytes() for file in noted.folder.glob("records.journal.db*"))
+    assert b"POST /v1/db/demo" in kept
+    assert not [text for text in (b"canary-key-3", b"canary-value", noted.token.encode()) if text in kept]
+
+
+def test_only_an_admin_sees_it_and_only_of_the_own_tenant_and_environment(noted: Served) -> None:
+    """
+    A writer is refused; another tenant, whose name begins alike, and the other environment see nothing of it.
+    """
+    path = noted.database()
+    noted.query(path, INSERT, ["e-1", "click"], key="mine")
+    until_ended(noted, "mine", 1)
+    writer = noted.new_token(role="write")
+    other = noted.new_token("demo-2", role="admin")
+    live = noted.new_token(environment="live", role="admin")
+
+    assert 403 == noted.call("GET", "/v1/journal", token=writer).status
+    assert 401 == noted.call("GET", "/v1/journal", token="").status
+    assert [] == journal(noted, token=other)
+    assert [] == journal(noted, token=live)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=101", "limit=x", "digest=xyz", "after=1", "outcome=good", "whatever=1", "limit=1&limit=2"],
+)
+def test_what_the_endpoint_does_not_take_is_a_400(query: str, noted: Served) -> None:
+    """
+    With a code, and never a 500.
+    """
+    heard = noted.call("GET", f"/v1/journal?{query}")
+
+    assert (400, "request_invalid") == (heard.status, heard.code)
+
+
+def test_pages_follow_each_other(noted: Served) -> None:
+    """
+    `after` of a page is where the next one begins.
+    """
+    path = noted.database()
+    for number in range(3):
+        noted.query(path, INSERT, [f"e-{number}", "click"], key=f"page-{number}")
+    until_ended(noted, "page-2", 1)
+
+    first = noted.call("GET", "/v1/journal?limit=2").document
+    second = noted.call("GET", f"/v1/journal?limit=2&after={first['after']}").document
+    ids = [one["id"] for one in first["attempts"] + second["attempts"]]
+    assert sorted(set(ids), reverse=True) == ids
+    assert 4 == len(ids)
+
+
+def test_the_command_line_shows_it_and_erasing_a_tenant_erases_it(noted: Served) -> None:
+    """
+    An operator sees all tenants; of one that is erased nothing is left.
+    """
+    gone = noted.new_token("gone", role="admin")
+    noted.call("PUT", "/v1/db/gone/shop", token=gone)
+    while not [one for one in journal(noted, token=gone) if one["outcome"]]:
+        continue
+    store = store_of(Settings(folder=str(noted.folder)))
+
+    def typed(*words: str) -> str:
+        command = [sys.executable, "-m", "onceward", *words, "--store", store]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+    before = typed("journal", "list", "--scope", "test:gone")
+    typed("tenant", "erase", "gone", "--yes", "gone")
+    after = typed("journal", "list", "--scope", "test:gone")
+
+    assert "PUT /v1/db/gone/shop" in before
+    assert "" == after
+
+
+def test_after_a_kill_the_service_begins_again_with_its_journal(tmp_path: Path) -> None:
+    """
+    What was written stays; whatever the last moments lost, the next start goes on.
+    """
+    first = Served.started(tmp_path)
+    path = first.database()
+    first.query(path, INSERT, ["e-1", "click"], key="before")
+    until_ended(first, "before", 1)
+    first.process.send_signal(signal.SIGKILL)
+    first.stop()
+    second = first.again()
+    second.query(path, INSERT, ["e-1", "click"], key="before")
+    found = until_ended(second, "before", 2)
+    second.stop()
+
+    assert ["executed", "replayed"] == [one["outcome"] for one in found]
+
+
+@pytest.mark.requirement("B44")
+@pytest.mark.parametrize("how", ["off", "broken"])
+def test_without_a_journal_the_service_still_holds(how: str, tmp_path: Path) -> None:
+    """
+    Off: there is none, and no file of one. Broken: a warning is in the log. The key is honoured either way.
+    """
+    if how == "broken":
+        (tmp_path / "records.journal.db").mkdir()
+    served = Served.started(tmp_path, *(["--journal", "off"] if how == "off" else []))
+    path = served.database()
+    heard = [served.query(path, INSERT, ["e-1", "click"], key="k") for _ in range(3)]
+    status = served.call("GET", "/v1/journal").status
+    count = served.count(path)
+    assert 0 == served.stop()
+
+    assert ([200] * 3, 1) == ([one.status for one in heard], count)
+    assert (404 if how == "off" else 503) == status
+    assert ("the journal could not be written" in served.log) is (how == "broken")
+    if how == "off":
+        assert not list(tmp_path.glob("*journal*"))

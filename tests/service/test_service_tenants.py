@@ -1,0 +1,396 @@
+"""What a tenant may hold, read and leave behind: over a real socket, with the commands that operators use."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing, redirect_stderr, redirect_stdout
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from service_support import INSERT, TABLE, Heard, Served
+
+from onceward.cli import main
+from onceward.service.access import Access
+from onceward.service.settings import Settings, store_of
+from onceward.service.sql.files import namespace_of
+from onceward.service.sql.usage import held_by
+
+ROW = ["e-1", "click"]
+WRITES = [
+    (INSERT, ROW),
+    ("INSERT INTO events VALUES ('e-2', 'x') RETURNING id", None),
+    ("WITH one AS (SELECT 'e-3') INSERT INTO events SELECT *, 'x' FROM one", None),
+    ("UPDATE events SET name = 'y'", None),
+    ("CREATE TABLE more (id)", None),
+    ("PRAGMA user_version = 7", None),
+    ("pragma /* really */ main . application_id(9)", None),
+]
+
+
+def typed(*words: str) -> tuple[int, str, str]:
+    """What an operator types: the exit code, and what is told."""
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*words, "--json"])
+    return code, out.getvalue(), err.getvalue()
+
+
+def command(folder: Path, *words: str) -> Any:
+    """What an operator types about a service's folder; the answer for programs."""
+    code, out, err = typed(*words, "--store", store_of(Settings(folder=str(folder))))
+    if code:
+        raise RuntimeError(err)
+    return json.loads(out)
+
+
+def count_again(folder: Path) -> None:
+    """Count now what tenants hold, as a service does once a minute."""
+    url, databases = store_of(Settings(folder=str(folder))), folder / "databases"
+    with Access.open(url, elsewhere=partial(held_by, databases)) as access:
+        for _ in range(100):  # A service that is just counting goes first.
+            with closing(sqlite3.connect(folder / "records.access.db", timeout=30)) as connection, connection:
+                connection.execute("UPDATE onceward_access SET value = 0 WHERE name = 'counted_at'")
+            if access.count():
+                return
+    raise RuntimeError("nothing was counted")
+
+
+class TestReading:
+    """A token that may only read: refused before its key is looked up."""
+
+    @pytest.mark.parametrize(("sql", "params"), WRITES)
+    @pytest.mark.parametrize("step", [False, True], ids=["key", "step"])
+    def test_who_may_not_write_does_not_learn_what_a_write_came_to(
+        self, served: Served, database: str, sql: str, params: Any, step: bool
+    ) -> None:
+        """
+        The same refusal whether or not the key is known, byte for byte; the write's own token still gets its replay.
+        """
+        names = [{"Plan-Key": "p", "Plan-Step": key} if step else {"Idempotency-Key": key} for key in ("ran", "never")]
+        reader = served.new_token("demo", role="read")
+        first = served.query(database, sql, params, headers=names[0])
+
+        refused = [served.query(database, sql, params, headers=headers, token=reader) for headers in names]
+        again = served.query(database, sql, params, headers=names[0])
+
+        assert 200 == first.status
+        assert {(403, "sql_error", "readonly")} == {(one.status, one.code, one.document["kind"]) for one in refused}
+        assert refused[0].body == refused[1].body
+        assert (first.body, 200) == (again.body, again.status)
+
+    def test_not_even_after_its_tables_are_gone(self, served: Served, database: str) -> None:
+        """
+        A statement that could no longer be compiled is refused by its verb; in a batch, with its number.
+        """
+        reader = served.new_token("demo", role="read")
+        batch = {"statements": [{"sql": "SELECT 1"}, {"sql": INSERT, "params": ROW}]}
+        headers = {"Idempotency-Key": "k"}
+        served.call("POST", f"{database}/batch", batch, headers=headers)
+        served.query(database, "DROP TABLE events")
+
+        refused = served.call("POST", f"{database}/batch", batch, headers=headers, token=reader)
+
+        assert (403, "readonly", 1) == (refused.status, refused.document["kind"], refused.document["statement"])
+
+    def test_what_a_reader_may_ask_it_may_ask_under_a_key(self, served: Served, database: str) -> None:
+        """
+        The control: SELECT and PRAGMA that only look run once and replay.
+        """
+        reader = served.new_token("demo", role="read")
+
+        for key, sql in (("a", "SELECT 1"), ("b", "PRAGMA table_info(events)"), ("c", "PRAGMA user_version")):
+            answers = [served.query(database, sql, key=key, token=reader) for _ in range(2)]
+            assert [(200, None), (200, "true")] == [(o.status, o.headers.get("idempotency-replayed")) for o in answers]
+
+
+class TestTokens:
+    """What a token that has ended, or is for something else, gets to see."""
+
+    def test_a_revoked_token_learns_nothing_of_its_keys(self, served: Served, database: str) -> None:
+        """
+        Known key, unknown key, other body, no such database: one answer, byte for byte.
+        """
+        token = served.new_token("demo")
+        served.query(database, INSERT, ROW, key="known", token=token)
+        command(served.folder, "token", "revoke", token.split("_")[2])
+        calls = [(database, ROW, "known"), (database, ROW, "unknown"), (database, ["e-2", "x"], "known"),
+                 ("/v1/db/demo/nowhere", ROW, "known"), ("/v1/db/nobody/nowhere", ROW, "known")]  # fmt: skip
+        # Another process revoked it: this one believes it for half a second at most.
+        until = (served.query(database, "SELECT 1", token=token).status == 401 for _ in range(5_000))
+
+        assert any(until)
+        answers = [served.query(path, INSERT, row, key=key, token=token) for path, row, key in calls]
+        assert {401} == {one.status for one in answers}
+        assert 1 == len({one.body for one in answers})
+        assert not any("idempotency-replayed" in one.headers for one in answers)
+
+    def test_a_test_token_on_a_live_resource_is_refused(self, served: Served) -> None:
+        """
+        And changes nothing there: for every way to touch a database.
+        """
+        live = served.new_token("demo", environment="live", role="admin")
+        path = "/v1/db/demo/only-live"
+        served.call("PUT", path, token=live)
+        served.query(path, TABLE, token=live)
+        calls = [served.query(path, INSERT, ROW), served.query(path, INSERT, ROW, key="k"),
+                 served.call("POST", f"{path}/batch", {"statements": [{"sql": INSERT, "params": ROW}]}),
+                 served.call("GET", f"{path}/tables")]  # fmt: skip
+        dropped = served.call("DELETE", path)
+
+        assert {(403, "forbidden")} == {(one.status, one.code) for one in calls}
+        assert (200, False) == (dropped.status, dropped.document["dropped"]), "there is none of that name in test"
+        assert [[0]] == served.query(path, "SELECT count(*) FROM events", token=live).document["rows"]
+
+    @pytest.mark.requirement("A28")
+    def test_a_leaked_plan_is_useless_to_another_tenant(self, served: Served, database: str) -> None:
+        """
+        The same plan and step run there as if for the first time, and the first answer is nowhere in it.
+        """
+        headers = {"Plan-Key": "migrate-7", "Plan-Step": "seed"}
+        served.query(database, "INSERT INTO events VALUES ('secret-row', 'x') RETURNING id", headers=headers)
+        token = served.new_token("thief", role="admin")
+        theirs = database.replace("/demo/", "/thief/")
+        served.call("PUT", theirs, token=token)
+        served.query(theirs, TABLE, token=token)
+
+        own = served.query(
+            theirs, "INSERT INTO events VALUES ('secret-row', 'x') RETURNING id", headers=headers, token=token
+        )
+        asked = served.query(database, "SELECT 1", headers=headers, token=token)
+
+        assert (200, 1, None) == (own.status, own.document["rowsWritten"], own.headers.get("plan-replayed"))
+        assert (403, False) == (asked.status, b"secret-row" in asked.body)
+
+    def test_a_rotation_keeps_the_scope_also_of_plans(self, served: Served, database: str) -> None:
+        """
+        By command, with an overlap of nothing: the old secret is refused, the new one is told what the old one did.
+        """
+        old = served.new_token("demo")
+        headers = {"Plan-Key": "p", "Plan-Step": "s"}
+        first = served.query(database, INSERT, ROW, headers=headers, token=old)
+        new = command(served.folder, "token", "rotate", old.split("_")[2], "--overlap", "0")["token"]
+
+        again = served.query(database, INSERT, ROW, headers=headers, token=new)
+        refused = (served.query(database, "SELECT 1", token=old).status == 401 for _ in range(5_000))
+
+        assert (first.body, "true") == (again.body, again.headers["plan-replayed"])
+        assert any(refused)
+
+
+@pytest.fixture
+def small(served: Served) -> Served:
+    """A service where a statement costs one unit."""
+    return served
+
+
+class TestQuotas:
+    """Records and bytes, refused before the effect."""
+
+    def tenant(self, small: Served, name: str, **quota: int) -> tuple[str, str]:
+        """A tenant with a quota, a table and a token: the path and the token."""
+        with small.access() as access:
+            access.create_tenant(name, **quota)
+        token, path = small.new_token(name, role="admin"), f"/v1/db/{name}/shop"
+        made = [small.call("PUT", path, token=token), small.query(path, TABLE, token=token)]
+        if [201, 200] != [one.status for one in made]:
+            raise RuntimeError("the tenant was not made")
+        return path, token
+
+    def insert(self, small: Served, path: str, token: str, number: int, key: str | None = None) -> Heard:
+        return small.query(path, INSERT, [f"e-{number}", "x"], key=key, token=token)
+
+    def rows(self, small: Served, path: str, token: str) -> int:
+        return int(small.query(path, "SELECT count(*) FROM events", token=token).document["rows"][0][0])
+
+    def test_a_full_quota_refuses_before_the_effect_and_the_key_is_free(self, small: Served) -> None:
+        """
+        Two records: the third key is refused and nothing is written. The first two replay, as often as one likes, and
+        count once. Raised by command, the same key runs.
+        """
+        path, token = self.tenant(small, "brim", quota_records=2)
+        for _ in range(5):
+            taken = [self.insert(small, path, token, n, f"k{n}") for n in range(2)]
+        refused = self.insert(small, path, token, 2, "k2")
+        still = self.insert(small, path, token, 0, "k0")
+        failed = small.query(path, "SELECT * FROM nowhere", key="k9", token=token)
+        held = self.rows(small, path, token)
+        command(small.folder, "tenant", "quota", "brim", "--records", "3")
+        # A quota that was changed is heeded after five seconds.
+        raised = next(
+            (one for one in (self.insert(small, path, token, 2, "k2") for _ in range(5_000)) if one.status == 200), None
+        )
+
+        assert [(200, "true")] * 2 == [(one.status, one.headers.get("idempotency-replayed")) for one in taken]
+        assert (429, "quota_exceeded") == (refused.status, refused.code)
+        assert (200, "true") == (still.status, still.headers["idempotency-replayed"])
+        assert (429, 2) == (failed.status, held)
+        assert raised is not None and "idempotency-replayed" not in raised.headers
+        assert 3 == self.rows(small, path, token)
+
+    def test_what_failed_takes_no_room(self, small: Served) -> None:
+        """
+        One record: ten failures leave room for it.
+        """
+        path, token = self.tenant(small, "clumsy", quota_records=1)
+        failed = {small.query(path, "SELEC", key=f"k{n}", token=token).status for n in range(10)}
+
+        assert ({400}, 200) == (failed, self.insert(small, path, token, 1, "k").status)
+
+    def test_what_is_in_databases_is_counted(self, small: Served) -> None:
+        """
+        Records and bytes that another service, or this one before its last start, let through: the files decide. With
+        and without a key what grows is refused; reading and deleting go on, and deleted rows make room.
+        """
+        path, token = self.tenant(small, "keeper", quota_records=1_000)
+        for number in range(3):
+            self.insert(small, path, token, number, f"k{number}")
+        with small.access() as access:
+            access.set_quota("keeper", records=3, bytes=None)
+        heavy, heavys = self.tenant(small, "heavy", quota_bytes=300_000)
+        light, lights = self.tenant(small, "light", quota_bytes=300_000)
+        big, more = ["big", "x" * 200_000], ["more", "x" * 200_000]
+        for one, its in ((heavy, heavys), (light, lights)):
+            small.query(one, INSERT, big, token=its)
+        refused = [small.query(heavy, INSERT, more, key=key, token=heavys) for key in ("k", None)]
+        read, deleted = self.rows(small, light, lights), small.query(light, "DELETE FROM events", token=lights)
+        count_again(small.folder)
+        again = Served.started(small.folder, "--flood-burst", "100000")
+        try:
+            refused += [self.insert(again, path, token, 3, "k3"), again.query(heavy, INSERT, more, token=heavys)]
+            replayed = self.insert(again, path, token, 0, "k0")
+            after = again.query(light, INSERT, more, key="k", token=lights)
+        finally:
+            again.stop()
+
+        assert [(429, "quota_exceeded")] * 4 == [(one.status, one.code) for one in refused]
+        assert (200, "true") == (replayed.status, replayed.headers["idempotency-replayed"])
+        assert (1, 200, 200) == (read, deleted.status, after.status)
+        assert 3 == command(small.folder, "tenant", "show", "keeper")["usedRecords"]
+
+    @pytest.mark.requirement("A34")
+    def test_at_zero_nothing_runs_until_the_top_up_by_command(self, small: Served) -> None:
+        """
+        402 for a statement, a step, and a batch that costs too much; the key is unused. A top-up sent twice adds once.
+        """
+        command(small.folder, "tenant", "create", "payer", "--prepaid")
+        token, path = small.new_token("payer", role="admin"), "/v1/db/payer/shop"
+        small.call("PUT", path, token=token)
+        batch = {"statements": [{"sql": TABLE}, {"sql": INSERT, "params": ROW}]}
+        send = [
+            lambda: small.query(path, "SELECT 1", token=token),
+            lambda: small.query(path, "SELECT 1", headers={"Plan-Key": "p", "Plan-Step": "s"}, token=token),
+            lambda: small.call("POST", f"{path}/batch", batch, headers={"Idempotency-Key": "b"}, token=token),
+        ]
+        refused = [one() for one in send]
+        for _ in range(2):
+            command(small.folder, "tenant", "topup", "payer", "2", "--key", "invoice-1")
+        taken, last = send[2](), send[0]()
+
+        assert {(402, "balance_exhausted")} == {(one.status, one.code) for one in refused}
+        assert (200, 1, None) == (
+            taken.status,
+            taken.document["rowsWritten"],
+            taken.headers.get("idempotency-replayed"),
+        )
+        assert (402, 0) == (last.status, command(small.folder, "tenant", "show", "payer")["balanceMicro"])
+
+
+KILLED = """
+import sys
+from onceward import failpoints
+from onceward.cli import main
+from onceward.service.sql import files  # The failpoints' own module.
+failpoints.arm(sys.argv[1], "kill", skip=int(sys.argv[2]))
+main(["tenant", "erase", "acme", "--yes", "acme", "--store", sys.argv[3]])
+"""
+
+
+class TestErasing:
+    """`onceward tenant erase` beside a running service: its databases go, too, and nobody else's."""
+
+    @pytest.fixture
+    def acme(self, served: Served) -> dict[str, str]:
+        """A tenant with two databases in each environment, open in the service: its tokens by environment."""
+        tokens = {one: served.new_token("acme", environment=one, role="admin") for one in ("live", "test")}
+        for token in tokens.values():
+            for name in ("shop", "crm"):
+                served.call("PUT", f"/v1/db/acme/{name}", token=token)
+                served.query(f"/v1/db/acme/{name}", TABLE, token=token)
+                served.query(f"/v1/db/acme/{name}", INSERT, ["personal-data", "x"], key="k", token=token)
+        return tokens
+
+    def left(self, served: Served, tenant: str = "acme") -> list[str]:
+        """What lies in a tenant's folders."""
+        folders = [served.folder / "databases" / namespace_of(one, tenant) for one in ("live", "test")]
+        return [path.name for folder in folders if folder.exists() for path in (folder, *folder.iterdir())]
+
+    def test_databases_of_both_environments_go_and_nobody_elses(
+        self, served: Served, acme: dict[str, str], database: str
+    ) -> None:
+        """
+        No file, no folder, no row. Others' databases work on; one who begins anew under the name finds nothing.
+        """
+        other = served.new_token("acme-2", role="admin")
+        served.call("PUT", "/v1/db/acme-2/shop", token=other)
+        served.query(database, INSERT, ROW, key="k")
+
+        told = command(served.folder, "tenant", "erase", "acme", "--yes", "acme")
+        refused = served.query("/v1/db/acme/shop", "SELECT * FROM events", token=acme["live"])
+        anew = served.new_token("acme", environment="live", role="admin")
+        unknown = served.query("/v1/db/acme/shop", "SELECT * FROM events", token=anew)
+        served.call("PUT", "/v1/db/acme/shop", token=anew)
+        made = [served.query("/v1/db/acme/shop", sql, params, key=key, token=anew)
+                for sql, params, key in ((TABLE, None, None), (INSERT, ROW, "k"))]  # fmt: skip
+        names = served.call("GET", "/v1/db/acme", token=anew).document["databases"]
+
+        assert 4 == told["databases"]
+        assert (401, 404) == (refused.status, unknown.status)
+        assert [(200, None)] * 2 == [(one.status, one.headers.get("idempotency-replayed")) for one in made]
+        assert ["shop"] == names
+        assert 200 == served.query("/v1/db/acme-2/shop", "SELECT 1", token=other).status
+        assert "true" == served.query(database, INSERT, ROW, key="k").headers["idempotency-replayed"]
+        command(served.folder, "tenant", "erase", "acme", "--yes", "acme")
+        assert [] == self.left(served)
+
+    @pytest.mark.slow
+    def test_a_killed_erasure_is_finished_by_the_same_command(self, served: Served, acme: dict[str, str]) -> None:
+        """
+        kill -9 after a rename, and between two databases: the service answers on, and at the end nothing is left.
+        """
+        store = store_of(Settings(folder=str(served.folder)))
+        for failpoint, skip in (("sql.drop.renamed", "0"), ("sql.drop.after", "1")):
+            ran = subprocess.run([sys.executable, "-c", KILLED, failpoint, skip, store], timeout=60, check=False)
+            assert -signal.SIGKILL == ran.returncode
+            assert [] != self.left(served), "a kill in the middle leaves something to finish"
+            assert 401 == served.query("/v1/db/acme/crm", "SELECT 1", token=acme["test"]).status
+            assert 200 == served.call("GET", "/v1/db/demo").status
+
+        told = command(served.folder, "tenant", "erase", "acme", "--yes", "acme")
+
+        assert 1 == told["databases"], "three were gone before"
+        assert [] == self.left(served)
+        assert command(served.folder, "tenant", "show", "acme")["erasedAt"]
+
+    def test_where_nobody_knows_the_folder_it_is_said(self, served: Served, tmp_path: Path) -> None:
+        """
+        A store elsewhere: a note on stderr and null for programs, and --folder helps.
+        """
+        store = f"sqlite:///{tmp_path}/other.db"
+        for words in (["store", "init"], ["tenant", "create", "acme"]):
+            typed(*words, "--store", store)
+        erase = ["tenant", "erase", "acme", "--yes", "acme", "--store", store]
+
+        code, out, err = typed(*erase)
+        said = typed(*erase, "--folder", str(served.folder))
+        wrong = typed(*erase, "--folder", "/nowhere")
+
+        assert (0, None, True) == (code, json.loads(out)["databases"], "--folder" in err)
+        assert (0, 0, "") == (said[0], json.loads(said[1])["databases"], said[2])
+        assert (2, True) == (wrong[0], "/nowhere is no folder" in wrong[2])
