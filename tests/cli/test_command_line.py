@@ -103,6 +103,8 @@ class TestHelp:
         shop()
         (folder / "call.json").write_text('{"order": 17}')
         typed, _, code = line.partition("  # exit ")
+        if line.startswith("onceward ledger verify"):
+            run("ledger", "customer", "acme", "cus_1", "--environment", "test")
 
         ran = run(*shlex.split(typed)[1:])
 
@@ -129,7 +131,9 @@ class TestHelp:
         assert (0, "") == (ran.code, ran.err)
         assert "exit codes:" in ran.out
 
-    @pytest.mark.parametrize("typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"], ["relay"]])
+    @pytest.mark.parametrize(
+        "typed", [[], ["records"], ["key"], ["store"], ["dead"], ["token"], ["tenant"], ["ledger"], ["relay"]]
+    )
     def test_too_little_shows_what_there_is(self, typed: list[str], run: Any) -> None:
         """
         On stderr, with exit code 2: a script that forgot its command must notice.

@@ -23,7 +23,7 @@ from onceward.tables.opening import file_beside
 
 T = TypeVar("T")
 
-SCHEMA = Schema("ledger", "onceward.service.ledger", 1, "the first delta of `onceward serve` makes them")
+SCHEMA = Schema("ledger", "onceward.service.ledger", 1, "`onceward serve` makes them when it starts")
 TABLES = {
     "onceward_ledger_entries": "id",
     "onceward_ledger_checkpoints": "id",
