@@ -24,10 +24,12 @@ from bench import (
     group_atomic,
     group_growth,
     group_http,
+    group_inbox,
     group_keys,
     group_ledger,
     group_postgres,
     group_redis,
+    group_relay,
     group_retry,
     group_service,
     group_sql,
@@ -47,8 +49,10 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
-    "ledger": group_ledger.run,
+    "inbox": group_inbox.run,
     "service": group_service.run,
+    "ledger": group_ledger.run,
+    "relay": group_relay.run,
 }
 
 

@@ -12,13 +12,19 @@ from bench.settings import Settings
 
 SECONDS = 0.5
 """Of a slice: a crowd of connections wants a while to be in step."""
-LABELS = {"bare": "bare application", "ours": "onceward serve"}
+LABELS = {
+    "bare": "bare application, one durable write a request",
+    "ours": "onceward serve",
+    "ours-unnoted": "onceward serve --journal off",
+    "empty": "bare application without a database, for orientation",
+}
 CASES = {
     "write": "keyed writes (bare application: a durable write without a key)",
     "replay": "replays of one of 200 keys (bare application: a durable write)",
     "plain": "writes without a key",
     "read": "reads without a key, one row",
 }
+KEYED = ("write", "replay")
 AIMS = [
     Aim("write", "ours", 0.25, "keyed SQL writes through the service, of the bare application's writes"),
     Aim("replay", "ours", 0.8, "replays through the service, of the bare application's writes"),
@@ -41,7 +47,7 @@ def run(settings: Settings, folder: Path) -> dict[str, Any]:
     try:
         tables = interleave(
             workers,
-            {case: ("bare", list(LABELS)) for case in CASES},
+            {case: ("bare", [name for name in LABELS if name != "empty" or case in KEYED]) for case in CASES},
             rounds=settings.rounds,
             seconds=SECONDS,
             seed=settings.seed,

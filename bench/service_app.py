@@ -1,7 +1,8 @@
 """
 What the service is measured against: the same server around a bare application, with one durable write a request.
 
-    python -m bench.service_app FOLDER
+    python -m bench.service_app FOLDER bare      one durable write a request
+    python -m bench.service_app FOLDER empty     no database at all: what the server and the framework cost
 
 The application is what somebody would write who needs no keys: one route that inserts a row and commits it, and one
 that reads a row; a connection of its own, WAL, `synchronous=FULL`, statements on the event loop's thread (handing them
@@ -35,7 +36,7 @@ SELECT = "SELECT id, body FROM charges WHERE id = ?"
 _PR_SET_PDEATHSIG = 1
 
 
-def application(file: Path) -> Starlette:
+def application(file: Path, *, writes: bool = True) -> Starlette:
     """The application, on a new database."""
     connection = sqlite3.connect(file, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
@@ -44,6 +45,8 @@ def application(file: Path) -> Starlette:
 
     async def write(request: Request) -> JSONResponse:
         asked = await request.json()
+        if not writes:
+            return JSONResponse({"rowsWritten": 0, "lastInsertRowid": len(asked["params"])})
         connection.execute("BEGIN IMMEDIATE")
         done = connection.execute(INSERT, asked["params"])
         connection.execute("COMMIT")
@@ -56,13 +59,13 @@ def application(file: Path) -> Starlette:
     return Starlette(routes=[Route(WRITE, write, methods=["POST"]), Route(READ, read, methods=["POST"])])
 
 
-async def serve(file: Path) -> None:
+async def serve(file: Path, *, writes: bool) -> None:
     """Until killed."""
     settings = Settings(port=0)
     listening = listen(settings)
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     print(json.dumps({"address": address, "token": "", "pid": os.getpid()}), flush=True)
-    server: uvicorn.Server = server_of(application(file), settings)
+    server: uvicorn.Server = server_of(application(file, writes=writes), settings)
     await server.serve(sockets=[listening])
 
 
@@ -71,7 +74,7 @@ def main() -> None:
     # Stopped processes do not see that a pipe was closed, so the kernel is asked to see to it.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     with asyncio.Runner(loop_factory=event_loop()) as runner:
-        runner.run(serve(Path(sys.argv[1]) / "bare.db"))
+        runner.run(serve(Path(sys.argv[1]) / "bare.db", writes=sys.argv[2] == "bare"))
 
 
 if __name__ == "__main__":

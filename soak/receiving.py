@@ -1,8 +1,8 @@
 """
 A receiver of webhooks that is killed: `python -m soak.receiving --folder FOLDER --port PORT`.
 
-What a user of the library writes: the signature is checked on the raw bytes, and the event's effect happens once under
-its id, in the transaction that the record of it commits in. It answers afterwards.
+What a user of the library writes: an inbox that answers as soon as an event is written, and a handler whose effect
+commits together with the record of it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,37 @@ from __future__ import annotations
 import argparse
 import json
 import sqlite3
-import time
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from onceward import Gate, SignatureInvalid
+from onceward import Operation
+from onceward.inbox import Event, Inbox, Source, handler
 from onceward.webhooks import Secret, StandardWebhooks
 from soak.relaying import SECRET
 
-FILE = "receiver.db"
+FILE, EVENTS = "receiver.db", "receiver.inbox.db"
+SOURCE = "soak"
 CREATE = "CREATE TABLE IF NOT EXISTS effects (operation TEXT NOT NULL)"
+LEASE_SECONDS = 3.0
+"""Short: whoever comes after a kill waits that long for the event that was being handled."""
 
 
-def handler_of(gate: Gate, file: Path) -> type[BaseHTTPRequestHandler]:
-    """The handler for one file."""
-    scheme, secrets = StandardWebhooks(), [Secret.parse(SECRET)]
+def source_of(file: Path) -> Source:
+    """The sender, and what is done about its events."""
+
+    @handler(guarantee="atomic", settle="inside", lease=LEASE_SECONDS)
+    def take(event: Event, operation: Operation) -> None:
+        with closing(sqlite3.connect(file, timeout=30)) as connection, connection:
+            connection.execute("INSERT INTO effects VALUES (?)", (event.json()["operation"],))
+            operation.settle_inside(connection, None)
+
+    return Source(SOURCE, StandardWebhooks(), [Secret.parse(SECRET)], take)
+
+
+def handler_of(inbox: Inbox) -> type[BaseHTTPRequestHandler]:
+    """The handler of requests."""
 
     class Receiver(BaseHTTPRequestHandler):
         """Takes events."""
@@ -35,29 +50,13 @@ def handler_of(gate: Gate, file: Path) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             """One event."""
             body = self.rfile.read(int(self.headers["content-length"]))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            try:
-                event = scheme.verify(headers, body, secrets, now=time.time())
-                self._take(str(event.id), json.loads(body)["operation"])
-                status = 200
-            except SignatureInvalid:
-                status = 401
-            except (sqlite3.Error, OSError):
-                status = 503
-            self.send_response(status)
-            self.send_header("content-length", "0")
+            reply = inbox.answer(SOURCE, self.headers.items(), body)
+            self.send_response(reply.status)
+            for name, value in reply.headers:
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(reply.body)))
             self.end_headers()
-
-        def _take(self, id: str, operation: str) -> None:
-            connection = sqlite3.connect(file, timeout=30)
-            try:
-                gate.atomic(connection, id, lambda: self._effect(connection, operation))
-            finally:
-                connection.close()
-
-        @staticmethod
-        def _effect(connection: sqlite3.Connection, operation: str) -> None:
-            connection.execute("INSERT INTO effects VALUES (?)", (operation,))
+            self.wfile.write(reply.body)
 
         def log_message(self, *_: Any) -> None:
             """Nothing."""
@@ -72,15 +71,15 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     asked = parser.parse_args()
     file = asked.folder / FILE
-    gate = Gate(f"sqlite:///{file}", scope="soak")
-    gate.records.get("ready")
-    connection = sqlite3.connect(file)
-    connection.execute(CREATE)
-    connection.close()
-    server = ThreadingHTTPServer(("127.0.0.1", asked.port), handler_of(gate, file))
+    inbox = Inbox(f"sqlite:///{file}", scope="soak")
+    inbox.add(source_of(file))
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(CREATE)
+    server = ThreadingHTTPServer(("127.0.0.1", asked.port), handler_of(inbox))
     server.daemon_threads = True
-    print(json.dumps({"address": f"http://127.0.0.1:{server.server_port}"}), flush=True)
-    server.serve_forever()
+    with inbox.working():
+        print(json.dumps({"address": f"http://127.0.0.1:{server.server_port}"}), flush=True)
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ class Soak:
         for number in itertools.count():
             await asyncio.sleep(self._settings.every * self._chance.uniform(0.5, 1.5))
             victim = self._victims[number % len(self._victims)]
-            if not victim.worker:
+            if victim == self._victims[0]:
                 self._next_life()
             await asyncio.to_thread(victim.kill, self._chance.randrange(1000))
             self.outcome.kills[victim.name] += 1

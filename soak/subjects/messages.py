@@ -1,4 +1,4 @@
-"""Messages: a row and its message in one transaction, a relay that delivers, a receiver that takes each once."""
+"""Messages: a row and its message in one transaction, a relay that delivers, an inbox that takes each once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 from onceward import Gate
 from soak.processes import Managed, Victim
-from soak.receiving import FILE
+from soak.receiving import EVENTS, FILE
 from soak.relaying import ENDPOINT
 from soak.subject import Attempt, Keys, World
 
@@ -28,6 +29,7 @@ ORDERS = "CREATE TABLE IF NOT EXISTS orders (operation TEXT NOT NULL)"
 SENT = """SELECT operation, count(*), (SELECT count(*) FROM onceward_outbox_messages
     WHERE json_extract(payload, '$.operation') = operation) FROM orders GROUP BY operation"""
 WAITING = "SELECT count(*) FROM onceward_outbox_messages WHERE state = 'waiting'"
+UNHANDLED = "SELECT count(*) FROM onceward_inbox_events WHERE state = 'waiting'"
 
 
 class Messages:
@@ -85,16 +87,16 @@ class Messages:
                 return work()
 
     def _backlog(self) -> int:
-        """How many messages wait, as of a moment ago."""
+        """How many messages wait to be delivered or handled, as of a moment ago."""
         now = time.monotonic()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
-            with contextlib.closing(sqlite3.connect(self._file, timeout=30)) as connection:
-                self._waiting = connection.execute(WAITING).fetchone()[0]
+            files = ((self._file, WAITING), (self._world.folder / EVENTS, UNHANDLED))
+            self._waiting = sum(_count(file, sql) for file, sql in files)
         return self._waiting
 
     async def settle(self) -> None:
-        """Until every message is delivered."""
+        """Until every message is delivered and handled."""
         await self._wait_for(0)
 
     async def _wait_for(self, waiting: int) -> None:
@@ -120,3 +122,8 @@ class Messages:
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _count(file: Path, sql: str) -> int:
+    with contextlib.closing(sqlite3.connect(file, timeout=30)) as connection:
+        return int(connection.execute(sql).fetchone()[0])

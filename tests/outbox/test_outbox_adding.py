@@ -232,6 +232,7 @@ def test_a_transaction_that_has_failed_is_not_written_to(tmp_path: Path) -> None
         {"aggregate": 7},
         {"id": "ü"},
         {"id": ""},
+        {"id": "a.b"},
         {"payload": {"a": math.nan}},
         {"payload": {"a": object()}},
         {"payload": b"x" * (PAYLOAD_BYTES_MAX + 1)},

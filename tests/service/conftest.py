@@ -1,4 +1,4 @@
-"""A real `onceward serve` on a real socket, for the tests of a module."""
+"""A real `onceward serve` on a real socket."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from service_support import Served
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
-    """One service for a module, on the embedded default."""
+    """One service for whoever needs no other, on the embedded default. Who pays in advance pays a unit a statement."""
     with tempfile.TemporaryDirectory(prefix="onceward-serve-") as folder:
-        service = Served.started(Path(folder), "--flood-burst", "100000")
+        service = Served.started(Path(folder), "--flood-burst", "100000", "--price", "1000000")
         try:
             yield service
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -126,12 +125,10 @@ class TestTokens:
         assert "canary-key-7f3a" not in served.log
 
 
-@pytest.fixture(scope="module")
-def priced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+@pytest.fixture
+def priced(served: Served) -> Served:
     """A service where a statement costs one unit."""
-    service = Served.started(tmp_path_factory.mktemp("priced"), "--price", "1000000")
-    yield service
-    service.stop()
+    return served
 
 
 class TestMoney:
@@ -312,7 +309,7 @@ class TestRunning:
             (("--port", "99999"), "port"),
             (("--port", "x"), "whole number"),
             (("--store", "redis://localhost"), "sqlite"),
-            (("--log-level", "loud"), "log_level"),
+            (("--log-level", "loud"), "--log-level"),
             (("--trusted-proxies", "everyone"), "trusted proxy"),
             (("--writers", "0"), "writers"),
             (("--config", "nowhere.toml"), "nowhere.toml"),

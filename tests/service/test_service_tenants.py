@@ -8,7 +8,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -185,12 +184,10 @@ class TestTokens:
         assert any(refused)
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service of its own, where a statement costs one unit."""
-    service = Served.started(tmp_path_factory.mktemp("small"), "--price", "1000000", "--flood-burst", "100000")
-    yield service
-    service.stop()
+@pytest.fixture
+def small(served: Served) -> Served:
+    """A service where a statement costs one unit."""
+    return served
 
 
 class TestQuotas:
@@ -246,44 +243,36 @@ class TestQuotas:
 
         assert ({400}, 200) == (failed, self.insert(small, path, token, 1, "k").status)
 
-    def test_records_in_databases_are_counted(self, small: Served) -> None:
+    def test_what_is_in_databases_is_counted(self, small: Served) -> None:
         """
-        Those that another service, or this one before it was started again, let through: what is in the files decides.
+        Records and bytes that another service, or this one before its last start, let through: the files decide. With
+        and without a key what grows is refused; reading and deleting go on, and deleted rows make room.
         """
         path, token = self.tenant(small, "keeper", quota_records=1_000)
         for number in range(3):
             self.insert(small, path, token, number, f"k{number}")
         with small.access() as access:
             access.set_quota("keeper", records=3, bytes=None)
+        heavy, heavys = self.tenant(small, "heavy", quota_bytes=300_000)
+        light, lights = self.tenant(small, "light", quota_bytes=300_000)
+        big, more = ["big", "x" * 200_000], ["more", "x" * 200_000]
+        for one, its in ((heavy, heavys), (light, lights)):
+            small.query(one, INSERT, big, token=its)
+        refused = [small.query(heavy, INSERT, more, key=key, token=heavys) for key in ("k", None)]
+        read, deleted = self.rows(small, light, lights), small.query(light, "DELETE FROM events", token=lights)
         count_again(small.folder)
         again = Served.started(small.folder, "--flood-burst", "100000")
         try:
-            refused, replayed = (self.insert(again, path, token, n, f"k{n}") for n in (3, 0))
+            refused += [self.insert(again, path, token, 3, "k3"), again.query(heavy, INSERT, more, token=heavys)]
+            replayed = self.insert(again, path, token, 0, "k0")
+            after = again.query(light, INSERT, more, key="k", token=lights)
         finally:
             again.stop()
 
-        assert (429, "quota_exceeded") == (refused.status, refused.code)
+        assert [(429, "quota_exceeded")] * 4 == [(one.status, one.code) for one in refused]
         assert (200, "true") == (replayed.status, replayed.headers["idempotency-replayed"])
+        assert (1, 200, 200) == (read, deleted.status, after.status)
         assert 3 == command(small.folder, "tenant", "show", "keeper")["usedRecords"]
-
-    def test_bytes_are_counted_and_rows_that_are_deleted_make_room(self, small: Served) -> None:
-        """
-        With and without a key what grows is refused; reading and deleting go on.
-        """
-        path, token = self.tenant(small, "heavy", quota_bytes=300_000)
-        small.query(path, INSERT, ["big", "x" * 200_000], token=token)
-        refused = [small.query(path, INSERT, ["more", "x" * 200_000], key=key, token=token) for key in ("k", None)]
-        read, deleted = self.rows(small, path, token), small.query(path, "DELETE FROM events", token=token)
-        count_again(small.folder)
-        again = Served.started(small.folder, "--flood-burst", "100000")
-        try:
-            after = again.query(path, INSERT, ["more", "x" * 200_000], key="k", token=token)
-        finally:
-            again.stop()
-
-        assert [(429, "quota_exceeded")] * 2 == [(one.status, one.code) for one in refused]
-        assert (1, 200) == (read, deleted.status)
-        assert 200 == after.status
 
     @pytest.mark.requirement("A34")
     def test_at_zero_nothing_runs_until_the_top_up_by_command(self, small: Served) -> None:

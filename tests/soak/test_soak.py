@@ -8,30 +8,28 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from soak.memory import JUDGED_SECONDS, Sample, grown
+from soak.processes import Memory
+from soak.running import Outcome
+from soak.subject import judge
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from soak.memory import JUDGED_SECONDS, Sample, grown  # noqa: E402
-from soak.processes import Memory  # noqa: E402
-from soak.running import Outcome  # noqa: E402
-from soak.subject import judge  # noqa: E402
 
 
 def soaked(*arguments: str) -> subprocess.CompletedProcess[str]:
     """A soak in a process of its own."""
     return subprocess.run(
-        [sys.executable, "-m", "soak", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "soak", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
 
 
 @pytest.mark.slow
-def test_fifty_clients_lose_and_double_nothing_while_the_service_is_killed() -> None:
+def test_fifty_clients_lose_and_double_nothing_while_everything_is_killed() -> None:
     """
-    Whatever was acknowledged is there once, read from the databases' own files: right after a `kill -9` under load, and
-    after everything that was unknown then was asked for again.
+    Whatever was acknowledged is there once, read from the files themselves: right after a `kill -9` under load, and
+    after everything that was unknown then was asked for again. Rows, deltas, and messages through relay and receiver.
     """
-    run = soaked("--seconds", "6", "--every", "1.5", "--clients", "50")
+    run = soaked("--seconds", "4", "--every", "1", "--clients", "50")
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "lost=0 doubled=0 changed=0 strange=0\nheld\n" in run.stdout

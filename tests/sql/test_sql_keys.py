@@ -307,6 +307,7 @@ def test_a_key_that_is_none_is_refused(orders: LocalDatabase, key: str) -> None:
     assert 0 == count(orders)
 
 
+@pytest.mark.requirement("E31")
 def test_records_that_are_past_their_time_are_deleted_by_and_by(tmp_path: Path) -> None:
     """
     Nobody has to tidy: every fifty keyed requests some expired records go.

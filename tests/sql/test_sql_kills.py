@@ -45,6 +45,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, str(HERE / "sql_drill.py"), *map(str, arguments)]
 
 
+@pytest.mark.requirement("E09")
 @pytest.mark.slow
 def test_a_writer_killed_anywhere_leaves_both_or_neither(tmp_path: Path) -> None:
     """

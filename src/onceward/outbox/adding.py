@@ -169,8 +169,10 @@ def checked(
     kind = content_type or (BYTES_TYPE if isinstance(payload, bytes | bytearray | memoryview) else JSON_TYPE)
     if not isinstance(kind, str) or not _HEADER_VALUE.fullmatch(kind) or len(kind) > NAME_CHARACTERS_MAX:
         raise ConfigurationError("content_type is the type of the payload, such as 'application/json'")
+    if id is not None and "." in _text("id", id, 255):
+        raise ConfigurationError(f"id has no full stop in it, because webhooks sign `id.time.body`: {id[:40]!r}")
     return Added(
-        f"msg_{environment.random(16).hex()}" if id is None else _text("id", id, 255),
+        f"msg_{environment.random(16).hex()}" if id is None else id,
         _text("to", to, NAME_CHARACTERS_MAX),
         _text("topic", topic, 255),
         None if aggregate is None else _text("aggregate", aggregate, 255),

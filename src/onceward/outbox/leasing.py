@@ -16,7 +16,7 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from onceward.outbox.message import Delivered, Failed, Gone, Message, Outcome
+from onceward.outbox.message import Delivered, Failed, Gone, Message, Outcome, Refused
 from onceward.tables.steps import Row, Sql, Steps, declare
 
 PURGE_LIMIT = 1000
@@ -113,7 +113,9 @@ _TAKE = """WITH free AS MATERIALIZED (
     RETURNING seq, fence, id, endpoint, topic, payload, content_type, headers, aggregate, created_at, attempts"""
 _MINE = """UPDATE onceward_outbox_messages SET {}, reason = :reason
     WHERE seq = :seq AND fence = :fence AND state = 'waiting' RETURNING seq"""
-_DELIVERED = _MINE.format("state = 'delivered', ended_at = :now")
+_DELIVERED = """UPDATE onceward_outbox_messages SET state = 'delivered', ended_at = :now, reason = :reason
+    WHERE state = 'waiting' AND (seq, fence) IN (VALUES {}) RETURNING seq"""
+"""Most tries end like this, so all of them are one statement."""
 _DEAD = _MINE.format("state = 'dead', ended_at = :now")
 _AGAIN = _MINE.format("due_at = :now + :wait")
 _UNTRIED = _MINE.format("due_at = :now, attempts = attempts - 1")
@@ -135,9 +137,16 @@ def is_due(endpoints: Sequence[str]) -> Steps[bool]:
 def turn(ended: Sequence[Ended], wants: Sequence[Want], attempts_max: int) -> Steps[Turn]:
     """Write how tries ended, and take as many messages as there are hands for."""
     lost: list[Ended] = []
+    delivered: dict[str, list[Ended]] = {}
     for one in ended:
-        is_mine = yield from _settle(one)
-        lost += [] if is_mine else [one]
+        if isinstance(one.outcome, Delivered):
+            delivered.setdefault(one.outcome.detail, []).append(one)
+        else:
+            is_mine = yield from _settle(one, one.outcome)
+            lost += [] if is_mine else [one]
+    for detail, those in delivered.items():
+        mine = yield _delivered(detail, those)
+        lost += [one for one in those if (one.lease.seq,) not in mine]
     taken: list[Lease] = []
     given_up: list[Lease] = []
     for want in wants:
@@ -152,13 +161,17 @@ def turn(ended: Sequence[Ended], wants: Sequence[Want], attempts_max: int) -> St
     return Turn(taken, lost, given_up)
 
 
-def _settle(ended: Ended) -> Steps[bool]:
-    outcome = ended.outcome
-    said = outcome.detail if isinstance(outcome, Delivered) else outcome.reason
-    values = {"seq": ended.lease.seq, "fence": ended.lease.fence, "reason": said}
-    if isinstance(outcome, Delivered):
-        rows = yield Sql(_DELIVERED, values)
-    elif isinstance(outcome, Gone):
+def _delivered(detail: str, those: Sequence[Ended]) -> Sql:
+    pairs = ", ".join(f"(:seq_{number}, :fence_{number})" for number in range(len(those)))
+    values: dict[str, object] = {"reason": detail}
+    for number, one in enumerate(those):
+        values |= {f"seq_{number}": one.lease.seq, f"fence_{number}": one.lease.fence}
+    return Sql(_DELIVERED.format(pairs), values)
+
+
+def _settle(ended: Ended, outcome: Failed | Refused | Gone) -> Steps[bool]:
+    values = {"seq": ended.lease.seq, "fence": ended.lease.fence, "reason": outcome.reason}
+    if isinstance(outcome, Gone):
         rows = yield Sql(_UNTRIED, values)
         if rows:
             yield Sql(_DISABLE, {"endpoint": ended.lease.message.to, "reason": values["reason"]})

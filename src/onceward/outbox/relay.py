@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -185,7 +186,8 @@ class Relay(Deciding):
         with self._guard:
             done = list(self._done)
         ended = [self._ended(one.tried, one.outcome) for one in done if one.outcome is not None]
-        tickets = {} if self._stopping else self._tickets()
+        idle = Counter(one.tried.route.name for one in done)
+        tickets = {} if self._stopping else self._tickets(idle)
         wants = [
             Want(route.name, many, _micros(route.endpoint.seconds_max + self._margin))
             for route, many, _ in tickets.values()
@@ -216,11 +218,11 @@ class Relay(Deciding):
         attempts_max = len(self._schedule) + 1
         return self._tables.run(transacted("relay.turn", lambda: leasing.turn(ended, wants, attempts_max)))
 
-    def _tickets(self) -> dict[str, tuple[_Route, int, int | Held | None]]:
-        """Endpoints that may be called now: how often, and the breaker's ticket."""
+    def _tickets(self, idle: Mapping[str, int]) -> dict[str, tuple[_Route, int, int | Held | None]]:
+        """Endpoints that may be called now: how often, and the breaker's ticket. `idle` hands have just become free."""
         found: dict[str, tuple[_Route, int, int | Held | None]] = {}
         for route in self._routes.values():
-            many = self._concurrency - route.busy
+            many = self._concurrency - route.busy + idle.get(route.name, 0)
             if many <= 0:
                 continue
             is_closed = route.breaker.state == "closed"

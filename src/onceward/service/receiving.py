@@ -56,6 +56,8 @@ class Received(Protocol):
             if not self.cycle.more_body:
                 self._expect_nothing()
             return
+        if self._is_answered_early():
+            return  # The rest of a body that nobody reads any more. The timer goes on.
         self._head += len(data)
         if self._head > HEAD_BYTES_MAX:
             self._refuse(HeadTooLarge())
@@ -72,6 +74,10 @@ class Received(Protocol):
         """Whether the head of a request is complete, and its answer is not."""
         return self.cycle is not None and not self.cycle.response_complete
 
+    def _is_answered_early(self) -> bool:
+        """Whether a request was answered before its body was read to the end: refused at the door, or too long."""
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
+
     def _expect(self) -> None:
         if self._timer is None:
             self._timer = self.loop.call_later(self.seconds, self._too_slow)
@@ -85,7 +91,7 @@ class Received(Protocol):
         self._timer = None
         if self.transport.is_closing() or (self._is_under_way() and not self.cycle.more_body):
             return
-        if self._head or self._is_under_way():
+        if self._is_under_way() or (self._head and not self._is_answered_early()):
             self._refuse(UploadTimeout(f"the request did not arrive within {self.seconds:g} s; nothing was run"))
         else:
             self.transport.close()

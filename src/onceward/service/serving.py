@@ -30,6 +30,7 @@ from starlette.routing import BaseRoute, Route
 from onceward import (
     AlreadySettled,
     BalanceExhausted,
+    ConfigurationError,
     Forbidden,
     Gate,
     IllegalMove,
@@ -263,5 +264,8 @@ async def _first_token(access: AsyncAccess) -> NewToken | None:
 
 
 def _make_private(folder: str) -> None:
-    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
-    Path(folder).chmod(0o700)
+    try:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(folder).chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be the service's folder: {error.strerror}") from None

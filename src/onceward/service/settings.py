@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from onceward import ConfigurationError
 
@@ -74,23 +74,32 @@ class Settings:
 
 def settle(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
     """The settings from all three places; `ConfigurationError` names the place of what is wrong."""
-    found: dict[str, Any] = {}
-    if file is not None:
-        found |= _from_file(file)
-    for name in _TYPES:
-        variable = PREFIX + name.upper()
-        if variable in environ:
-            found[name] = _read(name, environ[variable], variable)
-    found |= {
-        name: _read(name, value, f"--{name.replace('_', '-')}") for name, value in flags.items() if value is not None
-    }
-    return _checked(Settings(**found))
+    said = _from_file(file) if file is not None else {}
+    for variable in sorted(environ):
+        if variable.startswith(PREFIX):
+            name = variable.removeprefix(PREFIX).lower()
+            if name not in _TYPES or variable != PREFIX + name.upper():
+                known = ", ".join(PREFIX + one.upper() for one in _TYPES)
+                raise ConfigurationError(f"{variable}: there is no such setting; there are {known}")
+            said[name] = _Said(variable, environ[variable])
+    for name, value in flags.items():
+        if value is not None:
+            said[name] = _Said(f"--{name.replace('_', '-')}", value)
+    made = Settings(**{name: _read(name, value, where) for name, (where, value) in said.items()})
+    return _checked(made, {name: where for name, (where, _) in said.items()})
+
+
+class _Said(NamedTuple):
+    """A value, and where it was said."""
+
+    where: str
+    value: Any
 
 
 _TYPES = {field.name: str(field.type) for field in fields(Settings)}
 
 
-def _from_file(file: str) -> dict[str, Any]:
+def _from_file(file: str) -> dict[str, _Said]:
     import tomllib
 
     try:
@@ -102,7 +111,7 @@ def _from_file(file: str) -> dict[str, Any]:
     unknown = sorted(set(document) - set(_TYPES))
     if unknown:
         raise ConfigurationError(f"{file}: there is no setting {unknown[0]!r}; there are {', '.join(_TYPES)}")
-    return {name: _read(name, value, f"{file}: {name}") for name, value in document.items()}
+    return {name: _Said(f"{file}: {name}", value) for name, value in document.items()}
 
 
 def _read(name: str, value: Any, where: str) -> Any:
@@ -114,9 +123,13 @@ def _read(name: str, value: Any, where: str) -> Any:
                 raise TypeError
             return int(value)
         if kind == "float":
+            if isinstance(value, bool):
+                raise TypeError
             return float(value)
         if kind.startswith("tuple"):
-            return tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(map(str, value))
+            if isinstance(value, list) and not all(isinstance(one, str) for one in value):
+                raise TypeError
+            return tuple(value.replace(",", " ").split()) if isinstance(value, str) else tuple(value)
         if not isinstance(value, str):
             raise TypeError
     except (TypeError, ValueError):
@@ -136,7 +149,9 @@ _ABOVE_ZERO = (
     "shutdown_seconds",
     "receive_seconds",
 )
-_LEDGER = {
+_CHOICES = {
+    "scope_by": ("tenant", "token"),
+    "journal": ("on", "off"),
     "ledger_verify": ("inline", "queued"),
     "ledger_late": ("refuse", "next"),
     "ledger_customers": ("any", "known"),
@@ -144,37 +159,47 @@ _LEDGER = {
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _checked(made: Settings) -> Settings:
+def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
+    """Refuse what cannot work, naming the place where it was said."""
+
+    def refuse(name: str, words: str) -> NoReturn:
+        value = str(getattr(made, name))[:40]
+        raise ConfigurationError(f"{places.get(name, name)} is {words}, not {value!r}")
+
     for name in _ABOVE_ZERO:
         if not 0 < getattr(made, name) < 10**12:
-            raise ConfigurationError(f"{name} is a number above zero")
+            refuse(name, "a number above zero")
     if not 0 <= made.port <= 65_535:
-        raise ConfigurationError("port is a number from 0 to 65535")
+        refuse("port", "a number from 0 to 65535")
     if not 0 <= made.hooks_threads <= 1_000:
-        raise ConfigurationError("hooks_threads is a number from 0 to 1000")
+        refuse("hooks_threads", "a number from 0 to 1000")
     if made.price < 0:
-        raise ConfigurationError("price is zero or more micro-units")
-    if made.scope_by not in ("tenant", "token"):
-        raise ConfigurationError("scope_by is tenant or token")
-    for name, choices in _LEDGER.items():
+        refuse("price", "zero or more micro-units")
+    for name in ("folder", "host"):
+        if not getattr(made, name).strip() or "\0" in getattr(made, name):
+            refuse(name, f"the {name} of the service")
+    for name, choices in _CHOICES.items():
         if getattr(made, name) not in choices:
-            raise ConfigurationError(f"{name} is {' or '.join(choices)}")
-    if made.journal not in ("on", "off"):
-        raise ConfigurationError("journal is on or off")
+            refuse(name, " or ".join(choices))
     if made.log_level not in _LEVELS:
-        raise ConfigurationError(f"log_level is one of {', '.join(_LEVELS)}")
+        refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):
+        # Without its value: a URL may have a password in it.
         raise ConfigurationError(
-            "store is sqlite:///... or postgresql://...: tokens and tenants are kept beside the records"
+            f"{places.get('store', 'store')} is sqlite:///... or postgresql://...: tokens and tenants are kept beside "
+            "the records"
         )
-    _check_networks(made.trusted_proxies)
+    _check_networks(made.trusted_proxies, places.get("trusted_proxies", ""))
     return made
 
 
-def _check_networks(texts: tuple[str, ...]) -> None:
+def _check_networks(texts: tuple[str, ...], where: str) -> None:
     from onceward.service.access import trusted_networks  # Here, so that `onceward --help` does not wait for it.
 
-    trusted_networks(texts)
+    try:
+        trusted_networks(texts)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def store_of(made: Settings) -> str:

@@ -138,6 +138,8 @@ class _Handler:
             caller.require(role=endpoint.role)
             if witness is not None:
                 noted = witness.begun(caller, request)
+            if _is_ambiguous(request):
+                raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 raise NotFound  # A name cannot have a slash in it, and whoever stands in front may see another path.
             _check_query(request, endpoint)
@@ -147,6 +149,8 @@ class _Handler:
             response = Response(msgspec.json.encode(answered.value), answered.status, headers)
         except OncewardError as error:
             refused, response = error, refusal(error, self._profile)
+            if _is_ambiguous(request):
+                response.headers["connection"] = "close"
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
@@ -186,7 +190,14 @@ async def read_body(request: Request, most: int) -> bytes:
     return b"".join(pieces)
 
 
+def _is_ambiguous(request: Request) -> bool:
+    """Whether its end could be read in two ways: then what follows on the connection is not to be trusted, either."""
+    return "transfer-encoding" in request.headers and "content-length" in request.headers
+
+
 def _check_query(request: Request, endpoint: Endpoint) -> None:
+    if not request.scope["query_string"]:
+        return
     known = {one.name for one in endpoint.parameters if one.place == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
