@@ -24,7 +24,9 @@ from bench import (
     group_atomic,
     group_growth,
     group_http,
+    group_inbox,
     group_keys,
+    group_ledger,
     group_postgres,
     group_redis,
     group_relay,
@@ -47,7 +49,9 @@ RUNS = {
     "retry": group_retry.run,
     "http": group_http.run,
     "sql": group_sql.run,
+    "inbox": group_inbox.run,
     "service": group_service.run,
+    "ledger": group_ledger.run,
     "relay": group_relay.run,
 }
 

@@ -14,14 +14,19 @@ from typing import Any, NamedTuple
 import pytest
 import server_stores as stores
 
-from onceward import Gate, Letter, Retry
+from onceward import Gate, Letter, NothingHappened, Retry
 from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
 from onceward.environment import Environment
 from onceward.gate.operating import id_of_key
+from onceward.inbox import Event, Inbox, Source
+from onceward.inbox.samples import sample
+from onceward.inbox.stored import StoredSource
+from onceward.journal import Journal
 from onceward.outbox.operating import OutboxDesk
 from onceward.service.access import Access
 from onceward.stores import open_store
+from onceward.webhooks import Secret, Stripe
 
 URL = "sqlite:///agent.db"
 SCOPE = "live:acme"
@@ -230,3 +235,32 @@ def shop(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
         sys.modules.pop("shop", None)
 
     return shop
+
+
+@pytest.fixture
+def given_up_event(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source `stripe`, and its event `evt_1`, which was given up."""
+    text = "a secret that is long enough"
+    monkeypatch.setenv("STRIPE_SECRET", text)
+
+    def refuse(event: Event) -> None:
+        raise NothingHappened
+
+    with Inbox(store, scope=SCOPE) as inbox:
+        inbox.store_source(
+            StoredSource("stripe", SCOPE, Stripe(), ("env:STRIPE_SECRET",), "shop:paid", None, 5, None).checked()
+        )
+        inbox.add(Source("stripe", Stripe(), [text], refuse, attempts=1))
+        inbox.receive("stripe", *sample(Stripe(), Secret.parse(text), "evt_1", now=Environment().wall_us() / 1e6))
+        inbox.drain()
+
+
+@pytest.fixture
+def attempts(store: str) -> None:
+    """A run in the journal."""
+    with (
+        Journal(store, scope=SCOPE, worker="reconciler-v1") as journal,
+        journal.run("march") as run,
+        run.call("record"),
+    ):
+        pass

@@ -40,6 +40,7 @@ EXIT_CODES = {
     "store_corrupt": 4,
     "unrecorded": 4,
     "schema_mismatch": 4,
+    "source_unknown": 1,
 }
 """Everything else is 3: the record does not allow it."""
 
@@ -74,7 +75,7 @@ EXAMPLES = [
     for name, parser in {"onceward": build_parser(), **COMMANDS}.items()
     for number, line in enumerate(parser.format_help().splitlines())
     # A service runs until it is told to stop: `tests/service` starts it, with these flags and others.
-    if line.startswith("  onceward ") and not line.startswith("  onceward serve")
+    if line.startswith("  onceward ") and not line.startswith("  onceward serve") and "--url http" not in line
 ]
 
 
@@ -91,8 +92,12 @@ class TestHelp:
         """
         if line.startswith(("onceward token", "onceward tenant")):
             request.getfixturevalue("customers")
+        if line.startswith(("onceward hooks test", "onceward hooks requeue")):
+            request.getfixturevalue("given_up_event")
         if line.startswith("onceward relay"):
             request.getfixturevalue("outgoing")
+        if line.startswith("onceward journal"):
+            request.getfixturevalue("attempts")
         doubted("charge:order-17")
         given_up("charge:order-18")
         shop()

@@ -27,6 +27,7 @@ class Middleman:
         "half answer"    pass it on, and cut the line in the middle of the answer
         "cut"            cut the line at once
         (status, headers, body)   answer that
+        a function       pass it on and call that at the same time; then cut the line
         ""               nothing
     """
 
@@ -48,14 +49,19 @@ class Middleman:
                 spoiled = middleman.spoil.pop(0) if middleman.spoil else ""
                 if isinstance(spoiled, tuple):
                     self._say(*spoiled)
-                elif spoiled == "cut":
+                elif spoiled == "cut" or callable(spoiled):
+                    if callable(spoiled):
+                        passing = threading.Thread(target=middleman._forward, args=(middleman.passed[-1],))
+                        passing.start()
+                        spoiled()
+                        passing.join()
                     self._hang_up()
                 else:
-                    status, told, answer = middleman._forward(middleman.passed[-1])
-                    if spoiled == "lose answer":
+                    answer = middleman._forward(middleman.passed[-1])
+                    if answer is None or spoiled == "lose answer":
                         self._hang_up()
                     else:
-                        self._say(status, told, answer, cut=spoiled == "half answer")
+                        self._say(*answer, cut=spoiled == "half answer")
 
             def _say(self, status: int, headers: dict[str, str], body: bytes, *, cut: bool = False) -> None:
                 self.send_response(status)
@@ -78,7 +84,7 @@ class Middleman:
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
-    def _forward(self, passed: Passed) -> tuple[int, dict[str, str], bytes]:
+    def _forward(self, passed: Passed) -> tuple[int, dict[str, str], bytes] | None:
         connection = http.client.HTTPConnection(self._target, timeout=30)
         kept = {name: value for name, value in passed.headers.items() if name not in ("host", "connection")}
         try:
@@ -86,6 +92,8 @@ class Middleman:
             response = connection.getresponse()
             told = {n: v for n, v in response.getheaders() if n.lower() not in ("content-length", "connection", "date")}
             return response.status, told, response.read()
+        except (OSError, http.client.HTTPException):
+            return None  # The service is away.
         finally:
             connection.close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 import traceback
 
 import pytest
@@ -143,3 +145,25 @@ class TestWhereItDoesNotShow:
         assert secret not in told
         assert served.token not in told
         assert any(secret in one.headers["authorization"] for one in between.passed)
+
+
+def test_a_client_needs_none_of_the_libraries_of_a_service() -> None:
+    """
+    With an HTTP library alone it can be imported, made and asked: no server, no driver, no codec of one.
+    """
+    script = """
+import sys
+for name in ("starlette", "msgspec", "uvicorn", "psycopg", "redis", "pydantic"):
+    sys.modules[name] = None
+from onceward import Client, ServiceUnreachable, Retry
+from onceward.service.access.tokens import issue
+client = Client("http://127.0.0.1:9", token=issue("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
+for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balance.derive("c")):
+    try:
+        ask()
+    except ServiceUnreachable:
+        print("asked")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert "asked\nasked\n" == done.stdout, done.stderr

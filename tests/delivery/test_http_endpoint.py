@@ -153,6 +153,32 @@ class TestWhatIsSent:
 
         assert "HttpEndpoint(https://example.com)" == repr(endpoint) == str(endpoint)
 
+    def test_secrets_are_in_no_reason_and_in_no_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        """
+        Also with a receiver that sends back what it was sent, as a message, as a code and as a place to go to.
+        """
+        caplog.set_level(0)
+        reasons = []
+        echoes = [
+            answer(400, "Location: https://canary/", body=b'{"code":"canary secret canary secret"}'),
+            answer(302, "Location: https://canary.example/canary", body=b"canary"),
+            answer(410, "X-A: canary", body=b"canary"),
+            answer(500, body=b'{"error":{"code":"Bearer canary","message":"canary"}}'),
+            b"HTTP/1.1 canary\r\n\r\n",
+            b"canary",
+        ]
+        with Receiver(b"") as receiver:
+            for receiver.answer in echoes:
+                endpoint = here(
+                    receiver.port, secrets=["canary " * 4], headers={"Authorization": "Bearer canary"}, final=[400]
+                )
+                reasons.append(endpoint.deliver(message(headers={"X-A": "canary"}))[0])
+
+        assert len(echoes) == len(receiver.requests)
+        assert "Bearer canary" == receiver.requests[0].headers["authorization"]
+        assert "canary" not in "\n".join(reasons)
+        assert "canary" not in caplog.text
+
 
 class TestWhatTheAnswerMeans:
     """2xx is delivered, 410 is the end of the endpoint, and everything else is tried again."""

@@ -18,6 +18,11 @@ GENEROUS = 60.0
 """Seconds after which a test would say that a try did not end."""
 
 
+def ended_in_time(outcome: object) -> bool:
+    """Whether the try was ended by its deadline; how far it had come by then is the machine's business."""
+    return isinstance(outcome, Failed) and "in time" in outcome.reason
+
+
 def timed(work: Callable[[], object]) -> tuple[object, float]:
     """What it returns, and how long it took."""
     began = time.monotonic()
@@ -49,7 +54,7 @@ class TestTime:
             outcome, took = timed(lambda: here(receiver.port, seconds=0.5).deliver(message()))
             assert receiver.ended.wait(GENEROUS)  # We hung up.
 
-        assert Failed("no answer in time; the message may have arrived") == outcome
+        assert ended_in_time(outcome)
         assert 0.5 <= took < GENEROUS
 
     def test_a_timeout_of_the_socket_would_not_end_it(self) -> None:
@@ -86,7 +91,7 @@ class TestTime:
             outcome = here(receiver.port, seconds=0.3).deliver(message())
             silent.set()
 
-        assert Failed("no answer in time; the message may have arrived") == outcome
+        assert ended_in_time(outcome)
 
     def test_a_port_that_takes_no_connection_is_left(self) -> None:
         """
@@ -114,10 +119,10 @@ class TestTime:
         More than the buffers take: sending has an end as well.
         """
         with socket.create_server(("127.0.0.1", 0)) as deaf:
-            endpoint = here(deaf.getsockname()[1], seconds=0.5, payload_bytes_max=2**26)
-            outcome = endpoint.deliver(message(payload=b"x" * 2**25))
+            endpoint = here(deaf.getsockname()[1], seconds=1, payload_bytes_max=2**25)
+            outcome = endpoint.deliver(message(payload=b"x" * 2**24))
 
-        assert Failed("no answer in time; the message may have arrived") == outcome
+        assert ended_in_time(outcome)
 
     def test_a_handshake_that_does_not_end_is_left(self) -> None:
         """

@@ -4,11 +4,13 @@ The client as a type checker sees it, from the package's root. Checked by `mypy 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, assert_type
 
 import onceward
-from onceward import AsyncClient, Client, Retry, tool_call_key
-from onceward.client import BatchResult, Database, Result
+from onceward import AsyncClient, AsyncGate, Cadence, Client, Emitted, Flushed, Gate, Retry, tool_call_key
+from onceward.client import BatchResult, BookedBatch, Database, Delta, Derived, NewDelta, Reference, Result
+from onceward.webhooks import prompt
 
 
 def a_blocking_client() -> None:
@@ -38,3 +40,36 @@ async def an_awaiting_client() -> None:
 def a_tool_call(call: object) -> None:
     """Anything may be asked; what is no tool call is refused."""
     assert_type(tool_call_key(call), str)
+
+
+def a_ledger(client: Client, gate: Gate) -> None:
+    """Amounts are exact; a float does not type-check."""
+    assert_type(client.balance.emit("cus_17", Decimal("-0.1"), "call", reference_id="r", metadata={"a": 1}), Delta)
+    client.balance.emit("cus_17", -0.1, "call", reference_id="r")  # type: ignore[arg-type]
+    batch = [NewDelta(customer="cus_17", delta="12.50", reason="top-up", reference_id="r")]
+    assert_type(client.balance.emit_many(batch), BookedBatch)
+    assert_type(client.balance.derive("cus_17"), Derived)
+    assert_type(client.balance.derive("cus_17").balance, Decimal)
+    reference = Reference("acme", "call", "2026-11")
+    with client.balance.emitter(gate, "usage", reference=reference, retry=Retry(), cadence=Cadence()) as emitter:
+        assert_type(emitter.emit("cus_17", -1, "call"), Emitted)
+        assert_type(emitter.flush(), Flushed)
+
+
+async def an_awaiting_ledger(client: AsyncClient, gate: AsyncGate) -> None:
+    """Same names."""
+    assert_type(await client.balance.emit("cus_17", -1, "call", reference_id="r"), Delta)
+    made = client.balance.emitter(gate, "usage", reference="usage:{id}", retry=Retry(), cadence=Cadence())
+    async with made as emitter:
+        assert_type(await emitter.emit("cus_17", -1, "call", metadata={"id": 1}), Emitted)
+
+
+@prompt(2.5)
+async def a_handler(body: bytes) -> str:
+    """Keeps its type."""
+    return body.decode()
+
+
+async def a_request() -> None:
+    """The handler is called as before."""
+    assert_type(await a_handler(b"{}"), str)

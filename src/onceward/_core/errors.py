@@ -88,11 +88,7 @@ class OncewardError(Exception):
     retry: RetryAdvice = RetryAdvice.NEVER
 
     def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retry_after_seconds: float | None = None,
-        retry_at: datetime | None = None,
+        self, message: str | None = None, *, retry_after_seconds: float | None = None, retry_at: datetime | None = None
     ) -> None:
         # The default message is the class's docstring, so that text and documentation cannot part.
         super().__init__(message if message is not None else " ".join((self.__doc__ or "").split()))

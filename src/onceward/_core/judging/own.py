@@ -54,6 +54,7 @@ CODES: Final[dict[str, Verdict]] = {
     "not_settled": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
     "retry_transaction": Verdict(_C.REJECTED, _K.STATE, _A.SAME_KEY),
     # Somebody, perhaps an earlier try of this very caller, is at it: it may well happen.
+    "service_unreachable": Verdict(_C.UNKNOWN, _K.NETWORK, _A.SAME_KEY),
     "in_flight": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
     "pending": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
     "ownership_lost": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onceward import RequestInvalid
+from onceward import OncewardError, RequestInvalid
 from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, PeriodClosed, ReferenceReused
 from onceward.service.ledger.periods import period_after, period_at
 from onceward.service.ledger.sealing import ENTRY_COLUMNS, Entry, genesis, sealed
@@ -104,15 +104,6 @@ def held_customer(scope: str, customer: str, terms: Terms) -> Steps[Customer]:
     return Customer(*row)
 
 
-def hold(scope: str, customers: list[str], terms: Terms) -> Steps[None]:
-    """Hold the rows of customers in this order, and make those that are not there and may be made."""
-    for customer in customers:
-        if terms.customers == "any":
-            yield from held_customer(scope, customer, terms)
-        else:
-            yield Sql(_CUSTOMER, {"scope": scope, "customer": customer})
-
-
 def by_reference(scope: str, reference: str) -> Steps[Entry | None]:
     """The entry of a reference."""
     row = one((yield Sql(_BY_REFERENCE, {"scope": scope, "reference": reference})))
@@ -130,13 +121,37 @@ def by_id(scope: str, id: str) -> Steps[Entry]:
 def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
     """Add an entry; or find the one that its reference has."""
     customer = yield from held_customer(scope, wanted.customer, terms)
-    if wanted.reference is not None:
-        found = yield from by_reference(scope, wanted.reference)
-        if found is not None:
-            return Booked(same(found, wanted), duplicate=True)
-    if wanted.corrects is not None:
-        yield from _check_corrected(scope, wanted)
-    period = _open_period(wanted, customer, terms)
+    made = yield from add(scope, wanted, terms, customer)
+    if not made.duplicate:
+        yield from advance(made.entry)
+    return made
+
+
+def add(scope: str, wanted: Wanted, terms: Terms, customer: Customer) -> Steps[Booked]:
+    """Same as `book`, with the customer's row held by the caller, who also writes it."""
+    try:
+        if wanted.corrects is not None:
+            yield from _check_corrected(scope, wanted)
+        entry = _entry(scope, wanted, terms, customer)
+    except OncewardError:
+        # What is booked already stays booked, whatever has been closed or forbidden since.
+        found = None if wanted.reference is None else (yield from by_reference(scope, wanted.reference))
+        if found is None:
+            raise
+        return Booked(same(found, wanted), duplicate=True)
+    if (yield Sql(_ADD, entry._asdict())):
+        return Booked(entry)
+    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
+    return Booked(same(Entry(*row), wanted), duplicate=True)
+
+
+def advance(entry: Entry) -> Steps[None]:
+    """Note a customer's last entry."""
+    yield Sql(_ADVANCE, {"scope": entry.scope, "customer": entry.customer, "seq": entry.seq, "hash": entry.hash})
+
+
+def _entry(scope: str, wanted: Wanted, terms: Terms, customer: Customer) -> Entry:
+    """The entry that follows a customer's last one; refused if there may be none."""
     verified = terms.verify == "inline"
     entry = sealed(
         Entry(
@@ -149,7 +164,7 @@ def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
             reference=wanted.reference,
             metadata=wanted.metadata,
             corrects=wanted.corrects,
-            period=period,
+            period=_open_period(wanted, customer, terms),
             booked_at=customer.now,
             previous=customer.head,
             hash="",
@@ -159,16 +174,10 @@ def book(scope: str, wanted: Wanted, terms: Terms) -> Steps[Booked]:
             seal="",
         )
     )
-    if verified:
-        failure = terms.rule(entry)
-        if failure is not None:
-            raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
-    if not (yield Sql(_ADD, entry._asdict())):
-        # Another customer's delta took the reference between our look and our insert.
-        [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
-        return Booked(same(Entry(*row), wanted), duplicate=True)
-    yield Sql(_ADVANCE, {"scope": scope, "customer": wanted.customer, "seq": entry.seq, "hash": entry.hash})
-    return Booked(entry)
+    failure = terms.rule(entry) if verified else None
+    if failure is not None:
+        raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
+    return entry
 
 
 def same(entry: Entry, wanted: Wanted) -> Entry:

@@ -20,7 +20,8 @@ from onceward._core.keys import environment_key
 from onceward.service.access import scope_of
 from onceward.service.ledger import booking, checkpoints, looking, showing, verifying, wire
 from onceward.service.ledger.amounts import billionths
-from onceward.service.ledger.booking import Booked, Terms, Wanted
+from onceward.service.ledger.booking import Booked, Customer, Terms, Wanted
+from onceward.service.ledger.errors import CustomerUnknown
 from onceward.service.ledger.keyed import Kept, Keyed
 from onceward.service.ledger.periods import check_period
 from onceward.service.ledger.sealing import Entry
@@ -248,23 +249,40 @@ def _closed_text(scope: str, customer: str, period: str) -> Steps[str]:
 
 
 def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
+    held: dict[str, Customer | OncewardError] = {}
     # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
-    yield from booking.hold(scope, sorted({one.customer for one in wanted}), terms)
-    items = []
+    for customer in sorted({one.customer for one in wanted}):
+        try:
+            held[customer] = yield from booking.held_customer(scope, customer, terms)
+        except CustomerUnknown as unknown:
+            held[customer] = unknown
+    items, last = [], {}
     for index, one in enumerate(wanted):
-        items.append((yield from _item(index, scope, one, terms)))
+        item, entry = yield from _item(index, scope, one, terms, held[one.customer])
+        items.append(item)
+        if entry is not None:
+            last[one.customer] = entry
+            held[one.customer] = held[one.customer]._replace(seq=entry.seq, head=entry.hash)  # type: ignore[union-attr]
+    for entry in last.values():
+        yield from booking.advance(entry)
     return _text(showing.batch(items))
 
 
-def _item(index: int, scope: str, wanted: Wanted, terms: Terms) -> Steps[wire.ItemShown]:
+def _item(
+    index: int, scope: str, wanted: Wanted, terms: Terms, customer: Customer | OncewardError
+) -> Steps[tuple[wire.ItemShown, Entry | None]]:
+    """One delta of a batch, and its entry if it was booked."""
     # What is refused is refused before anything of it is written, so there is nothing to undo.
     try:
-        made = yield from booking.book(scope, wanted, terms)
+        if isinstance(customer, OncewardError):
+            raise customer
+        made = yield from booking.add(scope, wanted, terms, customer)
     except OncewardError as error:
         if error.code not in REFUSED_ALONE:
             raise
-        return wire.ItemShown(index, booked=False, code=error.code, detail=str(error))
-    return wire.ItemShown(index, booked=not made.duplicate, delta=showing.booked(made))
+        return wire.ItemShown(index, booked=False, code=error.code, detail=str(error)), None
+    shown = wire.ItemShown(index, booked=not made.duplicate, delta=showing.booked(made))
+    return shown, None if made.duplicate else made.entry
 
 
 REFUSED_ALONE = frozenset(

@@ -25,7 +25,6 @@ BOUNDARIES = {
     "ledger.close": "a period is closed and the record of the key is written",
     "ledger.judge": "verdicts are written",
     "ledger.customer": "a customer is written",
-    "ledger.erase": "a tenant's ledger is erased",
 }
 declare(BOUNDARIES)
 

@@ -1,0 +1,154 @@
+"""`onceward hooks`: sources added without their secrets, shown with what came, tried before they are trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceward.environment import REAL
+from onceward.inbox import Inbox
+from onceward.inbox.samples import sample
+from onceward.webhooks import PacSpace, Secret
+
+TEXT = "canary-secret-0123456789abcdef"
+MODULE = "from onceward.inbox import handler\n@handler(guarantee='{}')\ndef paid(event):\n    raise ValueError('no')\n"
+ADD = ("hooks", "add", "pac", "--scheme", "pacspace", "--handler", "command_shop:paid", "--tenant", "acme")
+
+
+@pytest.fixture
+def shop(store: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store, a secret in the environment, and a handler that fails."""
+    monkeypatch.setenv("PAC_SECRET", TEXT)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.delitem(__import__("sys").modules, "command_shop", raising=False)
+    (folder / "command_shop.py").write_text(MODULE.format("repeatable"))
+    return store
+
+
+def events(store: str, *ids: str) -> dict[str, int]:
+    """Deliver these, and process them as the service would."""
+    with Inbox(store, stored_sources=True) as inbox:
+        for id in ids:
+            inbox.receive("pac", *sample(PacSpace(), Secret.parse(TEXT), id, now=REAL.wall_us() / 1e6))
+        return inbox.drain()
+
+
+def test_a_source_is_added_shown_and_replaced(shop: str, run: Callable[..., Any]) -> None:
+    """
+    Its secret is named, and never seen.
+    """
+    added = run(*ADD, "--secret-env", "PAC_SECRET", "--number-at", "member:n")
+    again = run(*ADD, "--secret-env", "PAC_SECRET", "--secret-env", "OLD_SECRET", "--attempts", "1")
+    shown = run("hooks", "list")
+    [document] = run("hooks", "list", "--json").document["sources"]
+
+    assert (0, "pac added: POST /hooks/pac\n") == (added.code, added.out)
+    assert (0, "pac replaced: POST /hooks/pac\n") == (again.code, again.out)
+    assert ["env:PAC_SECRET", "env:OLD_SECRET"] == document["secrets"]
+    assert ("live:acme", "pacspace", "command_shop:paid") == (
+        document["scope"], document["scheme"], document["handler"]
+    )  # fmt: skip
+    assert "env:PAC_SECRET, env:OLD_SECRET" in shown.out
+    assert TEXT not in added.out + added.err + shown.out + shown.err
+
+
+def test_a_test_says_what_would_happen_and_does_nothing(shop: str, run: Callable[..., Any]) -> None:
+    """
+    Signed as the sender would, through the real verifier; whether the handler is there, and what it declares.
+    """
+    run(*ADD, "--secret-env", "PAC_SECRET", "--secret-env", "OLD_SECRET")
+
+    tried = run("hooks", "test", "pac", "--json").document
+
+    assert ("right", "command_shop:paid (repeatable)") == (tried["signature"], tried["handler"])
+    assert {"env:PAC_SECRET": "readable", "env:OLD_SECRET": "missing"} == tried["secrets"]
+    assert [0] == [one["events"] for one in run("hooks", "list", "--json").document["sources"]]
+    assert 1 == run("hooks", "test", "nobody").code
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [("standard",), ("stripe", "--tolerance", "60"), ("github",), ("pacspace",),
+     ("hmac", "--signature-header", "X-Sig", "--id-member", "id", "--spelling", "base64", "--signature-prefix", "v=")],
+)  # fmt: skip
+def test_every_scheme_can_be_added_and_tried(shop: str, run: Callable[..., Any], scheme: tuple[str, ...]) -> None:
+    """
+    With what it takes, read back from its row.
+    """
+    added = run("hooks", "add", "any", "--handler", "command_shop:paid", "--tenant", "acme", "--secret-env",
+                "PAC_SECRET", "--scheme", *scheme)  # fmt: skip
+
+    assert 0 == added.code
+    assert "right" == run("hooks", "test", "any", "--json").document["signature"]
+
+
+def test_an_event_that_was_given_up_is_requeued(shop: str, run: Callable[..., Any], folder: Path) -> None:
+    """
+    After the handler has been mended, say. It shows among the dead letters until it is done.
+    """
+    run(*ADD, "--secret-env", "PAC_SECRET", "--attempts", "1")
+    assert 1 == events(shop, "e-1", "e-1")["dead"]
+    [letter] = run("dead", "list", "--json").document["letters"]
+    [document] = run("hooks", "list", "--json").document["sources"]
+
+    assert "hooks:pac" == letter["name"]
+    assert (1, 1, 1) == (document["events"], document["dead"], document["repeats"])
+    assert "e-1 of pac is due again\n" == run("hooks", "requeue", "pac", "e-1").out
+    assert 3 == run("hooks", "requeue", "pac", "e-1").code
+    assert 1 == events(shop)["dead"]
+    assert 1 == run("hooks", "requeue", "nobody", "e-1").code
+
+
+def test_many_repeats_are_a_sign_of_late_answers(shop: str, run: Callable[..., Any]) -> None:
+    """
+    The list says so: senders repeat what is not answered in time.
+    """
+    run(*ADD, "--secret-env", "PAC_SECRET")
+    events(shop, *["e-1"] * 4)
+
+    assert "answer before you work" in run("hooks", "list").err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ((), "--secret-env"),
+        (("--secret-env", "not a name"), "env:NAME"),
+        (("--secret-env", "A", "--handler", "os.system"), "package.module:function"),
+        (("--secret-env", "A", "--tenant", "Acme"), "tenant"),
+        (("--secret-env", "A", "--environment", "prod"), "environment"),
+        (("--secret-env", "A", "--number-at", "body"), "header:x-sequence"),
+        (("--secret-env", "A", "--keep", "0.5"), "second"),
+        (("--secret-env", "A", "--keep", "nan"), "second"),
+        (("--secret-env", "A", "--scheme", "hmac"), "--signature-header"),
+        (("--secret-env", "A", "--scheme", "hmac", "--signature-header", "X"), "id_header"),
+        (("--secret-env", "A", "--scheme", "github", "--tolerance", "3"), "tolerance"),
+    ],
+)
+def test_what_cannot_work_is_refused(shop: str, run: Callable[..., Any], wrong: tuple[str, ...], said: str) -> None:
+    """
+    With what to do, and nothing written.
+    """
+    refused = run(*ADD, *wrong)
+
+    assert 2 == refused.code
+    assert said in refused.err
+    assert [] == run("hooks", "list", "--json").document["sources"]
+
+
+def test_a_secret_file_is_read_anew(shop: str, run: Callable[..., Any], folder: Path) -> None:
+    """
+    Named by its full path, whoever reads it from wherever.
+    """
+    (folder / "secret").write_text(TEXT + "\n")
+    run(*ADD, "--secret-file", "secret")
+
+    [reference] = run("hooks", "test", "pac", "--json").document["secrets"]
+
+    assert f"file:{folder.resolve()}/secret" == reference
+    (folder / "secret").unlink()
+    gone = run("hooks", "test", "pac")
+    assert (2, True) == (gone.code, "can be read here" in gone.err)

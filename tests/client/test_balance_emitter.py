@@ -1,0 +1,367 @@
+"""Deltas on a cadence, booked in a real ledger: on size, on time, at the end; and through kill -9 of either side."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from client_support import Driven, Maker
+from middleman import Middleman
+
+from onceward import AsyncGate, Cadence, ConfigurationError, Gate, KeyInvalid, KeyReused, RequestInvalid, Retry
+from onceward.client import Client, NothingToReceipt, Reference
+from onceward.environment import REAL
+from onceward.stores import open_async_store, open_store
+from onceward.testing.clock import StillEnvironment
+from service.service_support import Served
+
+CALLS = Reference("acme", "call", "2026-11")
+QUICK = Retry(attempts=2, base=0.001, cap=0.002)
+
+
+class Desk:
+    """Emitters of one colour on a spool of the test's own; time stands still."""
+
+    def __init__(self, maker: Maker, address: str, token: str, folder: Path) -> None:
+        self.env = StillEnvironment(wall_us=REAL.wall_us())
+        # One clock for the emitter's policy and for the client's, which is inside of it.
+        self.policy = Retry(attempts=2, base=0.001, environment=self.env)
+        self.client = maker(address, token=token, retry=self.policy)
+        url = f"sqlite:///{folder}/spool.db"
+        self._runner: asyncio.Runner | None = getattr(self.client, "_runner", None)
+        if self._runner is None:
+            self.gate: Any = Gate(open_store(url, environment=self.env), scope="test:demo", environment=self.env)
+        else:
+            store = open_async_store(url, environment=self.env)
+            self.gate = AsyncGate(store, scope="test:demo", environment=self.env)
+
+    def emitter(self, name: str = "usage", **options: Any) -> Any:
+        """An emitter without a thread: `tick` is called by the test."""
+        chosen = {"reference": CALLS, "retry": self.policy,
+                  "cadence": Cadence(size=5, seconds=60), "timer": False, **options}  # fmt: skip
+        balance = self.client.thing.balance if self._runner else self.client.balance
+        made = balance.emitter(self.gate, name, **chosen)
+        return Driven(made, self._runner) if self._runner else made
+
+    def close(self) -> None:
+        """Let go of the store."""
+        closed = self.gate.close()
+        if self._runner is not None and closed is not None:
+            self._runner.run(closed)
+
+
+@pytest.fixture
+def between(served: Served) -> Iterator[Middleman]:
+    """Somebody in between."""
+    with Middleman(served.address) as middleman:
+        yield middleman
+
+
+@pytest.fixture
+def desk(client_of: Maker, served: Served, between: Middleman, tmp_path: Path) -> Iterator[Desk]:
+    """Both colours."""
+    made = Desk(client_of, between.address, served.token, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def customer(name: str) -> str:
+    """A customer of the test's own."""
+    return f"cus_{name}"
+
+
+class TestCadence:
+    """When deltas are booked."""
+
+    @pytest.mark.requirement("C04")
+    def test_deltas_are_booked_by_size_by_time_and_at_the_end(
+        self, desk: Desk, between: Middleman, customer: str
+    ) -> None:
+        """
+        Never one by one: five wait, or the oldest has waited a minute, or the emitter is closed.
+        """
+        seen = []
+        with desk.emitter() as emitter:
+            for _ in range(7):
+                emitter.emit(customer, -1, "call")
+                emitter.tick()
+                seen.append(len(between.passed))
+            desk.env.advance(61)
+            emitter.tick()
+            seen.append(len(between.passed))
+            emitter.emit(customer, -1, "call")
+
+        assert [0, 0, 0, 0, 1, 1, 1, 2] == seen
+        assert {"/api/v1/balance/delta/batch"} == {one.path for one in between.passed}
+        assert 3 == len(between.passed)
+        assert (Decimal(-8), 8) == (
+            desk.client.balance.derive(customer).balance,
+            desk.client.balance.gaps(customer).last_seq,
+        )
+
+    @pytest.mark.requirement("C16")
+    def test_a_reference_is_made_once_and_kept_before_the_first_send(
+        self, desk: Desk, between: Middleman, customer: str
+    ) -> None:
+        """
+        Nothing was sent, and the reference is in the store; every attempt, and the ledger, have that very one.
+        """
+        emitter = desk.emitter()
+        emitted = emitter.emit(customer, -1, "call")
+        before = len(between.passed)
+        between.spoil = ["lose answer", "cut"]
+        reports = [emitter.flush(), emitter.flush() if emitter.resume() else None]
+
+        assert 0 == before
+        assert emitted.reference.startswith("acme:call:2026-11:")
+        assert f"test:{emitted.reference}" == emitted.key
+        assert [1, 0] == [one.given_up for one in reports if one]
+        assert 3 == len(between.sent)
+        assert 1 == len(set(between.sent))
+        assert emitted.reference.encode() in between.passed[0].body
+        assert 1 == desk.client.balance.gaps(customer).last_seq
+        assert desk.client.balance.receipt(customer, reference_id=emitted.reference).delta.seq == 1
+        emitter.close()
+
+    def test_an_event_emitted_again_is_one_delta(self, desk: Desk, customer: str) -> None:
+        """
+        Named by what the event itself says: emitted twice it is one, and another amount under its name is refused.
+        """
+        with desk.emitter(reference="acme:call:{customer}:{call_id}") as emitter:
+            first = emitter.emit(customer, "-1.50", "call", metadata={"call_id": 7})
+            again = emitter.emit(customer, Decimal("-1.5"), "call", metadata={"call_id": 7})
+            with pytest.raises(KeyReused):
+                emitter.emit(customer, -2, "call", metadata={"call_id": 7})
+            named = emitter.emit(customer, -1, "call", reference_id=f"own:{customer}")
+
+        assert (f"acme:call:{customer}:7", False, True) == (first.reference, first.duplicate, again.duplicate)
+        assert f"own:{customer}" == named.reference
+        assert Decimal("-2.5") == desk.client.balance.derive(customer).balance
+
+
+class TestRefusals:
+    """What cannot be booked."""
+
+    @pytest.mark.requirement("C05")
+    def test_reference_ceilings_and_cadence_have_no_default(self, desk: Desk) -> None:
+        """
+        Each is the caller's to say, and is checked when it is said.
+        """
+        balance = desk.client.thing.balance if isinstance(desk.client, Driven) else desk.client.balance
+        chosen: dict[str, Any] = {"reference": CALLS, "retry": QUICK, "cadence": Cadence()}
+        for name in chosen:
+            with pytest.raises(TypeError, match=name):
+                balance.emitter(desk.gate, "usage", **{one: value for one, value in chosen.items() if one != name})
+        for name, wrong in (("reference", "acme:{timestamp}"), ("reference", "acme:{uuid}"), ("retry", 3),
+                            ("cadence", 5), ("cadence", Cadence(size=101))):  # fmt: skip
+            with pytest.raises(ConfigurationError):
+                balance.emitter(desk.gate, "usage", **{**chosen, name: wrong})
+
+    @pytest.mark.requirement("C57")
+    def test_a_spool_of_the_other_environment_is_refused(self, desk: Desk) -> None:
+        """
+        What is kept for live is not booked in test.
+        """
+        live = desk.gate.scoped("live:demo")
+        balance = desk.client.thing.balance if isinstance(desk.client, Driven) else desk.client.balance
+
+        with pytest.raises(ConfigurationError, match="live environment"):
+            balance.emitter(live, "usage", reference=CALLS, retry=QUICK, cadence=Cadence())
+
+    def test_a_delta_that_cannot_be_booked_is_not_kept(self, desk: Desk, customer: str) -> None:
+        """
+        It is refused when it is emitted, where somebody can do something about it.
+        """
+        with desk.emitter() as emitter:
+            for wrong in ({"delta": 0.5}, {"delta": 0}, {"customer": "Anna M"}, {"reason": ""}):
+                with pytest.raises(RequestInvalid):
+                    emitter.emit(**{"customer": customer, "delta": 1, "reason": "r", **wrong})
+            with pytest.raises(KeyInvalid):
+                emitter.emit(customer, 1, "r", reference_id="live:other")
+
+            assert 0 == emitter.waiting
+
+    def test_one_that_the_ledger_refuses_does_not_hold_up_the_others(self, desk: Desk, customer: str) -> None:
+        """
+        Its period is closed, or the service takes it for malformed and with it the whole batch: the others are booked,
+        and it is set aside.
+        """
+        desk.client.balance.emit(customer, 1, "r", reference_id=f"{customer}:1", period="2026-10")
+        desk.client.balance.checkpoint(customer, "2026-10")
+        with desk.emitter() as emitter:
+            emitter.emit(customer, 1, "good")
+            emitter.emit(customer, 1, "late", period="2026-10")
+            emitter.emit(customer, 1, "good")
+            late = emitter.flush()
+            emitter.emit(customer, 1, "good")
+            emitter.emit(customer, 1, "malformed", period="November")
+            malformed = emitter.flush()
+
+            assert [(2, 1, "period_closed"), (1, 1, "request_invalid")] == [
+                (one.sent, one.given_up, getattr(one.error, "code", None)) for one in (late, malformed)
+            ]
+            assert 2 == emitter.given_up
+        assert Decimal(4) == desk.client.balance.derive(customer).balance
+
+
+# A worker that emits one delta per event; what it was told is kept goes to stdout, a line each.
+_WORKER = """
+import sys
+from onceward import Cadence, Client, Gate, Retry, failpoints
+from onceward.client import Reference
+
+address, spool, customer, what, first, last = sys.argv[1:]
+client = Client(address)
+gate = Gate(f"sqlite:///{spool}", scope="test:demo")
+emitter = client.balance.emitter(gate, "usage", reference=Reference("acme", "call", "2026-11"), retry=Retry(),
+                                 cadence=Cadence(size=10, seconds=60), timer=False)
+if what == "forgets":  # A worker that makes names when it sends: what the emitter is there to prevent.
+    made = emitter._deltas.call
+    emitter._deltas.call = lambda items: made([item.__class__(item.reference, item.key,
+        {**item.data, "referenceId": Reference("acme", "call", "2026-11").new()}) for item in items])
+if what.startswith("emit.") or what == "forgets":
+    failpoints.arm("emit.settle.before" if what == "forgets" else what, "kill", skip=15)
+for number in range(int(first), int(last)):
+    print(emitter.emit(customer, -1, "call").reference, flush=True)
+    emitter.tick()
+if what == "exit":
+    sys.exit()  # The interpreter's end books what waits.
+emitter.flush()
+"""
+
+
+def worker(served: Served, spool: Path, customer: str, what: str, events: range) -> tuple[int, list[str]]:
+    """Run a worker to its end; how it ended, and the references that it was told."""
+    command = [sys.executable, "-c", _WORKER, served.address, str(spool), customer, what]
+    command += [str(events.start), str(events.stop)]
+    done = subprocess.run(
+        command, capture_output=True, env={"ONCEWARD_TOKEN": served.token}, timeout=120, check=False, text=True
+    )
+    if done.returncode > 0:
+        raise AssertionError(done.stderr)
+    return done.returncode, done.stdout.split()
+
+
+def restarted(served: Served, spool: Path, *, forgets: bool = False) -> None:
+    """The next worker, an hour later, when the dead one's leases have lapsed: books what it finds."""
+    later = StillEnvironment(wall_us=REAL.wall_us() + 3_600_000_000)
+    policy = Retry(environment=later)
+    store = open_store(f"sqlite:///{spool}", environment=later)
+    with (
+        Gate(store, scope="test:demo", environment=later) as gate,
+        Client(served.address, token=served.token, retry=policy) as client,
+        client.balance.emitter(
+            gate, "usage", reference=CALLS, retry=policy, cadence=Cadence(size=10, seconds=60), timer=False
+        ) as emitter,
+    ):
+        if forgets:
+            made = emitter._deltas.call
+            emitter._deltas.call = lambda items: made(  # type: ignore[method-assign]
+                [type(one)(one.reference, one.key, {**one.data, "referenceId": CALLS.new()}) for one in items]
+            )
+        emitter.tick()
+        emitter.flush()
+
+
+class TestKilled:
+    """kill -9 of the worker, anywhere; of the service, in the middle of a batch."""
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("what", "told", "kept"),
+        [
+            ("emit.before", 15, 15),  # The sixteenth did not get as far as the spool.
+            ("emit.after", 15, 16),  # It did, and the worker never heard.
+            ("emit.settle.before", 20, 20),  # Two batches are booked, and only fifteen deltas noted as such.
+            ("emit.settle.after", 20, 20),
+        ],
+    )
+    def test_a_worker_killed_anywhere_loses_nothing_and_books_nothing_twice(
+        self, served: Served, tmp_path: Path, customer: str, what: str, told: int, kept: int
+    ) -> None:
+        """
+        What the spool took is in the ledger, once, under the reference that it was given then.
+        """
+        with Client(served.address, token=served.token) as client:
+            code, references = worker(served, tmp_path / "spool.db", customer, what, range(25))
+            restarted(served, tmp_path / "spool.db")
+            booked = client.balance.derive(customer)
+            receipts = {client.balance.receipt(customer, reference_id=one).id for one in references}
+
+            assert (-signal.SIGKILL, told) == (code, len(references))
+            assert (kept, Decimal(-kept)) == (booked.deltas, booked.balance)
+            assert told == len(receipts)
+
+    @pytest.mark.slow
+    def test_the_check_sees_a_worker_that_makes_its_references_when_it_sends(
+        self, served: Served, tmp_path: Path, customer: str
+    ) -> None:
+        """
+        The negative control: the same kill, and names that are made for each sending. Deltas are booked twice.
+        """
+        with Client(served.address, token=served.token) as client:
+            code, references = worker(served, tmp_path / "spool.db", customer, "forgets", range(25))
+            restarted(served, tmp_path / "spool.db", forgets=True)
+            booked = client.balance.derive(customer)
+
+            assert -signal.SIGKILL == code
+            assert 20 == len(references)
+            assert 25 == booked.deltas  # Five of the twenty were sent again, under other names.
+            with pytest.raises(NothingToReceipt):
+                client.balance.receipt(customer, reference_id=references[0])
+
+    @pytest.mark.requirement("C04")
+    def test_a_worker_that_ends_books_what_waits(self, served: Served, tmp_path: Path, customer: str) -> None:
+        """
+        Nobody closed the emitter: the interpreter's exit does.
+        """
+        code, references = worker(served, tmp_path / "spool.db", customer, "exit", range(3))
+
+        with Client(served.address, token=served.token) as client:
+            assert (0, 3) == (code, client.balance.derive(customer).deltas)
+            assert 3 == len(references)
+
+    @pytest.mark.slow
+    def test_a_service_killed_in_the_middle_of_a_batch_books_all_of_it_or_none(
+        self, tmp_path: Path, customer: str
+    ) -> None:
+        """
+        It is started again on its folder, and the emitter sends what it holds: every delta once.
+        """
+        (tmp_path / "served").mkdir()
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        service = Served.started(tmp_path / "served", "--port", port)
+        try:
+            with (
+                Middleman(service.address) as between,
+                Client(between.address, token=service.token, retry=QUICK) as client,
+                Gate(f"sqlite:///{tmp_path}/spool.db", scope="test:demo") as gate,
+                client.balance.emitter(
+                    gate, "usage", reference=CALLS, retry=QUICK, cadence=Cadence(size=10, seconds=60), timer=False
+                ) as emitter,
+            ):
+                between.spoil = ["", service.process.kill]
+                told = [emitter.emit(customer, -1, "call").reference for _ in range(30)]
+                first = emitter.flush()
+                service.stop()  # It is dead: this only lets go of what it said.
+                service = service.again()
+                resumed = emitter.resume()
+                second = emitter.flush()
+                booked = client.balance.derive(customer)
+
+                assert (10, 20, 20) == (first.sent, first.given_up, resumed)
+                assert (20, 0) == (second.sent, second.given_up)
+                assert (30, Decimal(-30)) == (booked.deltas, booked.balance)
+                assert 30 == len({client.balance.receipt(customer, reference_id=one).id for one in told})
+        finally:
+            service.stop()

@@ -1,0 +1,202 @@
+"""The balance ledger over a socket: names, statuses, headers and bytes, as a stranger sees them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from service_support import Heard, Served
+
+BASE = "/api/v1/balance"
+
+
+def post(served: Served, verb: str, document: Any, *, key: str | None = None, **more: Any) -> Heard:
+    """One call of the ledger."""
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return served.call("POST", f"{BASE}/{verb}", document, headers=headers, **more)
+
+
+def delta(customer: str, delta: Any = -1, **more: Any) -> dict[str, Any]:
+    """A delta as the third document writes it."""
+    return {"customerId": customer, "delta": delta, "reason": "api call", **more}
+
+
+@pytest.mark.requirement("C06", "C10", "C12")
+def test_a_retry_has_the_first_answer_byte_for_byte(served: Served) -> None:
+    """
+    Status and body are equal; only a header tells the replay.
+    """
+    body = delta("cus_a", "-0.1", metadata={"model": "m", "share": 0.25})
+    first, again = post(served, "delta", body, key="a-1"), post(served, "delta", body, key="a-1")
+
+    assert (200, 200, first.body) == (first.status, again.status, again.body)
+    assert (None, "true") == tuple(one.headers.get("idempotency-replayed") for one in (first, again))
+    assert ("-0.1", "verified", {"model": "m", "share": 0.25}) == tuple(
+        first.document[name] for name in ("delta", "status", "metadata")
+    )
+    assert first.body == served.call("GET", f"{BASE}/delta/{first.document['id']}").body
+
+
+@pytest.mark.requirement("C13")
+def test_a_key_with_one_digit_changed_is_a_409(served: Served) -> None:
+    """
+    The profile's status, a stable code, and what to do next.
+    """
+    post(served, "delta", delta("cus_b", -1), key="b-1")
+    refused = post(served, "delta", delta("cus_b", -2), key="b-1")
+
+    assert (409, "key_reused", "new-key") == (refused.status, refused.code, refused.document["retry"])
+    assert "application/problem+json" == refused.headers["content-type"]
+    assert "-1" == served.call("GET", f"{BASE}/derive/cus_b").document["balance"]
+
+
+@pytest.mark.requirement("C24")
+def test_a_reference_alone_is_enough_and_says_duplicate(served: Served) -> None:
+    """
+    Twice without a header: one delta, the second marked; with another amount a 409.
+    """
+    first, again = (post(served, "delta", delta("cus_c", referenceId="c-1")) for _ in range(2))
+    refused = post(served, "delta", delta("cus_c", 5, referenceId="c-1"))
+
+    assert {**first.document, "duplicate": True} == again.document
+    assert (409, "reference_reused") == (refused.status, refused.code)
+    assert "-1" == served.call("GET", f"{BASE}/derive/cus_c").document["balance"]
+
+
+@pytest.mark.parametrize("raw", ["0.1", "-0.3000000000", '"0.1"', "1e-9", "123456789.123456789"])
+@pytest.mark.requirement("C17")
+def test_numbers_are_taken_by_their_digits(served: Served, raw: str) -> None:
+    """
+    What comes back is what was sent, as a text without needless zeros; no float was between.
+    """
+    key = f"digits{raw.strip(chr(34))}"
+    text = json.dumps(delta("cus_d", 7)).replace("7", raw, 1)
+    answer = served.call("POST", f"{BASE}/delta", raw=text.encode(), headers={"Idempotency-Key": key})
+    wanted = {"-0.3000000000": "-0.3", '"0.1"': "0.1", "1e-9": "0.000000001"}.get(raw, raw)
+
+    assert (200, wanted) == (answer.status, answer.document["delta"])
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"customerId": "c", "delta": NaN, "reason": "r"}',
+        b'{"customerId": "c", "delta": 1e999999999, "reason": "r"}',
+        b'{"customerId": "c", "delta": 0, "reason": "r"}',
+        b'{"customerId": "c", "delta": 1000000001, "reason": "r"}',
+        b'{"customerId": "c", "delta": 0.0000000001, "reason": "r"}',
+        b'{"customerId": "c", "delta": true, "reason": "r"}',
+        b'{"customerId": "c", "delta": null, "reason": "r"}',
+        b'{"customerId": "c", "delta": 1, "delta": 2, "reason": "r"}',
+        b'{"customerId": "c", "delta": 1}',
+        b'{"customerId": "c d", "delta": 1, "reason": "r"}',
+        b'{"customerId": "c", "delta": 1, "reason": "\\u0000"}',
+        b'{"customerId": "c", "delta": 1, "reason": "\\ud800"}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "metadata": {"x": 1e999}}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "metadata": []}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "amount": 1}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "referenceId": "has blank"}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "referenceId": "live:of-another-environment"}',
+        b'{"customerId": "c", "delta": 1, "reason": "r", "period": "2026-1"}',
+    ],
+)
+def test_what_is_no_delta_is_a_400_that_says_why(served: Served, raw: bytes) -> None:
+    """
+    Nothing is booked, and the key is free for what was meant.
+    """
+    refused = served.call("POST", f"{BASE}/delta", raw=raw, headers={"Idempotency-Key": "e-1"})
+
+    assert (400, "application/problem+json") == (refused.status, refused.headers["content-type"])
+    assert refused.code in ("request_invalid", "key_invalid")
+    assert 404 == served.call("GET", f"{BASE}/derive/c").status
+
+
+@pytest.mark.requirement("E05")
+def test_a_delta_without_a_name_is_a_400(served: Served) -> None:
+    """
+    The service makes no key up.
+    """
+    assert (400, "key_missing") == ((heard := post(served, "delta", delta("cus_e"))).status, heard.code)
+
+
+@pytest.mark.requirement("C07", "C08", "C45", "C46", "C58")
+def test_a_batch_a_checkpoint_a_balance_a_receipt(served: Served) -> None:
+    """
+    The whole way, with every step sent twice.
+    """
+    batch = {"deltas": [delta("cus_f", "0.1", referenceId=f"f-{n}", period="2020-01") for n in range(100)]}
+    first, again = (post(served, "delta/batch", batch, key="f-batch") for _ in range(2))
+    assert (200, 100, first.body) == (first.status, first.document["booked"], again.body)
+    assert 400 == post(served, "delta/batch", {"deltas": batch["deltas"] * 2}, key="f-more").status
+
+    closing = {"customerId": "cus_f", "period": "2020-01"}
+    closed = [post(served, "checkpoint", closing, key=key).document for key in ("f-1", "f-1", "f-2")]
+    assert ("10", 1) == (closed[0]["balance"], len({one["id"] for one in closed}))
+    assert [False, False, True] == [one["duplicate"] for one in closed]
+    late = post(served, "delta", delta("cus_f", period="2020-01"), key="f-late")
+    assert (409, "period_closed") == (late.status, late.code)
+
+    derived = served.call("GET", f"{BASE}/derive/cus_f").document
+    assert ("10", closed[0]["id"], 0) == (derived["balance"], derived["checkpoint"]["id"], derived["deltas"])
+    receipts = [served.call("GET", f"{BASE}/receipt/cus_f?referenceId=f-7").document for _ in range(2)]
+    assert receipts[0] == receipts[1]
+    assert {"customerId": "cus_f", "lastSeq": 100, "gaps": []} == served.call("GET", f"{BASE}/gaps/cus_f").document
+
+
+@pytest.mark.requirement("C44")
+def test_who_derives_after_every_emit_is_advised_not_to(served: Served) -> None:
+    """
+    After five in a row, in a header; a client that derives now and then hears nothing.
+    """
+
+    def derive() -> str | None:
+        return served.call("GET", f"{BASE}/derive/cus_g").headers.get("onceward-advice")
+
+    heard = []
+    for number in range(6):
+        post(served, "delta", delta("cus_g"), key=f"g-{number}")
+        heard.append(derive())
+    assert [False] * 4 + [True] * 2 == [one is not None and one.startswith("derive-per-emit") for one in heard]
+
+    post(served, "delta", delta("cus_g"), key="g-7")
+    post(served, "delta", delta("cus_g"), key="g-8")
+    assert None is derive()
+
+
+@pytest.mark.requirement("C55", "C56", "C57")
+def test_environments_and_tenants_have_ledgers_of_their_own(served: Served) -> None:
+    """
+    The same key, reference and customer in test and live, and of another tenant: three deltas, none seen by the others.
+    """
+    tokens = {
+        "test": served.token,
+        "live": served.new_token(environment="live"),
+        "other": served.new_token("globex", environment="test"),
+    }
+    made = {
+        name: post(served, "delta", delta("cus_h", referenceId="h-1"), key="h-1", token=token).document
+        for name, token in tokens.items()
+    }
+
+    assert [False] * 3 == [one["duplicate"] for one in made.values()]
+    assert 3 == len({one["id"] for one in made.values()})
+    for name, token in tokens.items():
+        assert 200 == served.call("GET", f"{BASE}/delta/{made[name]['id']}", token=token).status
+        for other in set(tokens) - {name}:
+            assert 404 == served.call("GET", f"{BASE}/delta/{made[other]['id']}", token=token).status
+    refused = post(served, "delta", delta("cus_h"), key="test:h-2", token=tokens["live"])
+    assert (400, "key_invalid") == (refused.status, refused.code)
+
+
+def test_who_may_not_write_may_look(served: Served) -> None:
+    """
+    A read token derives and books nothing; without a token nothing is told.
+    """
+    post(served, "delta", delta("cus_i"), key="i-1")
+    reader = served.new_token(role="read")
+
+    assert 403 == post(served, "delta", delta("cus_i"), key="i-2", token=reader).status
+    assert 200 == served.call("GET", f"{BASE}/derive/cus_i", token=reader).status
+    assert 401 == served.call("GET", f"{BASE}/derive/cus_i", token="").status
+    assert 401 == post(served, "delta", {"not": "even looked at"}, token="").status
