@@ -7,7 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-GROUPS = ("sqlite", "postgres", "atomic", "redis", "keys", "growth", "retry", "http", "sql", "service", "ledger", "relay", "inbox")
+GROUPS = (
+    "sqlite",
+    "postgres",
+    "atomic",
+    "redis",
+    "keys",
+    "growth",
+    "retry",
+    "http",
+    "sql",
+    "service",
+    "ledger",
+    "relay",
+    "inbox",
+)
 ROUNDS = 9
 ROUNDS_QUICK = 3
 SLICE_SECONDS = 0.25
