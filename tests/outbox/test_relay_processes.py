@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -96,6 +97,15 @@ ports = [{port}]
     return ids
 
 
+def await_an_answer(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    told = b""
+    while b"}" not in told:
+        told += process.stdout.readline()
+    with urlopen(json.loads(told)["address"] + "/health", timeout=60) as answer:
+        assert 200 == answer.status
+
+
 @pytest.mark.slow
 @pytest.mark.requirement("E37", "E03")
 @pytest.mark.parametrize("command", ["relay", "serve"])
@@ -108,7 +118,7 @@ def test_a_message_reaches_a_real_receiver_under_one_id(tmp_path: Path, command:
         ids = prepared(tmp_path, port, database)
         flags = {
             "relay": ["relay", "run", "--config", "relay.toml", "--store", f"sqlite:///{database}"],
-            "serve": ["serve", "--port", "0", "--folder", str(tmp_path), "--relay", "relay.toml"],
+            "serve": ["serve", "--json", "--port", "0", "--folder", str(tmp_path), "--relay", "relay.toml"],
         }[command]
         process = subprocess.Popen(
             [sys.executable, "-m", "onceward", *flags],
@@ -119,6 +129,8 @@ def test_a_message_reaches_a_real_receiver_under_one_id(tmp_path: Path, command:
         )
         try:
             complete = hooks.complete.wait(60)
+            if command == "serve":
+                await_an_answer(process)  # Before that, it has not said what it does with a signal.
             process.send_signal(signal.SIGTERM)
             _, said = process.communicate(timeout=60)
         finally:
