@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_support import Maker
+from own_client_support import Maker
 
 from service.service_support import Served
 

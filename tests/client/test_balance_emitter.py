@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_support import Driven, Maker
 from middleman import Middleman
+from own_client_support import Driven, Maker
 
 from onceward import AsyncGate, Cadence, ConfigurationError, Gate, KeyInvalid, KeyReused, RequestInvalid, Retry
 from onceward.client import Client, NothingToReceipt, Reference

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_support import Maker
 from middleman import Middleman
+from own_client_support import Maker
 
 from onceward import (
     ConfigurationError,

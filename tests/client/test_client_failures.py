@@ -7,8 +7,8 @@ import socket
 from typing import Any
 
 import pytest
-from client_support import INSERT, ROW, TABLE, Maker
 from middleman import Middleman
+from own_client_support import INSERT, ROW, TABLE, Maker
 
 import onceward
 from onceward import (

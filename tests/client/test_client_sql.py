@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_support import INSERT, ROW, TABLE, Maker
+from own_client_support import INSERT, ROW, TABLE, Maker
 
 from onceward import ConfigurationError, KeyInvalid, KeyReused
 from onceward.client import BatchResult, Result, SqlError, SqlKind

@@ -9,8 +9,8 @@ import sys
 import traceback
 
 import pytest
-from client_support import INSERT, ROW, TABLE, Maker
 from middleman import Middleman
+from own_client_support import INSERT, ROW, TABLE, Maker
 
 from onceward import ConfigurationError, Retry, TokenInvalid
 from onceward.service.access.tokens import issue

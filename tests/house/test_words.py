@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -143,6 +144,15 @@ def test_files_and_functions_stay_small() -> None:
     """
     assert [] == [file for file in PYTHON if len(read(file).splitlines()) > LINES_IN_A_FILE_MAX]
     assert [] == [f"{file}: {one}" for file in PYTHON for one in long_functions(read(file))]
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """
+    Tests import their helpers by bare name: of two helpers with one name, whichever is imported first serves both.
+    """
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
+
+    assert [] == [name for name, many in names.items() if many > 1 and name != "conftest.py"]
 
 
 class TestTheChecksThemselves:

@@ -247,7 +247,7 @@ class Relay(Deciding):
             try:
                 outcome = _checked_outcome(tried.route.endpoint.deliver(tried.lease.message))
             except Exception as error:
-                outcome = _checked_outcome(Failed(f"{type(error).__name__}: {error}"))
+                outcome = _checked_outcome(Failed(f"the endpoint raised {type(error).__name__}"))
             failpoints.hit("relay.deliver.after")
         tried.route.breaker.report(tried.ticket, _said_of_the_endpoint(outcome))
         with self._guard:
