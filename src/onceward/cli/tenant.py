@@ -214,16 +214,16 @@ def _erase(asked: argparse.Namespace) -> int:
         "others": done.others,
         "erasedAt": when(None if grave is None else grave.finished_at),
     }
-    if asked.json:
-        say_document(document)
-    else:
-        shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
-        say(facts([*shown, ("tokens and money", done.others), ("erased at", document["erasedAt"])]))
     if folder is None:
         note(
             "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
             "databases for this tenant, type the command again with --folder PATH"
         )
+    if asked.json:
+        say_document(document)
+    else:
+        shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
+        say(facts([*shown, ("tokens and money", done.others), ("erased at", document["erasedAt"])]))
     return exits.FINE
 
 
