@@ -218,17 +218,17 @@ def _erase(asked: argparse.Namespace) -> int:
         "rows": counted[ROWS],
         "erasedAt": when(None if grave is None else grave.finished_at),
     }
+    if folder is None:
+        note(
+            "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
+            "databases for this tenant, type the command again with --folder PATH"
+        )
     if asked.json:
         say_document(document)
     else:
         shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
         shown += [("deltas, events and notes", counted[ROWS]), ("tokens and money", done.others)]
         say(facts([*shown, ("erased at", document["erasedAt"])]))
-    if folder is None:
-        note(
-            "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
-            "databases for this tenant, type the command again with --folder PATH"
-        )
     return exits.FINE
 
 
