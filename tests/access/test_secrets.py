@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from access_support import PEPPER, World, admin
 
-from onceward import ConfigurationError, OncewardError, TokenInvalid
+from onceward import ConfigurationError, OncewardError, StoreCorrupt, TokenInvalid
 from onceward.environment import REAL
 from onceward.service.access import Access
 from onceward.service.access.peppers import Peppers, peppers_of
@@ -268,6 +268,18 @@ class TestOpening:
             assert "schema_mismatch" == refused.value.code
         finally:
             world.rows("UPDATE onceward_access SET value = 1 WHERE name = 'schema_version'")
+
+    def test_tables_that_do_not_say_their_version_are_not_guessed_about(self, world: World) -> None:
+        """
+        Somebody deleted the row: that is told, with what to do.
+        """
+        world.open().close()
+        world.rows("DELETE FROM onceward_access WHERE name = 'schema_version'")
+        try:
+            with pytest.raises(StoreCorrupt, match="restore onceward_access"):
+                world.open()
+        finally:
+            world.rows("INSERT INTO onceward_access (name, value) VALUES ('schema_version', 1)")
 
     def test_several_that_open_it_first_make_it_once(self, world: World) -> None:
         """

@@ -10,6 +10,7 @@ import pytest
 from service_support import INSERT, Heard, Served
 
 from onceward.client import Client
+from onceward.service.web.faults import STATUSES
 
 ROW = ["e-1", "click"]
 
@@ -264,6 +265,7 @@ def test_the_published_contract_says_for_how_long(served: Served) -> None:
     contract = served.call("GET", "/.well-known/idempotency", token="")
     pages = {one["code"]: served.call("GET", f"/.well-known/idempotency/{one['code'].lower()}", token="").status
              for one in contract.document["refusals"]}  # fmt: skip
+    pages |= {code: served.call("GET", f"/.well-known/idempotency/{code}", token="").status for code in STATUSES}
 
     assert (200, 86_400, "run", 200) == (
         contract.status, contract.document["retainSeconds"], contract.document["afterExpiry"],

@@ -77,12 +77,12 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
     log_to_stderr(chosen.log_level)
     async with service(chosen) as made:
         listening = listen(chosen)
-        _tell(chosen, made, listening.getsockname()[1], as_json=as_json)
         server = server_of(made.app, chosen)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
         server.capture_signals = nullcontext
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
+        _tell(chosen, made, listening.getsockname()[1], as_json=as_json)  # Whoever hears of it may also stop it.
         await server.serve(sockets=[listening])
     return exits.FINE
 

@@ -55,6 +55,15 @@ from onceward.service.journal.app import JournalApp
 from onceward.service.journal.noting import Notary, service_journal
 from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
+from onceward.service.ledger.errors import (
+    CustomerUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    NothingToReceipt,
+    PeriodClosed,
+    ReferenceReused,
+    VerificationPending,
+)
 from onceward.service.ledger.running import opened_ledger
 from onceward.service.logs import Logged
 from onceward.service.records.app import GROUP as RECORDS
@@ -94,6 +103,8 @@ REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
     *(NotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, Internal),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
+    *(ReferenceReused, PeriodClosed, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
+    NothingToReceipt,
 )
 """Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
 

@@ -211,8 +211,7 @@ def _bring_up_to_date(line: Line, schema: Schema, name: str, *, create: bool) ->
 def _version(line: Line, schema: Schema, name: str) -> int:
     if line.execute(_HAS_TABLE.format(schema.marker).encode()).fetchone() != (True,):
         return 0
-    [(version,)] = line.execute(schema.version.encode()).fetchall()
-    return schema.understood(version, name)
+    return schema.understood(line.execute(schema.version.encode()).fetchall(), name)
 
 
 def asking(connection: Connection[Any]) -> Callable[[Sql], list[Row]]:

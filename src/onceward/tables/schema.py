@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
-from onceward._core.errors import ConfigurationError, SchemaMismatch
+from onceward._core.errors import ConfigurationError, SchemaMismatch, StoreCorrupt
 
 
 class Schema(NamedTuple):
@@ -53,8 +53,13 @@ class Schema(NamedTuple):
             if number > after:
                 yield number, scripts[name].read_text(encoding="utf-8")
 
-    def understood(self, version: int, where: str) -> int:
-        """The version, if this code knows it."""
+    def understood(self, rows: list[tuple[int]], where: str) -> int:
+        """The version in what was found, if this code knows it."""
+        if len(rows) != 1:
+            raise StoreCorrupt(
+                f"{where}: the tables of {self.name} do not say their version; restore {self.marker} from a backup"
+            )
+        [(version,)] = rows
         if version > self.latest:
             raise SchemaMismatch(
                 f"{where}: the tables of {self.name} have schema version {version} and this Onceward knows "

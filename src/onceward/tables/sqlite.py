@@ -165,7 +165,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path
 def _version(connection: sqlite3.Connection, schema: Schema, path: Path) -> int:
     if not connection.execute(_HAS_TABLE, (schema.marker,)).fetchone()[0]:
         return 0
-    return schema.understood(connection.execute(schema.version).fetchone()[0], str(path))
+    return schema.understood(connection.execute(schema.version).fetchall(), str(path))
 
 
 def _statements(script: str) -> Iterator[str]:
