@@ -17,7 +17,7 @@ help: ## List the targets
 $(STAMP): pyproject.toml
 	@echo "setting up $(VENV) (once; about half a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 .PHONY: setup

@@ -69,13 +69,17 @@ def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]
             yield from leaves(child)
 
 
+LONG = ("jitter", "collapse", "storm")
 COMMANDS = {parser.prog: parser for parser in leaves(build_parser())}
 EXAMPLES = [
     pytest.param(line.strip(), id=f"{name} {number}")
     for name, parser in {"onceward": build_parser(), **COMMANDS}.items()
     for number, line in enumerate(parser.format_help().splitlines())
     # A service runs until it is told to stop: `tests/service` starts it, with these flags and others.
-    if line.startswith("  onceward ") and not line.startswith("  onceward serve") and "--url http" not in line
+    # Three simulations take seconds each: `tests/simulate` has them, and `policy` is run here.
+    if line.startswith("  onceward ")
+    and not line.startswith(("  onceward serve", *(f"  onceward simulate {one}" for one in LONG)))
+    and "--url http" not in line
 ]
 
 

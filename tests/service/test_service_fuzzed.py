@@ -44,7 +44,7 @@ def test_whatever_is_sent_the_answer_is_one_that_is_described(
     seen, database = 0, served.database()
 
     @settings(
-        max_examples=30,
+        max_examples=12,
         deadline=None,
         derandomize=True,
         database=None,

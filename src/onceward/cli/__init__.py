@@ -9,26 +9,11 @@ to be expected is one line and an exit code, never a traceback.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from onceward import __version__
 from onceward._core.errors import OncewardError
-from onceward.cli import (
-    conformance,
-    contract,
-    dead,
-    exits,
-    hooks,
-    journal,
-    key,
-    ledger,
-    records,
-    relay,
-    serve,
-    simulate,
-    store,
-    tenant,
-    token,
-)
+from onceward.cli import exits
 from onceward.cli.parsing import Parser, show_help
 from onceward.cli.printing import complain, let_go_of_stdout
 
@@ -44,8 +29,15 @@ A store is named by --store URL or by the environment variable ONCEWARD_STORE.
 """
 
 
-def build_parser() -> Parser:
-    """Everything that can be typed."""
+GROUPS = (
+    *("key", "records", "dead", "contract", "store", "token", "tenant", "ledger", "relay", "hooks", "journal"),
+    *("serve", "simulate", "conformance"),
+)
+"""Each has a module of its name, which is imported when its name is typed: a command should not wait for others."""
+
+
+def build_parser(only: str | None = None) -> Parser:
+    """Everything that can be typed; or one group of it."""
     parser = Parser(
         prog="onceward",
         description="Send it as many times as you like; it happens once, and everyone learns the same answer.",
@@ -54,23 +46,8 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"onceward {__version__}")
     parser.set_defaults(run=lambda _: show_help(parser))
     parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
-    for group in (
-        key,
-        records,
-        dead,
-        contract,
-        store,
-        token,
-        tenant,
-        ledger,
-        relay,
-        hooks,
-        journal,
-        serve,
-        simulate,
-        conformance,
-    ):
-        group.add_to(parsers)
+    for name in GROUPS if only is None else (only,):
+        import_module(f"onceward.cli.{name}").add_to(parsers)
     return parser
 
 
@@ -78,7 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; its exit code."""
     typed = sys.argv[1:] if argv is None else argv
     try:
-        asked = build_parser().parse_args(typed)
+        only = typed[0] if typed and typed[0] in GROUPS else None
+        asked = build_parser(only).parse_args(typed)
         code: int = asked.run(asked)
         return code
     except SystemExit as stop:  # --help and --version have printed what they have to say.

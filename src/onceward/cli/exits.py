@@ -16,7 +16,6 @@ from onceward._core.errors import (
     SourceUnknown,
     StoreUnavailable,
 )
-from onceward.conformance import TargetUnreachable
 
 FINE = 0
 NO = 1
@@ -89,6 +88,8 @@ class RequeueFailed(OncewardError):
 
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
+    from onceward.conformance import TargetUnreachable  # Here, so that a command does not wait for it.
+
     match error:
         case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | NoSuchMessage() | NoSuchRun() | SourceUnknown():
             return NO
