@@ -87,7 +87,7 @@ def test_what_is_for_operators_stays_in_the_log(code: str) -> None:
     Scopes, hosts, commands, what an exception said: only codes that speak of the request itself show their message.
     """
     speaks = {"key_missing", "key_invalid", "plan_incomplete", "ambiguous_identity"}
-    speaks |= {"request_invalid", "upload_timeout", "body_too_large"}
+    speaks |= {"request_invalid", "upload_timeout", "body_too_large", "signature_invalid", "event_invalid"}
 
     reply, _ = told(made(CLASSES[code]))
 

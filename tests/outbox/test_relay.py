@@ -300,7 +300,7 @@ def test_delivered_messages_go_after_their_retention_and_others_stay(world: Worl
 
 def test_an_endpoint_that_raises_or_answers_nonsense_has_failed(world: World) -> None:
     """
-    A bug in an endpoint costs an attempt, and not the relay.
+    A bug in an endpoint costs an attempt, and not the relay. What an exception says may be secret: its type is told.
     """
 
     class Odd:
@@ -315,9 +315,10 @@ def test_an_endpoint_that_raises_or_answers_nonsense_has_failed(world: World) ->
     relay = world.relay({"billing": Odd()})
 
     assert 2 == relay.step()
-    assert [("ValueError: odd",), ("the endpoint answered str, and not how the delivery ended",)] == world.rows(
-        "SELECT reason FROM onceward_outbox_messages ORDER BY seq"
-    )
+    assert [
+        ("the endpoint raised ValueError",),
+        ("the endpoint answered str, and not how the delivery ended",),
+    ] == world.rows("SELECT reason FROM onceward_outbox_messages ORDER BY seq")
 
 
 def test_a_relay_runs_until_it_is_stopped_and_writes_down_what_was_under_way(world: World) -> None:

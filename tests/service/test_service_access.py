@@ -361,6 +361,8 @@ class TestRunning:
             "shown",
             "reconciled",
             "released",
+            *("emitted", "emitted_many", "closed", "derived", "receipted", "looked_up", "gaps_found"),
+            "received",
         } == {operation["operationId"] for methods in document["paths"].values() for operation in methods.values()}
         assert 200 == page.status
         assert not re.search(rb"(?:src|href)\s*=\s*['\"]?(?:https?:)?//", page.body)

@@ -200,7 +200,10 @@ WRONG: dict[str, list[Any]] = {
     "scope_by": ["user", ""], "retain": [0, -1, "nan", "inf", "1e308", "x", True], "price": [-1, "x", 0.5],
     "statement_seconds": [0, "nan", True], "database_bytes": [0, "1 GB"], "writers": [0, "x"], "readers": [0, "x"],
     "trusted_proxies": ["everyone", "10.0.0.0/99", "10.0.0.1/8"], "flood_burst": [0, "x"],
-    "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"], "log_level": ["loud", ""],
+    "ledger_verify": ["later", ""], "ledger_late": ["never"], "ledger_customers": ["some"], "journal": ["maybe", ""],
+    "journal_retain": [0, "inf"], "hooks_threads": [-1, 1_001, "x"], "hooks_path": ["/no/such/folder"],
+    "relay": ["/no/such/file.toml"], "receive_seconds": [0, "inf"], "shutdown_seconds": [0, "x"],
+    "log_level": ["loud", ""],
 }  # fmt: skip
 
 

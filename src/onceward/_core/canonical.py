@@ -65,7 +65,7 @@ else:
         | orjson.OPT_PASSTHROUGH_DATETIME
     )
     # orjson's own: bytes that it copies unread. It has no canonical form.
-    _FOREIGN = (orjson.Fragment,)
+    _FOREIGN = (orjson.Fragment,) if hasattr(orjson, "Fragment") else ()  # Since 3.9; older ones have none.
 
 __all__ = ["DEPTH_MAX", "canonical", "canonical_json", "canonical_pure", "parse_json"]
 

@@ -190,7 +190,11 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
         standing = yield Put("emit", write, None if start.over is None else start.over.version)
         found = standing.record
         if standing.landed or (found is not None and found.version == write.version):
-            return Emitted(draft.item.reference, draft.item.key, met), _held(draft.item, found, now)
+            held = _held(draft.item, found, now)
+            if start.over is None:
+                # New, so it waits from now on. Its age is what the answer took, and would disturb the order of emits.
+                held = held._replace(since=now)
+            return Emitted(draft.item.reference, draft.item.key, met), held
         decision = decide(found, draft.claimant)
         if isinstance(decision, Refuse) and decision.why is Refusal.REUSED:
             raise KeyReused(

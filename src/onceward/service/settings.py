@@ -181,6 +181,10 @@ def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if getattr(made, name) not in choices:
             refuse(name, " or ".join(choices))
+    if made.relay and not Path(made.relay).is_file():
+        refuse("relay", "a TOML file with endpoints")
+    if made.hooks_path and not Path(made.hooks_path).is_dir():
+        refuse("hooks_path", "a folder")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):
