@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--port", required=True, type=int)
     asked = parser.parse_args()
     file = asked.folder / FILE
-    inbox = Inbox(f"sqlite:///{file}", scope="soak")
+    inbox = Inbox(f"sqlite:///{file}", scope="soak", lease=LEASE_SECONDS)
     inbox.add(source_of(file))
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(CREATE)

@@ -84,9 +84,8 @@ def source(url: str, case: str) -> Source:
 
 
 def opened(url: str, case: str) -> Inbox:
-    inbox = Inbox(url, scope="live:drill")
+    inbox = Inbox(url, scope="live:drill", lease=LEASE_SECONDS)
     inbox.add(source(url, case))
-    inbox._processor.lease = round(LEASE_SECONDS * 1_000_000)
     return inbox
 
 

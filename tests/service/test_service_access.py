@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from service_support import INSERT, Served
@@ -140,10 +142,10 @@ class TestMoney:
         Two units: two statements run. The third is refused; after a top-up the same key runs. Replays cost nothing.
         """
         with priced.access() as access:
-            access.create_tenant("payer", prepaid=True)
-            access.top_up("payer", 3_000_000, reference="first")
-        token = priced.new_token("payer", role="admin")
-        path = "/v1/db/payer/shop"
+            access.create_tenant("payer-0", prepaid=True)
+            access.top_up("payer-0", 3_000_000, reference="first")
+        token = priced.new_token("payer-0", role="admin")
+        path = "/v1/db/payer-0/shop"
         priced.call("PUT", path, token=token)
         made = priced.query(path, "CREATE TABLE events (id TEXT PRIMARY KEY, name TEXT)", token=token)
         rows = [priced.query(path, INSERT, [f"e-{n}", "x"], key=f"k{n}", token=token) for n in range(2)]
@@ -151,7 +153,7 @@ class TestMoney:
         refused = priced.query(path, INSERT, ["e-2", "x"], key="k2", token=token)
         replayed = priced.query(path, INSERT, ["e-0", "x"], key="k0", token=token)
         with priced.access() as access:
-            access.top_up("payer", 1_000_000, reference="second")
+            access.top_up("payer-0", 1_000_000, reference="second")
         again = priced.query(path, INSERT, ["e-2", "x"], key="k2", token=token)
 
         assert [200, 200, 200] == [made.status, *(row.status for row in rows)]
@@ -402,8 +404,11 @@ class TestRunning:
         Method, path, status, time; the key as a digest.
         """
         served.query(database, "SELECT 1", key="seen-in-the-log")
-        lines = [json.loads(line) for line in served.log.splitlines()]
-        calls = [line for line in lines if line.get("path") == f"{database}/query" and "idempotency-key" in line]
+        calls: list[Any] = []
+        deadline = time.monotonic() + 30
+        while not calls and time.monotonic() < deadline:  # It is written when the answer is on its way.
+            lines = [json.loads(line) for line in served.log.splitlines()]
+            calls = [line for line in lines if line.get("path") == f"{database}/query" and "idempotency-key" in line]
 
         assert 1 == len(calls)
         assert re.fullmatch(r"[0-9a-f]{12}", calls[0]["idempotency-key"])

@@ -72,16 +72,16 @@ def key_of(id: str) -> str:
 class Processor:
     """Takes one event after the other. Safe for threads."""
 
-    def __init__(self, gate: Gate, tables: Blocking, find: Callable[[str, str], Source | None]) -> None:
+    def __init__(self, gate: Gate, tables: Blocking, find: Callable[[str, str], Source | None], lease: int) -> None:
         self._gate = gate
         self._tables = tables
         self._find = find
         self._environment = gate.environment
-        self.lease = round(LEASE_SECONDS * SECOND)
+        self._lease = lease
 
     def claim(self, known: list[tuple[str, str]]) -> Claimed | None:
         """Take an event that is due; None if there is none."""
-        return self._tables.run(_claim(known, self.lease)) if known else None
+        return self._tables.run(_claim(known, self._lease)) if known else None
 
     def process(self, claim: Claimed) -> str:
         """Run its handler; what became of it, in one word."""

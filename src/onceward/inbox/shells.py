@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from onceward._core.advice import in_doubt
+from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, IllegalMove, OncewardError, SourceUnknown
 from onceward._core.keys import check_scope
 from onceward._core.reply import Reply
@@ -29,7 +30,7 @@ from onceward.gate.blocking import Gate
 from onceward.inbox import events, receiving, stored
 from onceward.inbox.events import SCHEMA
 from onceward.inbox.handlers import handling_of
-from onceward.inbox.processing import DEAD, DONE, PUT_OFF, RETRIED, Processor, key_of, scope_of
+from onceward.inbox.processing import DEAD, DONE, LEASE_SECONDS, PUT_OFF, RETRIED, Processor, key_of, scope_of
 from onceward.inbox.receiving import Received
 from onceward.inbox.source import Source
 from onceward.inbox.stored import Shelf, SourceView, StoredSource
@@ -50,6 +51,7 @@ class _Shared:
         *,
         scope: str | None = None,
         stored_sources: bool = False,
+        lease: float = LEASE_SECONDS,
         environment: Environment | None = None,
     ) -> None:
         if scope is None and not stored_sources:
@@ -64,7 +66,7 @@ class _Shared:
             self._tables.close()
             raise
         self._shelf = Shelf(self._environment) if stored_sources else None
-        self._processor = Processor(self._gate, self._tables, self._source)
+        self._processor = Processor(self._gate, self._tables, self._source, microseconds(lease, "lease"))
         self._workers: list[Workers] = []
 
     def add(self, source: Source) -> None:
@@ -203,9 +205,10 @@ class AsyncInbox(_Shared):
         *,
         scope: str | None = None,
         stored_sources: bool = False,
+        lease: float = LEASE_SECONDS,
         environment: Environment | None = None,
     ) -> None:
-        super().__init__(store, scope=scope, stored_sources=stored_sources, environment=environment)
+        super().__init__(store, scope=scope, stored_sources=stored_sources, lease=lease, environment=environment)
         self._awaiting = Awaiting(self._tables, "inbox")
 
     async def receive(self, source: str, headers: Headers, body: bytes) -> Received:
