@@ -21,8 +21,8 @@ from onceward.testing.conformance.rows import HOUR_US
 Opened = Callable[..., Any]
 
 BATCHES = 8
-TRACES_IN_BATCH = 25
-STILL_TRACES = 60
+TRACES_IN_BATCH = 15
+STILL_TRACES = 30
 GATE_BATCHES = 4
 GATE_TRACES_IN_BATCH = 10
 GATE_STEPS = 20

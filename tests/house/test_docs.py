@@ -15,14 +15,18 @@ A command that is meant to fail says how: `$ onceward key lint x  # exit 1`.
 from __future__ import annotations
 
 import argparse
+import atexit
 import doctest
+import json
 import os
 import re
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -148,16 +152,49 @@ def run_python(script: str, folder: Path, name: str) -> list[str]:
     """What went wrong in a script, if anything; warnings are errors."""
     file = folder / f"{name}.py"
     file.write_text(script, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(file)],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-    return [f"exit {done.returncode}\n{done.stdout}{done.stderr}"] if done.returncode else []
+    output = folder / f"{name}.out"
+    order = {"file": str(file), "folder": str(folder), "environment": environment(), "output": str(output)}
+    code = nursery().ask(order)
+    told = output.read_text(encoding="utf-8", errors="replace")
+    output.unlink()
+    return [f"exit {code}\n{told}"] if code else []
+
+
+class Nursery:
+    """The warm process that scripts are forked from."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-W", "error", str(Path(__file__).with_name("page_nursery.py"))]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+        )
+
+    def ask(self, order: dict[str, Any]) -> int:
+        """Run a script; its exit code. Too long is an error."""
+        process = self._process
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("no pipes")
+        process.stdin.write(json.dumps(order) + "\n")
+        process.stdin.flush()
+        if not select.select([process.stdout], [], [], SECONDS_MAX)[0]:
+            process.kill()
+            nursery.cache_clear()
+            raise TimeoutError(f"{order['file']} takes longer than {SECONDS_MAX} s")
+        return int(process.stdout.readline())
+
+    def close(self) -> None:
+        """Let it end."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(30)
+
+
+@cache
+def nursery() -> Nursery:
+    """One for each worker of the tests."""
+    made = Nursery()
+    atexit.register(made.close)
+    return made
 
 
 def run_console(body: str, folder: Path) -> list[str]:
