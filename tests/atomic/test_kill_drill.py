@@ -63,7 +63,7 @@ def _killed_everywhere(drill: Drill, rounds: int) -> Figures:
     steps = drill.steps()
     first, stride = (1, 1) if rounds else (1 + crc32(drill.client.encode()) % 2, 2)
     for _ in range(rounds or 1):
-        for step in range(first, len(steps) + 1, stride):
+        for step in sorted({*range(first, len(steps) + 1, stride), len(steps)}):  # The last is after the commit.
             drill.kill_at(step)
     return drill.figures()
 
