@@ -21,8 +21,8 @@ LABELS = {
 CASE = "deliver"
 TITLE = "messages delivered to a receiver on this machine (the bare loop = 1)"
 AIMS = [
-    Aim(CASE, "sqlite", 0.25, "messages relayed from SQLite, of a bare client's loop"),
-    Aim(CASE, "postgres", 0.15, "messages relayed from PostgreSQL, of a bare client's loop"),
+    Aim(CASE, "sqlite", 0.3, "messages relayed from SQLite, of a bare client's loop"),
+    Aim(CASE, "postgres", 0.3, "messages relayed from PostgreSQL, of a bare client's loop"),
 ]
 
 

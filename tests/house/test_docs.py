@@ -184,8 +184,9 @@ class Nursery:
 
     def close(self) -> None:
         """Let it end."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         self._process.wait(30)
 
 
