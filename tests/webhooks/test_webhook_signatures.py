@@ -11,6 +11,7 @@ import pytest
 
 from onceward import ConfigurationError, SignatureInvalid
 from onceward.webhooks import GitHub, PacSpace, PlainHmac, Secret, StandardWebhooks, Stripe
+from onceward.webhooks.schemes import secret_of
 
 NOW = 1_614_265_330
 STANDARD = Secret.parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
@@ -208,6 +209,18 @@ class TestStripe:
         header = stripe() + ",v0=" + "0" * 64
 
         assert ("evt_1", NOW) == Stripe().verify({"stripe-signature": header}, EVENT, [OTHER, PLAIN], now=NOW)
+
+    @pytest.mark.parametrize("text", ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_not_base64_but_long_enough"])
+    def test_its_secrets_are_used_as_they_are_written(self, text: str) -> None:
+        """
+        They begin with whsec_, too; what follows is not base64 to Stripe, also where it could be.
+        """
+        made = hmac.new(text.encode(), f"{NOW}.".encode() + EVENT, sha256).hexdigest()
+        found = secret_of(Stripe(), text)
+
+        assert ("evt_1", NOW) == Stripe().verify({"stripe-signature": f"t={NOW},v1={made}"}, EVENT, [found], now=NOW)
+        assert text.encode() == secret_of(GitHub(), text).value
+        assert STANDARD == secret_of(StandardWebhooks(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
     @pytest.mark.parametrize(
         "header",

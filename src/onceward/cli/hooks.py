@@ -181,10 +181,12 @@ def _test(asked: argparse.Namespace) -> int:
         source = inbox.stored_source(asked.source)
     if source is None:
         raise SourceUnknown(f"there is no source {asked.source}; `onceward hooks list` shows those that there are")
-    secrets = {reference: read_secret(reference) for reference in source.secrets}
+    secrets = {reference: read_secret(reference, source.scheme) for reference in source.secrets}
     usable = [one for one in secrets.values() if one is not None]
     if not usable:
-        raise ConfigurationError(f"no secret of {source.name} can be read here: {', '.join(secrets)}")
+        raise ConfigurationError(
+            f"no secret of {source.name} can be read here: {', '.join(secrets)}; set it as the sender shows it"
+        )
     now = REAL.wall_us() / 1e6
     made = sample(source.scheme, usable[0], f"test_{REAL.random(8).hex()}", now=now)
     verified = source.scheme.verify(made.headers, made.body, usable, now=now)

@@ -16,6 +16,7 @@ from onceward._core.errors import ConfigurationError, RequestInvalid
 from onceward._core.sequence import NUMBER_MAX
 from onceward._core.terms import Seconds
 from onceward.webhooks import GitHub, PlainHmac, Scheme, Secret
+from onceward.webhooks.schemes import secret_of
 
 ATTEMPTS = 5
 """As everywhere where somebody waits for nothing: the first, and four more."""
@@ -77,7 +78,7 @@ class Source:
     @property
     def read_secrets(self) -> tuple[Secret, ...]:
         """The secrets, none of them as text."""
-        return tuple(one if isinstance(one, Secret) else Secret.parse(one) for one in self.secrets)
+        return tuple(one if isinstance(one, Secret) else secret_of(self.scheme, one) for one in self.secrets)
 
     def number_of(self, headers: Mapping[str, str], body: bytes) -> int | None:
         """The event's number, if it has a readable one. The body is known to be the sender's by now."""

@@ -22,6 +22,7 @@ from onceward.inbox.numbering import spelled
 from onceward.inbox.source import Source, check_place, check_source_name
 from onceward.tables.steps import Flow, Row, Sql, Steps, looked, one
 from onceward.webhooks import GitHub, PacSpace, PlainHmac, Scheme, Secret, StandardWebhooks, Stripe
+from onceward.webhooks.schemes import secret_of
 
 SCHEMES: dict[str, type[Any]] = {
     "standard": StandardWebhooks,
@@ -104,7 +105,7 @@ class StoredSource(NamedTuple):
 
     def opened(self) -> Source:
         """The source with those of its secrets that this process can read."""
-        return self.source(tuple(found for one in self.secrets if (found := read_secret(one)) is not None))
+        return self.source(tuple(found for one in self.secrets if (found := read_secret(one, self.scheme)) is not None))
 
 
 class SourceView(NamedTuple):
@@ -144,7 +145,7 @@ class Shelf:
         return self._seen
 
 
-def read_secret(reference: str) -> Secret | None:
+def read_secret(reference: str, scheme: Scheme) -> Secret | None:
     """A secret from where it is; None, and a line in the log, if it is not there."""
     kind, _, place = reference.partition(":")
     try:
@@ -156,8 +157,11 @@ def read_secret(reference: str) -> Secret | None:
         if not text:
             log.warning("the secret %s is not there", reference)
             return None
-        return Secret.parse(text)
-    except (OSError, UnicodeDecodeError, ConfigurationError) as error:
+        return secret_of(scheme, text)
+    except ConfigurationError as error:  # Says what a secret looks like, and nothing of this one.
+        log.warning("the secret %s cannot be used: %s", reference, error)
+        return None
+    except (OSError, UnicodeDecodeError) as error:
         log.warning("the secret %s cannot be read: %s", reference, type(error).__name__)
         return None
 

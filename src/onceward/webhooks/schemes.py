@@ -19,6 +19,7 @@ from onceward._core.canonical import parse_json
 from onceward._core.errors import ConfigurationError, EventInvalid, RequestInvalid, SignatureInvalid
 from onceward.webhooks.signatures import (
     TOLERANCE,
+    Scheme,
     Secret,
     Verified,
     check,
@@ -158,6 +159,11 @@ class PlainHmac:
             return Verified(member(body, self.id_member), None)
         place = (self.id_header or "").lower()
         return Verified(check_id(headers.get(place), place), None)
+
+
+def secret_of(scheme: Scheme, text: str) -> Secret:
+    """A secret as its sender means it: only Standard Webhooks' (and PacSpace's) `whsec_` stands before base64."""
+    return Secret.plain(text) if isinstance(scheme, Stripe | GitHub | PlainHmac) else Secret.parse(text)
 
 
 def member(body: bytes, name: str) -> str:

@@ -42,7 +42,11 @@ class Secret(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Secret:
-        """`whsec_` and base64, as Standard Webhooks writes it; any other text stands for its own bytes."""
+        """
+        `whsec_` and base64, as Standard Webhooks writes it; any other text stands for its own bytes.
+
+        Stripe's begin with `whsec_`, too, and are no base64: use `secret_of`, which knows the scheme, or `plain`.
+        """
         if text.startswith("whsec_"):
             value = from_base64(text.removeprefix("whsec_"))
             if value is None or not STANDARD_BYTES[0] <= len(value) <= STANDARD_BYTES[1]:
@@ -53,6 +57,11 @@ class Secret(NamedTuple):
                 "whsk_ and whpk_ are keys of Standard Webhooks' asymmetric signatures (v1a), which are not made here; "
                 "use a secret that begins with whsec_"
             )
+        return cls.plain(text)
+
+    @classmethod
+    def plain(cls, text: str) -> Secret:
+        """A text that stands for its own bytes, however it begins."""
         value = text.encode()
         if not SECRET_BYTES_MIN <= len(value) <= SECRET_BYTES_MAX:
             raise ConfigurationError(
