@@ -45,6 +45,10 @@ lint: $(STAMP)
 spec: $(STAMP) ## Which of the 273 requirements a passing test proves
 	$(BIN)/python tools/spec.py
 
+.PHONY: faults
+faults: $(STAMP) ## Plant every fault of tests/faults in a scratch copy: its tests must go red (FAULTS='name ...')
+	$(BIN)/python tools/faults.py $(FAULTS)
+
 .PHONY: demo
 demo: $(STAMP) ## Senders and a worker, killed with kill -9: one effect each (GATE=off shows the duplicates)
 	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)

@@ -1,0 +1,50 @@
+"""
+Planted faults: each can be planted, has a test that is marked for it, and (a tenth of them, each run) turns it red.
+
+`make faults` plants all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import faults  # noqa: E402 - found by the line above
+
+KNOWN = faults.load()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A tenth of the faults, chosen by the run's own seed, so that a red run can be repeated."""
+    if "planted" in metafunc.fixturenames:
+        seed = metafunc.config.getoption("randomly_seed", 0)
+        metafunc.parametrize("planted", faults.a_tenth(KNOWN, seed if isinstance(seed, int) else 0) if KNOWN else [])
+
+
+def test_every_fault_can_be_planted_and_has_a_test() -> None:
+    wrong = {name: found for name, fault in KNOWN.items() if (found := faults.problems(fault))}
+
+    assert wrong == {}
+
+
+def test_every_mark_names_a_fault() -> None:
+    marked = set()
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for arguments in re.findall(r"mark\.fault\(([^)]*)\)", path.read_text(encoding="utf-8")):
+            marked |= set(re.findall(r"""["']([a-z0-9-]+)["']""", arguments))
+
+    assert marked - set(KNOWN) - {"NAME"} == set()
+
+
+@pytest.mark.slow
+def test_a_planted_fault_turns_its_tests_red(planted: str) -> None:
+    with faults.scratch_copy() as copy:
+        verdict = faults.judge(KNOWN[planted], copy)
+
+    assert verdict.caught, verdict.reason

@@ -1,0 +1,227 @@
+"""
+Planted faults: does a mark's test go red when what it promises is broken?
+
+    python tools/faults.py                 every fault
+    python tools/faults.py NAME ...        these
+    python tools/faults.py --tenth SEED    a tenth of them, chosen by the seed
+    python tools/faults.py --list          run nothing: names, files, and the tests marked for each
+
+A fault is a table in `tests/faults/*.toml`: a file, a text in it that occurs once, what to put in its place, and the
+numbers of the requirements or findings that it breaks. It is planted in a scratch copy, never here, and the tests
+that carry `@pytest.mark.fault("NAME")` are run there. It is caught when each of them fails by its own assertion in at
+least one of its variants. An error before the assertion catches nothing. Exit code 1: a fault survived.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SECONDS = 300
+"""One fault's tests may take this long; a fault that makes them hang is not caught by an assertion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A small change of behaviour, and what it breaks."""
+
+    name: str
+    ids: tuple[str, ...]
+    file: str
+    old: str
+    new: str
+
+
+class Verdict(NamedTuple):
+    """Whether a fault was caught, and what to do if not."""
+
+    caught: bool
+    reason: str
+
+
+def load(root: Path = ROOT) -> dict[str, Fault]:
+    """Every fault by its name; what is wrong with one is an error that names it."""
+    faults: dict[str, Fault] = {}
+    for path in sorted((root / "tests" / "faults").glob("*.toml")):
+        for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            if name in faults:
+                raise ValueError(f"{path.name}: there are two faults named {name!r}")
+            if table.keys() != {"ids", "file", "old", "new"}:
+                raise ValueError(f"{path.name}: {name!r} must have ids, file, old and new, and nothing else")
+            faults[name] = Fault(name, tuple(table["ids"]), table["file"], table["old"], table["new"])
+    return faults
+
+
+def problems(fault: Fault, root: Path = ROOT) -> list[str]:
+    """What keeps a fault from being planted."""
+    path = root / fault.file
+    if not path.is_file():
+        return [f"{fault.file} does not exist"]
+    found = []
+    if (times := path.read_text(encoding="utf-8").count(fault.old)) != 1:
+        found.append(f"its old text occurs {times} times in {fault.file}; it must occur once")
+    if fault.old == fault.new:
+        found.append("old and new are the same")
+    if not fault.ids or not all(re.fullmatch(r"[A-Z]\d{1,2}", number) for number in fault.ids):
+        found.append("ids must name requirements (A01) or findings (G1)")
+    if not test_files(fault.name, root):
+        found.append(f'no test carries @pytest.mark.fault("{fault.name}")')
+    return found
+
+
+def test_files(name: str, root: Path = ROOT) -> list[str]:
+    """The test files that name a fault."""
+    mark = re.compile(rf"""mark\.fault\([^)]*["']{re.escape(name)}["']""")
+    tests = (path for path in sorted((root / "tests").rglob("*.py")))
+    return [str(path.relative_to(root)) for path in tests if mark.search(path.read_text(encoding="utf-8"))]
+
+
+def a_tenth(names: Iterable[str], seed: int) -> list[str]:
+    """A tenth of the faults, rounded up; the same for the same seed."""
+    ordered = sorted(names)
+    return sorted(random.Random(seed).sample(ordered, -(-len(ordered) // 10)))
+
+
+@contextmanager
+def scratch_copy(root: Path = ROOT) -> Iterator[Path]:
+    """A copy of what git would commit from here, gone afterwards."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="onceward-fault-") as folder:
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (source := root / name).is_file():
+                target = Path(folder) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+        yield Path(folder)
+
+
+def judge(fault: Fault, copy: Path) -> Verdict:
+    """Plant the fault in the copy, run the tests marked for it, take it out again."""
+    if wrong := problems(fault, copy):
+        return Verdict(False, "; ".join(wrong))
+    path = copy / fault.file
+    sound = path.read_text(encoding="utf-8")
+    path.write_text(sound.replace(fault.old, fault.new), encoding="utf-8")
+    report = copy / "fault-report.json"
+    report.unlink(missing_ok=True)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "tools/faults.py", "--watch", str(report), fault.name, *test_files(fault.name, copy)],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(False, f"its tests did not end within {SECONDS} s; give them a time limit of their own")
+    finally:
+        path.write_text(sound, encoding="utf-8")
+    if not report.is_file():
+        return Verdict(False, f"pytest could not run its tests:\n{ran.stdout[-2000:]}")
+    return _read(json.loads(report.read_text(encoding="utf-8")), ran.stdout)
+
+
+def _read(ends: dict[str, list[str]], printed: str) -> Verdict:
+    if not ends:
+        return Verdict(False, f"no marked test ran:\n{printed[-2000:]}")
+    for test, how in sorted(ends.items()):
+        if "red" not in how:
+            return Verdict(False, f"{test} did not fail by its own assertion ({', '.join(sorted(set(how)))})")
+    return Verdict(True, f"{len(ends)} test{'' if len(ends) == 1 else 's'} red")
+
+
+class Watcher:
+    """A pytest plug-in, inside the copy: keeps only the marked tests, and notes how each ends."""
+
+    def __init__(self, fault: str) -> None:
+        """The fault whose tests are run."""
+        self.fault = fault
+        self.ends: dict[str, list[str]] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the tests that are marked for the fault."""
+        items[:] = [item for item in items if any(self.fault in mark.args for mark in item.iter_markers("fault"))]
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Iterator[None] | pytest.TestReport:
+        """An assertion in the test's own phase is red; whatever else goes wrong is an error."""
+        report: pytest.TestReport = yield  # type: ignore[misc, assignment]
+        if report.failed:
+            own = call.excinfo is not None and call.excinfo.errisinstance((AssertionError, pytest.fail.Exception))
+            timed_out = call.excinfo is not None and str(call.excinfo.value).startswith("Timeout")
+            self._note(item, "red" if own and not timed_out and call.when == "call" else f"error in {call.when}")
+        elif call.when == "call":
+            self._note(item, report.outcome)
+        return report
+
+    def _note(self, item: pytest.Item, how: str) -> None:
+        self.ends.setdefault(item.nodeid.partition("[")[0], []).append(how)
+
+
+def watch(report: Path, fault: str, files: list[str]) -> int:
+    """Inside the copy: run the marked tests of these files, and write down how they ended."""
+    watcher = Watcher(fault)
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", "--tb=short", "--timeout=120"]
+    code = pytest.main([*options, *files], plugins=[watcher])
+    if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
+        report.write_text(json.dumps(watcher.ends), encoding="utf-8")
+    return int(code)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Plant faults in a scratch copy; their tests must go red.")
+    parser.add_argument("names", nargs="*", help="faults (all, if none is named)")
+    parser.add_argument("--tenth", type=int, metavar="SEED", help="only a tenth, chosen by this seed")
+    parser.add_argument("--list", action="store_true", help="run nothing, list them")
+    parser.add_argument("--watch", type=Path, metavar="REPORT", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.watch:
+        return watch(options.watch, options.names[0], options.names[1:])
+    faults = load()
+    if unknown := [name for name in options.names if name not in faults]:
+        parser.error(f"no such fault: {', '.join(unknown)}")
+    chosen = options.names or (a_tenth(faults, options.tenth) if options.tenth is not None else sorted(faults))
+    if options.list:
+        for name in chosen:
+            print(f"{name}  {' '.join(faults[name].ids)}  {faults[name].file}  {' '.join(test_files(name))}")
+        return 0
+    survived = 0
+    with scratch_copy() as copy:
+        for number, name in enumerate(chosen, 1):
+            verdict = judge(faults[name], copy)
+            survived += not verdict.caught
+            outcome = "caught" if verdict.caught else "SURVIVED"
+            print(f"[{number}/{len(chosen)}] {outcome}  {name}: {verdict.reason}", flush=True)
+    print(f"{len(chosen)} faults planted, {survived} survived")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
