@@ -89,7 +89,7 @@ class Ours:
         if before:
             self._by_hand(FILL, {"first": 1, "last": before, "period": "2020-01"})
         if checkpoint:
-            self._ledger.run(self._ledger.flows.close_period(PLACE, CUSTOMER, "2020-01"))
+            self._ledger.run(self._ledger.flows.checkpoint(PLACE, CUSTOMER, "2020-01"))
         self._by_hand(FILL, {"first": before + 1, "last": before + since, "period": "2020-02"})
         if self.derive() != str(before + since):
             raise Broken(f"the balance of {before + since} deltas of 1 is {self.derive()}")

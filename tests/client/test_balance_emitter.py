@@ -212,6 +212,23 @@ class TestRefusals:
             assert 2 == emitter.given_up
         assert Decimal(4) == desk.client.balance.derive(customer).balance
 
+    def test_what_was_accepted_is_not_lost_to_a_close(self, desk: Desk, customer: str) -> None:
+        """
+        The running period is closed early between an emit and its batch: the delta is set aside with the service's
+        word for when to send it again, and stays in the store until somebody resumes it.
+        """
+        period = desk.client.balance.emit(customer, 1, "r", reference_id=f"{customer}:1").period
+        with desk.emitter() as emitter:
+            emitter.emit(customer, 1, "accepted")
+            closed = desk.client.balance.checkpoint(customer, period, close=True)
+            refused = emitter.flush()
+
+            assert closed.closed and period in (closed.refuses or "")
+            assert (refused.sent, refused.given_up) == (0, 1)
+            assert (refused.error.code, refused.error.retry) == ("period_not_open", "same-key")
+            assert emitter.resume() == 1
+            assert emitter.waiting == 1
+
 
 # A worker that emits one delta per event; what it was told is kept goes to stdout, a line each.
 _WORKER = """

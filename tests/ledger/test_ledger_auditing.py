@@ -22,10 +22,10 @@ def filled(world: World) -> Iterator[Any]:
     with world.open(rule=lambda entry: "no" if entry.amount < 0 else None) as ledger:
         flows = ledger.flows
         first = emit(ledger, 1, reference_id="a", period="2020-01", metadata={"a": 1})
-        ledger.run(flows.close_period(LIVE, "cus_1", "2020-01"))
+        ledger.run(flows.checkpoint(LIVE, "cus_1", "2020-01"))
         emit(ledger, 2, reference_id="b", period="2020-02", corrects=first["id"])
         emit(ledger, 3, key="c", period="2020-03")
-        ledger.run(flows.close_period(LIVE, "cus_1", "2020-02"))
+        ledger.run(flows.checkpoint(LIVE, "cus_1", "2020-02"))
         flows.terms = flows.terms._replace(verify="queued")
         emit(ledger, -4, reference_id="d")
         ledger.run(flows.judge_waiting())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from ledger_support import LIVE, TEST, World, audited, balance, emit
 
-from onceward import RequestInvalid
+from onceward import OncewardError, RequestInvalid
+from onceward._core.operation import instant
 from onceward.service.ledger.errors import (
     CustomerUnknown,
     DeltaUnknown,
@@ -19,9 +21,9 @@ from onceward.service.ledger.errors import (
 from onceward.service.ledger.sealing import Entry
 
 
-def close(ledger: Any, period: str, key: str | None = None, customer: str = "cus_1") -> Any:
-    """Close a period; what is answered."""
-    return json.loads(ledger.run(ledger.flows.close_period(LIVE, customer, period, key)).text)
+def close(ledger: Any, period: str, key: str | None = None, customer: str = "cus_1", **spoken: bool) -> Any:
+    """Ask for a checkpoint of a period; what is answered."""
+    return json.loads(ledger.run(ledger.flows.checkpoint(LIVE, customer, period, key, **spoken)).text)
 
 
 @pytest.mark.requirement("C43")
@@ -109,19 +111,90 @@ def test_late_deltas_go_into_the_next_period_if_the_operator_says_so(world: Worl
         assert [] == audited(ledger).findings
 
 
-def test_the_current_period_can_be_closed_and_the_clock_opens_the_next(tmp_path: Any) -> None:
+@pytest.mark.requirement("C45", "C46")
+@pytest.mark.fault("a-checkpoint-closes-the-running-period")
+def test_a_checkpoint_inside_a_running_period_is_a_mark_that_deltas_do_not_mind(ledger: Any, world: World) -> None:
     """
-    Closed early, it takes nothing until the month is over.
+    "Running additional checkpoints inside a period is safe": the same mark until a delta comes, another one after it,
+    nothing is stored or closed, and the next delta is booked as before.
+    """
+    emit(ledger, "1.5", reference_id="a", period="2020-01")
+    close(ledger, "2020-01")
+    booked = emit(ledger, 2, reference_id="b")
+    period = booked["period"]
+    marks = [close(ledger, period), close(ledger, period, "k1"), close(ledger, period, "k2", close=False)]
+    assert [one["closed"] for one in marks] == [False] * 3
+    after = emit(ledger, 4, reference_id="c")
+    later = close(ledger, period)
+
+    assert [marks[0]] * 3 == marks
+    assert (marks[0]["closed"], marks[0]["closedAt"], marks[0]["balance"]) == (False, None, "3.5")
+    assert (marks[0]["seq"], marks[0]["deltas"]) == (2, 1)
+    assert after["period"] == period
+    assert (later["seq"], later["balance"], later["deltas"]) == (3, "7.5", 2)
+    assert later["id"] != marks[0]["id"]
+    assert close(ledger, period, "k1") == marks[0]
+    assert world.count("onceward_ledger_checkpoints") == 1
+    assert balance(ledger).balance == "7.5"
+    assert audited(ledger).findings == []
+
+
+def test_a_mark_ends_before_the_first_delta_that_waits_for_its_verification(world: World) -> None:
+    """
+    It covers what is decided, and is the same when it is derived again later; it never has to wait itself.
+    """
+    with world.open() as ledger:
+        emit(ledger, 1, reference_id="a")
+        period = emit(ledger, 2, reference_id="b")["period"]
+    with world.open(verify="queued") as ledger:
+        before = close(ledger, period)
+        emit(ledger, 4, reference_id="c")
+
+        assert close(ledger, period) == before
+        assert (before["seq"], before["balance"]) == (2, "3")
+        ledger.run(ledger.flows.judge_waiting())
+        assert (close(ledger, period)["seq"], close(ledger, period)["balance"]) == (3, "7")
+
+
+@pytest.mark.fault("an-early-close-says-never")
+def test_closing_a_running_period_is_spoken_and_says_what_it_refuses(tmp_path: Any) -> None:
+    """
+    Closed early, it takes nothing until the month is over. Who is refused is told when to send again, and nothing of
+    it is lost: the same delta is booked then.
     """
     world = World("sqlite", tmp_path)
     with world.open() as ledger:
         emit(ledger, 1, reference_id="a")
-        close(ledger, "2026-11")
-        with pytest.raises(PeriodClosed, match="again when 2026-12 has begun"):
+        closed, again = close(ledger, "2026-11", close=True), close(ledger, "2026-11", close=True)
+        with pytest.raises(OncewardError, match="unchanged, when 2026-12 has begun") as refused:
             emit(ledger, 1, reference_id="b")
-        world.environment.advance(30 * 86_400)
+        left = refused.value.retry_after_seconds
+        world.environment.advance(left or 0)
+        late = emit(ledger, 1, reference_id="b")
 
-        assert "2026-12" == emit(ledger, 1, reference_id="b")["period"]
+        assert closed["closed"] and "no deltas until 2026-12 begins (2026-12-01T00:00:00Z)" in closed["refuses"]
+        assert again == {**closed, "duplicate": True}
+        assert (refused.value.code, refused.value.retry) == ("period_not_open", "same-key")
+        assert left == (datetime(2026, 12, 1, tzinfo=UTC) - instant(1_794_000_000_000_000)).total_seconds()
+        assert late["period"] == "2026-12"
+
+
+def test_a_period_that_is_over_is_closed_without_further_words(tmp_path: Any) -> None:
+    """
+    What was a mark while the month ran is a close when it has ended; `close=False` still only marks.
+    """
+    world = World("sqlite", tmp_path)
+    with world.open() as ledger:
+        emit(ledger, 1, reference_id="a")
+        running = close(ledger, "2026-11")
+        world.environment.advance(30 * 86_400)
+        marked, closed = close(ledger, "2026-11", close=False), close(ledger, "2026-11")
+
+        assert [one["closed"] for one in (running, marked, closed)] == [False, False, True]
+        assert running == marked
+        assert (closed["balance"], closed["refuses"]) == (running["balance"], None)
+        with pytest.raises(PeriodClosed, match='Send it with "period": "2026-12"'):
+            emit(ledger, 1, reference_id="b", period="2026-11")
 
 
 @pytest.mark.requirement("C61")

@@ -42,7 +42,7 @@ def work(ledger, verb, name):
         case "batch":
             return flows.emit_many(LIVE, [delta(), delta("-2")], "k-" + name)
         case "close":
-            return flows.close_period(LIVE, name, "2020-01", "k-" + name)
+            return flows.checkpoint(LIVE, name, "2020-01", "k-" + name)
         case "judge":
             return flows.judge_waiting()
 
@@ -141,7 +141,7 @@ def test_a_period_is_closed_whole_or_not_at_all(world: World) -> None:
             [(closed,)] = world.execute("SELECT closed FROM onceward_ledger_customers WHERE customer = ?", name)
             is_closed = at == "ledger.close.after" or how == "0"
             assert (is_closed, int(is_closed)) == (closed == "2020-01", there(world, name)[1]), (name, at)
-            text = ledger.run(ledger.flows.close_period(LIVE, name, "2020-01", f"k-{name}")).text
+            text = ledger.run(ledger.flows.checkpoint(LIVE, name, "2020-01", f"k-{name}")).text
             assert "-1" == json.loads(text)["balance"]
         assert (len(some), []) == (audited(ledger).checkpoints, audited(ledger).findings)
 

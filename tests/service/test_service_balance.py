@@ -137,11 +137,16 @@ def test_a_batch_a_checkpoint_a_balance_a_receipt(served: Served) -> None:
     late = post(served, "delta", delta("cus_f", period="2020-01"), key="f-late")
     assert (409, "period_closed") == (late.status, late.code)
 
+    running = post(served, "delta", delta("cus_f", referenceId="f-now")).document
+    mark = post(served, "checkpoint", {"customerId": "cus_f", "period": running["period"]})
+    assert (mark.document["closed"], mark.document["seq"]) == (False, 101)
+    assert post(served, "delta", delta("cus_f", 1, referenceId="f-then")).document["period"] == running["period"]
+
     derived = served.call("GET", f"{BASE}/derive/cus_f").document
-    assert ("10", closed[0]["id"], 0) == (derived["balance"], derived["checkpoint"]["id"], derived["deltas"])
+    assert ("10", closed[0]["id"], 2) == (derived["balance"], derived["checkpoint"]["id"], derived["deltas"])
     receipts = [served.call("GET", f"{BASE}/receipt/cus_f?referenceId=f-7").document for _ in range(2)]
     assert receipts[0] == receipts[1]
-    assert {"customerId": "cus_f", "lastSeq": 100, "gaps": []} == served.call("GET", f"{BASE}/gaps/cus_f").document
+    assert {"customerId": "cus_f", "lastSeq": 102, "gaps": []} == served.call("GET", f"{BASE}/gaps/cus_f").document
 
 
 @pytest.mark.requirement("C44")

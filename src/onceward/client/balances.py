@@ -76,9 +76,15 @@ class Balance:
         """The receipt of a delta or of a closed period: the same one every time."""
         return self._client.ask(ledger.receipt(customer, reference_id, period))
 
-    def checkpoint(self, customer: str, period: str, *, idempotency_key: str | None = None) -> Checkpoint:
-        """Close a customer's period (`2026-11`): once, whatever the key."""
-        return self._client.ask(ledger.checkpoint(self._environment, customer, period, idempotency_key))
+    def checkpoint(
+        self, customer: str, period: str, *, close: bool | None = None, idempotency_key: str | None = None
+    ) -> Checkpoint:
+        """
+        Close a customer's period (`2026-11`), once whatever the key; one that still runs is marked, and stays open.
+
+        `close=True` closes it before its end: until the next period begins, deltas are refused (`Checkpoint.refuses`).
+        """
+        return self._client.ask(ledger.checkpoint(self._environment, customer, period, close, idempotency_key))
 
     def delta(self, id: str) -> Delta:
         """One delta, by the id that the service gave it."""
@@ -154,9 +160,11 @@ class AsyncBalance:
         """Same as `Balance.receipt`, but awaits."""
         return await self._client.ask(ledger.receipt(customer, reference_id, period))
 
-    async def checkpoint(self, customer: str, period: str, *, idempotency_key: str | None = None) -> Checkpoint:
+    async def checkpoint(
+        self, customer: str, period: str, *, close: bool | None = None, idempotency_key: str | None = None
+    ) -> Checkpoint:
         """Same as `Balance.checkpoint`, but awaits."""
-        return await self._client.ask(ledger.checkpoint(self._environment, customer, period, idempotency_key))
+        return await self._client.ask(ledger.checkpoint(self._environment, customer, period, close, idempotency_key))
 
     async def delta(self, id: str) -> Delta:
         """Same as `Balance.delta`, but awaits."""

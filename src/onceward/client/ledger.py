@@ -74,19 +74,26 @@ class BookedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A closed period."""
+    """A closed period, or a mark in one that still runs."""
 
     id: str
     customer: str
     period: str
-    number: int
+    closed: bool
+    """False: a mark. The period takes deltas as before."""
+    number: int | None
+    """Among the customer's closed periods; None for a mark."""
+    seq: int | None
+    """The last delta that a mark covers; None for a closed period, which covers all of it."""
     balance: Decimal
-    """At the end of the period."""
+    """At the end of the period; of a mark, so far."""
     deltas: int
     root: str
     previous: str
     hash: str
-    closed_at: datetime
+    closed_at: datetime | None
+    refuses: str | None
+    """Closed before its end: what is refused from now on, and until when."""
     duplicate: bool
     """Whether the period had been closed before: nothing was closed now."""
 
@@ -164,9 +171,10 @@ def emit_documents(environment: str, documents: list[dict[str, Any]], key: str |
     return Call(_named_post("/delta/batch", body, environment, key), lambda found, replayed, _: _batch(found, replayed))
 
 
-def checkpoint(environment: str, customer: str, period: str, key: str | None) -> Call[Checkpoint]:
-    """Close a period: once, whatever the key."""
-    body = json_body({"customerId": customer, "period": period}, "the checkpoint")
+def checkpoint(environment: str, customer: str, period: str, close: bool | None, key: str | None) -> Call[Checkpoint]:
+    """Close a period, once whatever the key; or mark one that still runs."""
+    spoken = {} if close is None else {"close": close}
+    body = json_body({"customerId": customer, "period": period, **spoken}, "the checkpoint")
     return Call(_named_post("/checkpoint", body, environment, key), lambda found, *_: _checkpoint(found))
 
 
@@ -252,13 +260,16 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
         id=found["id"],
         customer=found["customerId"],
         period=found["period"],
+        closed=found["closed"],
         number=found["number"],
+        seq=found["seq"],
         balance=Decimal(found["balance"]),
         deltas=found["deltas"],
         root=found["root"],
         previous=found["previous"],
         hash=found["hash"],
-        closed_at=datetime.fromisoformat(found["closedAt"]),
+        closed_at=None if found["closedAt"] is None else datetime.fromisoformat(found["closedAt"]),
+        refuses=found["refuses"],
         duplicate=found["duplicate"],
     )
 

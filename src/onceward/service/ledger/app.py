@@ -49,8 +49,10 @@ class LedgerApp:
                      wire.DeltaShown, wire.Delta, example=example, **writes),
             Endpoint("POST", f"{PREFIX}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
                      wire.BatchShown, wire.DeltaBatch, example={"deltas": [example]}, **writes),
-            Endpoint("POST", f"{PREFIX}/checkpoint", self.closed, "Close a customer's period, once.",
-                     wire.CheckpointShown, wire.Close, example={"customerId": "cus_17", "period": "2026-10"}, **writes),
+            Endpoint("POST", f"{PREFIX}/checkpoint", self.checkpointed,
+                     "Close a customer's period, once; or mark one that still runs.",
+                     wire.CheckpointShown, wire.NewCheckpoint, example={"customerId": "cus_17", "period": "2026-10"},
+                     **writes),
             Endpoint("GET", f"{PREFIX}/derive/{{customer}}", self.derived,
                      "Derive a balance from verified deltas.", wire.BalanceShown, parameters=(month,)),
             Endpoint("GET", f"{PREFIX}/receipt/{{customer}}", self.receipted,
@@ -81,11 +83,10 @@ class LedgerApp:
         flow = self._ledger.flows.emit_many(place, call.body.deltas, await self._key(call))
         return await self._answered(self._ledger.run(flow))
 
-    async def closed(self, call: Call) -> Answered:
-        """A closed period."""
-        flow = self._ledger.flows.close_period(
-            _place(call), call.body.customer_id, call.body.period, await self._key(call)
-        )
+    async def checkpointed(self, call: Call) -> Answered:
+        """A closed period, or a mark."""
+        body, key = call.body, await self._key(call)
+        flow = self._ledger.flows.checkpoint(_place(call), body.customer_id, body.period, key, close=body.close)
         return await self._answered(self._ledger.run(flow))
 
     async def derived(self, call: Call) -> Answered:

@@ -10,8 +10,16 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from onceward import OncewardError, RequestInvalid
-from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, PeriodClosed, ReferenceReused
-from onceward.service.ledger.periods import period_after, period_at
+from onceward._core.durations import SECOND
+from onceward.service.ledger.errors import (
+    CustomerUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+)
+from onceward.service.ledger.periods import begin_of, period_after, period_at
 from onceward.service.ledger.sealing import ENTRY_COLUMNS, Entry, genesis, sealed
 from onceward.service.ledger.verifying import QUEUED, VERIFIED, Rule, anything
 from onceward.tables import Sql, Steps, one
@@ -218,11 +226,19 @@ def _open_period(wanted: Wanted, customer: Customer, terms: Terms) -> str:
     opens = period_after(customer.closed)
     if terms.late == "next":
         return max(opens, current)
-    raise PeriodClosed(
-        f"the period {period} is closed by a checkpoint; nothing was booked. "
-        + (
-            f'Send it with "period": "{max(opens, current)}", or without period'
-            if opens <= current
-            else f"Send it again when {opens} has begun"
+    if opens > current:
+        raise PeriodNotOpen(
+            f"the period {closed_text(customer.closed)}; nothing was booked. Send it again, unchanged, when {opens} "
+            "has begun",
+            retry_after_seconds=(begin_of(opens) - customer.now) / SECOND,
         )
+    raise PeriodClosed(
+        f'the period {period} is closed by a checkpoint; nothing was booked. Send it with "period": "{current}", or '
+        "without period"
     )
+
+
+def closed_text(period: str) -> str:
+    """What closing a period before its end means for deltas, in words."""
+    opens = period_after(period)
+    return f"{period} was closed before its end, and takes no deltas until {opens} begins ({opens}-01T00:00:00Z)"

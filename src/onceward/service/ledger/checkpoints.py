@@ -1,17 +1,21 @@
 """
-Closing a period, and deriving a balance from the last period that was closed.
+Closing a period, marking one that still runs, and deriving a balance from the last period that was closed.
 
 A checkpoint is made once for a customer and a period, whatever key asks for it. It also closes the periods before it.
 Closed periods take no more entries, so what a checkpoint says stays true, and a derivation starts from it.
+
+A mark says what the entries of a running period come to so far, and closes nothing. It is derived and not stored: the
+number of its last entry is in it, entries do not change, so anybody can derive it again and compare.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import NamedTuple
 
 from onceward import RequestInvalid
 from onceward.service.ledger.amounts import BILLION
-from onceward.service.ledger.booking import Terms, held_customer, seen_customer
+from onceward.service.ledger.booking import Terms, closed_text, held_customer, seen_customer
 from onceward.service.ledger.errors import PeriodClosed, VerificationPending
 from onceward.service.ledger.periods import period_at
 from onceward.service.ledger.sealing import (
@@ -21,7 +25,10 @@ from onceward.service.ledger.sealing import (
     checkpoint_hash,
     checkpoint_id,
     genesis,
+    mark_hash,
+    mark_id,
 )
+from onceward.service.ledger.verifying import QUEUED, VERIFIED
 from onceward.tables import Sql, Steps, one
 
 PAGE = 10_000
@@ -39,6 +46,9 @@ _SUM = f"""SELECT status, count(*), sum(amount / {BILLION}), sum(amount - (amoun
     FROM onceward_ledger_entries
     WHERE scope = :scope AND customer = :customer AND period > :after AND period <= :period GROUP BY status"""  # noqa: S608
 _SEALS = """SELECT seq, seal FROM onceward_ledger_entries
+    WHERE scope = :scope AND customer = :customer AND seq > :seq AND period > :after AND period <= :period
+    ORDER BY seq LIMIT :limit"""
+_JUDGED = """SELECT seq, seal, status, amount FROM onceward_ledger_entries
     WHERE scope = :scope AND customer = :customer AND seq > :seq AND period > :after AND period <= :period
     ORDER BY seq LIMIT :limit"""
 FOR_EVER = "9999-12"
@@ -66,6 +76,60 @@ class Closed(NamedTuple):
 
     checkpoint: Checkpoint
     duplicate: bool = False
+    refuses: str | None = None
+    """What it refuses from now on, if it was closed before its end."""
+
+
+class Mark(NamedTuple):
+    """What the entries of a period come to so far."""
+
+    id: str
+    customer: str
+    period: str
+    seq: int
+    """The last entry that it covers."""
+    balance: int
+    deltas: int
+    root: str
+    previous: str
+    hash: str
+
+
+def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -> Steps[Closed | Mark]:
+    """
+    Close a period that is over, mark one that runs. `close_now` says which, whatever the calendar says: True closes
+    also a period that still runs, False only marks.
+    """
+    seen = yield from seen_customer(scope, customer)
+    current = period_at(seen.now)
+    if period > current:
+        raise RequestInvalid(f"the period {period} has not begun; name one up to {current}")
+    if close_now is False or (close_now is None and period == current and period > seen.closed):
+        return (yield from mark(scope, customer, period))
+    return (yield from close(scope, customer, period))
+
+
+def mark(scope: str, customer: str, period: str) -> Steps[Mark]:
+    """
+    What the entries of a period come to so far. One that waits for its verification ends the mark before it: what is
+    behind it may still come to something else.
+    """
+    before = yield from _last(scope, customer, period)
+    previous = "" if before is None else before.hash
+    after = "" if before is None else before.period
+    place = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
+    root, seq, deltas, waits = "", 0, 0, False
+    balance = 0 if before is None else int(before.balance)
+    while not waits:
+        page = yield Sql(_JUDGED, {**place, "seq": seq})
+        judged = list(takewhile(lambda row: row[2] != QUEUED, page))
+        root = chained(root, [seal for _, seal, _, _ in judged])
+        balance += sum(amount for _, _, status, amount in judged if status == VERIFIED)
+        deltas += sum(status == VERIFIED for _, _, status, _ in judged)
+        seq = judged[-1][0] if judged else seq
+        waits = len(judged) < PAGE
+    hash = mark_hash(scope, customer, period, seq, str(balance), root, previous)
+    return Mark(mark_id(hash), customer, period, seq, balance, deltas, root, previous, hash)
 
 
 def close(scope: str, customer: str, period: str) -> Steps[Closed]:
@@ -74,12 +138,11 @@ def close(scope: str, customer: str, period: str) -> Steps[Closed]:
     held = yield from held_customer(scope, customer, Terms(customers="known"))
     place = {"scope": scope, "customer": customer}
     found = one((yield Sql(_OF_PERIOD, {**place, "period": period})))
+    refuses = closed_text(period) if period == period_at(held.now) else None
     if found is not None:
-        return Closed(Checkpoint(*found), duplicate=True)
+        return Closed(Checkpoint(*found), duplicate=True, refuses=refuses)
     if period <= held.closed:
         raise PeriodClosed(f"the period {period} was closed together with a later one, up to {held.closed}")
-    if period > period_at(held.now):
-        raise RequestInvalid(f"the period {period} has not begun, and cannot be closed")
     sums = yield from _summed(scope, customer, held.closed, period)
     if sums.queued:
         raise VerificationPending(
@@ -105,7 +168,7 @@ def close(scope: str, customer: str, period: str) -> Steps[Closed]:
     made = made._replace(id=checkpoint_id(hash), hash=hash)
     yield Sql(_ADD, made._asdict())
     yield Sql(_CLOSE, {**place, "period": period})
-    return Closed(made)
+    return Closed(made, refuses=refuses)
 
 
 def derive(scope: str, customer: str, period: str | None) -> Steps[Derived]:

@@ -21,6 +21,13 @@ class PeriodClosed(OncewardError):
     code = "period_closed"
 
 
+class PeriodNotOpen(OncewardError):
+    """The running period was closed before its end, and the next one has not begun. Send it again then, unchanged."""
+
+    code = "period_not_open"
+    retry = RetryAdvice.SAME_KEY
+
+
 class CustomerUnknown(OncewardError):
     """There is no such customer in this ledger."""
 

@@ -98,14 +98,20 @@ class Flows:
         kept: Kept = yield Keyed("ledger.book_batch", place.keys, _key(place, key), request, "refuse", steps)
         return kept
 
-    def close_period(self, place: Place, customer: str, period: str, key: str | None = None) -> Flow[Kept]:
-        """Close a customer's period, once whatever the key."""
+    def checkpoint(
+        self, place: Place, customer: str, period: str, key: str | None = None, *, close: bool | None = None
+    ) -> Flow[Kept]:
+        """
+        Close a customer's period, once whatever the key; or mark it, if it still runs.
+
+        `close=True` closes a period before its end, too, and says what that refuses; `close=False` only marks.
+        """
         check_customer(customer)
         check_period(period)
-        steps = partial(_closed_text, place.scope, customer, period)
+        steps = partial(_checkpoint_text, place.scope, customer, period, close)
         if key is None:
             return Kept((yield from transacted("ledger.close", steps)), replayed=False)
-        request = ["checkpoint", customer, period]
+        request = ["checkpoint", customer, period, *([] if close is None else [close])]
         kept: Kept = yield Keyed("ledger.close", place.keys, _key(place, key), request, "run", steps)
         return kept
 
@@ -244,8 +250,8 @@ def _booked_text(scope: str, wanted: Wanted, terms: Terms) -> Steps[str]:
     return _text(showing.booked((yield from booking.book(scope, wanted, terms))))
 
 
-def _closed_text(scope: str, customer: str, period: str) -> Steps[str]:
-    return _text(showing.closed((yield from checkpoints.close(scope, customer, period))))
+def _checkpoint_text(scope: str, customer: str, period: str, close: bool | None) -> Steps[str]:
+    return _text(showing.checkpointed((yield from checkpoints.checkpoint(scope, customer, period, close))))
 
 
 def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
@@ -286,6 +292,14 @@ def _item(
 
 
 REFUSED_ALONE = frozenset(
-    {"reference_reused", "period_closed", "customer_unknown", "delta_unknown", "delta_refused", "request_invalid"}
+    {
+        "reference_reused",
+        "period_closed",
+        "period_not_open",
+        "customer_unknown",
+        "delta_unknown",
+        "delta_refused",
+        "request_invalid",
+    }
 )
 """What is wrong with one delta of a batch and says nothing about the others."""

@@ -5,6 +5,7 @@ Periods: months in UTC, written 2026-11. As texts they sort as they follow one a
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from onceward import RequestInvalid
 from onceward._core.operation import instant
@@ -21,6 +22,11 @@ def period_after(period: str) -> str:
     """The next one."""
     year, month = int(period[:4]), int(period[5:])
     return f"{year + 1:04}-01" if month == 12 else f"{year:04}-{month + 1:02}"
+
+
+def begin_of(period: str) -> int:
+    """The instant at which a period begins, in microseconds since 1970."""
+    return int(datetime(int(period[:4]), int(period[5:]), 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def check_period(period: str) -> str:

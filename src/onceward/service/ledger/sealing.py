@@ -6,6 +6,7 @@ The hashes that make a changed row visible: SHA-256 over the canonical form of w
                 seal = H(hash, verdict)
     checkpoint  root = the seals of its entries, one hashed onto the other
                 hash = H(everything it says, root, the hash of the checkpoint before it)
+    mark        hash = H(everything it says, root up to its last entry, the hash of the checkpoint before it)
 
 They are no signatures: whoever may write the whole database may compute them anew. What they cannot do is to change the
 past and leave a checkpoint's hash as it was, which others have seen.
@@ -106,6 +107,16 @@ def checkpoint_hash(checkpoint: Checkpoint) -> str:
 def checkpoint_id(hash: str) -> str:
     """A checkpoint is named by its hash."""
     return f"cp_{hash[:ID_DIGITS]}"
+
+
+def mark_hash(scope: str, customer: str, period: str, seq: int, balance: str, root: str, previous: str) -> str:
+    """Of everything that a mark says. No time: whoever asks again before the next entry gets the same mark."""
+    return _hashed("mark", scope, customer, period, seq, balance, root, previous)
+
+
+def mark_id(hash: str) -> str:
+    """A mark is named by its hash."""
+    return f"mk_{hash[:ID_DIGITS]}"
 
 
 def receipt_id(hash: str) -> str:

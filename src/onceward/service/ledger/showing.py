@@ -11,7 +11,7 @@ from onceward._core.operation import instant
 from onceward.service.ledger import wire
 from onceward.service.ledger.amounts import spelled
 from onceward.service.ledger.booking import Booked
-from onceward.service.ledger.checkpoints import Closed, Derived
+from onceward.service.ledger.checkpoints import Closed, Derived, Mark
 from onceward.service.ledger.looking import Gaps, Receipt
 from onceward.service.ledger.sealing import Checkpoint, Entry
 
@@ -52,26 +52,44 @@ def batch(items: list[wire.ItemShown]) -> wire.BatchShown:
     )
 
 
-def checkpoint(made: Checkpoint, *, duplicate: bool = False) -> wire.CheckpointShown:
+def checkpoint(made: Checkpoint, *, duplicate: bool = False, refuses: str | None = None) -> wire.CheckpointShown:
     """A closed period."""
     return wire.CheckpointShown(
         id=made.id,
         customer_id=made.customer,
         period=made.period,
+        closed=True,
         number=made.number,
+        seq=None,
         balance=spelled(int(made.balance)),
         deltas=made.deltas,
         root=made.root,
         previous=made.previous,
         hash=made.hash,
         closed_at=when(made.closed_at),
+        refuses=refuses,
         duplicate=duplicate,
     )
 
 
-def closed(made: Closed) -> wire.CheckpointShown:
-    """What closing came to."""
-    return checkpoint(made.checkpoint, duplicate=made.duplicate)
+def checkpointed(made: Closed | Mark) -> wire.CheckpointShown:
+    """What closing or marking came to."""
+    if isinstance(made, Closed):
+        return checkpoint(made.checkpoint, duplicate=made.duplicate, refuses=made.refuses)
+    return wire.CheckpointShown(
+        id=made.id,
+        customer_id=made.customer,
+        period=made.period,
+        closed=False,
+        number=None,
+        seq=made.seq,
+        balance=spelled(made.balance),
+        deltas=made.deltas,
+        root=made.root,
+        previous=made.previous,
+        hash=made.hash,
+        closed_at=None,
+    )
 
 
 def balance(customer: str, derived: Derived, period: str | None) -> wire.BalanceShown:

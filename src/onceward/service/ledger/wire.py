@@ -45,11 +45,14 @@ class DeltaBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     deltas: Annotated[list[Delta], Meta(min_length=1, max_length=100)]
 
 
-class Close(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Close a customer's period."""
+class NewCheckpoint(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Close a customer's period, or mark one that still runs."""
 
     customer_id: Customer
     period: Period
+    close: bool | None = None
+    """Left out: a period that is over is closed, one that still runs is marked. true: close it also before its end; it
+    then refuses deltas until the next one begins. false: mark it, whatever the calendar says."""
 
 
 class DeltaShown(msgspec.Struct, rename="camel"):
@@ -96,21 +99,28 @@ class BatchShown(msgspec.Struct, rename="camel"):
 
 
 class CheckpointShown(msgspec.Struct, rename="camel"):
-    """A closed period."""
+    """A closed period, or a mark in one that still runs."""
 
     id: str
     customer_id: str
     period: str
-    number: int
+    closed: bool
+    """false: a mark. The period takes deltas as before."""
+    number: int | None
+    """Among the customer's closed periods; null for a mark."""
+    seq: int | None
+    """The last delta that a mark covers; null for a closed period, which covers all of it."""
     balance: str
-    """At the end of the period: all verified deltas up to then."""
+    """At the end of the period: all verified deltas up to then. Of a mark: so far."""
     deltas: int
     """Verified ones since the checkpoint before."""
     root: str
     """Over the seals of all deltas since the checkpoint before."""
     previous: str
     hash: str
-    closed_at: str
+    closed_at: str | None
+    refuses: str | None = None
+    """Closed before its end: what is refused from now on, and until when."""
     duplicate: bool = False
     """Whether the period had been closed before: nothing was closed now."""
 

@@ -34,6 +34,7 @@ STATUSES: Mapping[str, int] = {
     "already_settled": 409,
     "reference_reused": 409,
     "period_closed": 409,
+    "period_not_open": 409,
     "verification_pending": 409,
     "customer_unknown": 404,
     "delta_unknown": 404,
