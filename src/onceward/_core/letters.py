@@ -62,6 +62,8 @@ class Letter:
     """Whether the caller gave the key; without one it was made up here, and no record can be in doubt under it."""
     name: str
     """What the call was called; its handler is registered under this name."""
+    request: str | None
+    """Of an HTTP request of our clients: its method and address, without the query. Such a letter needs no handler."""
     fingerprint: str | None
     """Of the call's arguments, in hex; None if they have no canonical form."""
     reason: str
@@ -80,6 +82,8 @@ class Letter:
     """When the other side wants to be asked again, if it said so."""
     first_at: datetime
     last_at: datetime
+    seconds_old: float
+    """How long ago it was first given up."""
     seconds_left: float | None
     """How much longer it is kept."""
     payload: Payload
@@ -136,7 +140,15 @@ def clean_name(name: str) -> str:
 
 
 def drafted(
-    stop: Stop, scope: str, key: str, name: str, *, keyed: bool, fingerprint: bytes | None, payload: Kept
+    stop: Stop,
+    scope: str,
+    key: str,
+    name: str,
+    *,
+    keyed: bool,
+    fingerprint: bytes | None,
+    payload: Kept,
+    request: str | None = None,
 ) -> Draft:
     """The letter about a call that was given up."""
     name = clean_name(name)
@@ -152,6 +164,7 @@ def drafted(
         "tries": [_tried_document(one) for one in stop.tries[-TRIES_KEPT:]],
         "retryAt": None if stop.retry_at is None else stop.retry_at.isoformat(),
         "payload": payload._asdict(),
+        "request": request,
     }
     return Draft(letter_id(scope, key), scope, key, name, fingerprint, document)
 
@@ -239,6 +252,7 @@ def letter_of(found: Record) -> Letter:
             key=found.key,
             keyed=bool(document["keyed"]),
             name=str(document["name"]),
+            request=document.get("request"),  # Not in letters of 0.1.0.
             fingerprint=document["fingerprint"],
             reason=str(document["reason"]),
             verdict=Verdict(
@@ -251,6 +265,7 @@ def letter_of(found: Record) -> Letter:
             retry_at=None if document["retryAt"] is None else _moment(document["retryAt"]),
             first_at=instant(found.first_at),
             last_at=instant(found.settled_at or found.first_at),
+            seconds_old=found.age / SECOND,
             seconds_left=None if found.forget_left is None else found.forget_left / SECOND,
             payload=payload["how"],
             payload_note=payload["note"],

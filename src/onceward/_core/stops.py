@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from onceward._core.history import Tried
 from onceward._core.judging.own import STOP_ATTRIBUTE
+from onceward._core.sent import SentRequest
 from onceward._core.verdict import Verdict
 
 _WAITS_MAX = 10 * 365 * 86_400.0
@@ -76,6 +77,8 @@ class GivenUp(NamedTuple):
     fn: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    request: SentRequest | None = None
+    """The HTTP request that it was, if one of our clients sent it."""
 
 
 class DeadLetters(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -25,10 +26,13 @@ from onceward.cli.opening import add_store_argument, opened
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to, id_digits
 from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import shortened
+from onceward.gate import Gate
 from onceward.gate.asking import SCAN_PAGE
 from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
 from onceward.gate.operating import ID_DIGITS, discard_letter, find_records, id_of_letter
+from onceward.gate.sealing import Sealed
 
+TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 LIST_MAX = 10_000
 """Letters in one answer: a page that a program reads at once. Go on with --after."""
 
@@ -47,23 +51,36 @@ def add_to(parsers: Groups) -> None:
     requeue = add_command(
         group,
         "requeue",
-        "do an operation again that was given up, under the same key, with your handler",
+        "do an operation again that was given up, under the same key",
         _requeue,
         examples=(f"onceward dead requeue {_EXAMPLE} --app shop:dead",),
         codes=codes,
         more=(
             "MODULE:NAME is your gate.dead_letters(), with its handlers registered; the store is that gate's.\n"
+            "A request of our own clients needs no handler: --send-to https://sql.example.com says where it may be\n"
+            "sent (onceward dead show prints the address), with the token of\n"
+            f"the environment variable {TOKEN_VARIABLE}, if that is set. It is sent there and nowhere else.\n"
             "An operation in doubt is refused: reconcile its record first (the error says how)."
         ),
     )
     _add_letter_arguments(requeue)
+    how = requeue.add_mutually_exclusive_group(required=True)
+    how.add_argument("--app", metavar="MODULE:NAME", help="where your handlers are, such as shop:dead")
+    how.add_argument("--send-to", metavar="URL", help="send the kept request again, if it was for this address")
     requeue.add_argument(
-        "--app", metavar="MODULE:NAME", required=True, help="where your handlers are, such as shop:dead"
+        "--token-variable",
+        metavar="NAME",
+        default=TOKEN_VARIABLE,
+        help=f"with --send-to: another than {TOKEN_VARIABLE}",
     )
+    requeue.add_argument(
+        "--seal-variable", metavar="NAME", help="with --send-to: the variable with the key of sealed payloads"
+    )
+    add_store_argument(requeue)
     requeue.add_argument(
         "--did-not-happen",
         action="store_true",
-        help="of a call without a key: it has been checked that it did not happen",
+        help="it may have happened, and it has been checked that it did not",
     )
     discard = add_command(
         group,
@@ -168,13 +185,44 @@ def _discard(asked: argparse.Namespace) -> int:
 
 def _requeue(asked: argparse.Namespace) -> int:
     """Do one again."""
+    letter = _sent_again(asked) if asked.app is None else _handled_again(asked)
+    _tell_done({"digest": letter.digest, "requeued": True}, as_json=asked.json)
+    return exits.FINE
+
+
+def _sent_again(asked: argparse.Namespace) -> Letter:
+    """A request of our own clients, sent from here."""
+    from onceward.http.resending import sender
+
+    seal = None if asked.seal_variable is None else Sealed(_secret(asked.seal_variable))
+    send = sender(asked.send_to, os.environ.get(asked.token_variable, "").strip() or None)
+    with opened(asked) as store:
+        letter = letter_of(_the_letter(store, asked))
+        if letter.request is None:
+            raise exits.UsageError(f"{letter.name} is no HTTP request of our clients: name your handlers with --app")
+        box = Gate(store, scope=letter.scope).dead_letters(payload=seal or "plain")
+        box.handle_requests(asked.send_to, send)
+        try:
+            box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise _failed_again(letter, error) from None
+    return letter
+
+
+def _secret(variable: str) -> str:
+    found = os.environ.get(variable, "").strip()
+    if not found:
+        raise exits.UsageError(f"the environment variable {variable} is not set")
+    return found
+
+
+def _handled_again(asked: argparse.Namespace) -> Letter:
+    """Anything, by the app's own handler."""
     box = _app(asked.app)
     by_key = _is_by_key(asked)
     if by_key and asked.scope != box.gate.scope:
         raise exits.UsageError(f"--app {asked.app} has the letters of {box.gate.scope}, not of {asked.scope}")
-    letter = asyncio.run(_arequeued(box, asked)) if isinstance(box, AsyncDeadLetterBox) else _requeued(box, asked)
-    _tell_done({"digest": letter.digest, "requeued": True}, as_json=asked.json)
-    return exits.FINE
+    return asyncio.run(_arequeued(box, asked)) if isinstance(box, AsyncDeadLetterBox) else _requeued(box, asked)
 
 
 def _requeued(box: DeadLetterBox, asked: argparse.Namespace) -> Letter:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from onceward._core.letters import Letter
+from onceward._core.sent import origin_of
 from onceward.cli.documents import camel
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, pretty_json, table
@@ -47,6 +48,7 @@ def tell_letter(letter: Letter, *, with_payload: bool, as_json: bool) -> None:
                 ("scope", letter.scope),
                 ("record", letter.record),
                 ("operation", letter.name),
+                ("request", letter.request),
                 ("keyed", letter.keyed),
                 ("fingerprint", letter.fingerprint),
                 ("reason", letter.reason),
@@ -60,6 +62,7 @@ def tell_letter(letter: Letter, *, with_payload: bool, as_json: bool) -> None:
                 ("last at", letter.last_at.isoformat(timespec="seconds")),
                 ("kept", None if letter.seconds_left is None else f"for {letter.seconds_left:,.0f} s more"),
                 ("payload", letter.payload + (f" ({letter.payload_note})" if letter.payload_note else "")),
+                ("requeue", _requeue(letter)),
             ]
         )
     )
@@ -78,11 +81,33 @@ def tell_letter(letter: Letter, *, with_payload: bool, as_json: bool) -> None:
         )
 
 
+def _requeue(letter: Letter) -> str:
+    """How it can be done again, or that it cannot."""
+    if letter.request is None:
+        return f"with your handler of {letter.name!r}"
+    if letter.payload == "omitted":
+        return "not from here: the request was not kept"
+    origin = origin_of(letter.request.partition(" ")[2])
+    return f"onceward dead requeue {letter.digest} --send-to {origin}"
+
+
 def letter_document(letter: Letter, *, with_payload: bool = False) -> dict[str, Any]:
     """A letter for programs."""
     document: dict[str, Any] = {
         name: getattr(letter, name)
-        for name in ("id", "digest", "record", "scope", "keyed", "name", "fingerprint", "reason", "count", "requeues")
+        for name in (
+            "id",
+            "digest",
+            "record",
+            "scope",
+            "keyed",
+            "name",
+            "request",
+            "fingerprint",
+            "reason",
+            "count",
+            "requeues",
+        )
     }
     document |= {
         "verdict": {

@@ -8,13 +8,15 @@ import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from onceward._core.sent import SentRequest
 from onceward.client import wire
 from onceward.client.answers import result, unanswered
 from onceward.client.balances import AsyncBalance
 from onceward.client.libraries import library_of
-from onceward.client.opening import Opened, opened
+from onceward.client.opening import Opened, again, one_token, opened, policy_of
 from onceward.client.results import BatchResult, Result
 from onceward.client.wire import Call, Params, Statements
+from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")
@@ -24,16 +26,27 @@ class AsyncClient:
     """Same as `Client`, but awaits."""
 
     def __init__(
-        self, url: str, *, token: str | None = None, environment: str | None = None, retry: Retry | None = None
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        environment: str | None = None,
+        retry: Retry | None = None,
+        max_retries: int | None = None,
+        timeout: float | None = None,
     ) -> None:
-        self._opened: Opened = opened(url, token, environment)
+        policy = policy_of(retry, max_retries, timeout)
+        self._opened: Opened = opened(url, one_token(token, api_key), environment)
         if self._opened.local is None:
+            if isinstance(policy.dead, AsyncDeadLetterBox):
+                policy.dead.handle_requests(self._opened.url, self._resend)
             library, family = library_of()
             self._failures = library.HTTPError
             self._http: Any = library.AsyncClient(
                 base_url=self._opened.url,
                 headers=self._opened.header,
-                transport=family.AsyncTransport(retry or Retry(), profile=None, whole=True),
+                transport=family.AsyncTransport(policy, profile=None, whole=True),
                 timeout=None,
             )
 
@@ -67,6 +80,10 @@ class AsyncClient:
         except self._failures as error:
             raise unanswered(outgoing, error) from error
         return result(call, response)
+
+    async def _resend(self, sent: SentRequest) -> Any:
+        """Same as `Client._resend`, but awaits."""
+        return await self.ask(again(sent))
 
     async def close(self) -> None:
         """Let go of connections, or of the file."""

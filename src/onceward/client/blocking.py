@@ -7,13 +7,15 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from onceward._core.sent import SentRequest
 from onceward.client import wire
 from onceward.client.answers import result, unanswered
 from onceward.client.balances import Balance
 from onceward.client.libraries import library_of
-from onceward.client.opening import Opened, opened
+from onceward.client.opening import Opened, again, one_token, opened, policy_of
 from onceward.client.results import BatchResult, Result
 from onceward.client.wire import Call, Params, Statements
+from onceward.gate.dead import DeadLetterBox
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")
@@ -23,23 +25,35 @@ class Client:
     """
     A service, or a local file (`Client("sqlite:///shop.db")`) that behaves like one.
 
-    The token is taken from the environment variable `ONCEWARD_TOKEN` unless it is given. With `environment` (`live` or
-    `test`), a token for the other one is refused before anything is sent. `retry` is a policy; by default three
-    attempts with full jitter. A call with a key is sent again with the same bytes; one without is sent again only if
-    it is known not to have arrived.
+    The token is taken from the environment variable `ONCEWARD_TOKEN` unless it is given (`api_key` is another word for
+    it). With `environment` (`live` or `test`), a token for the other one is refused before anything is sent. A call
+    with a key is sent again with the same bytes; one without is sent again only if it is known not to have arrived:
+    `max_retries` times (2), each attempt for `timeout` seconds at most (30); or as the policy `retry` says. If that has
+    dead letters, the client does theirs again.
     """
 
     def __init__(
-        self, url: str, *, token: str | None = None, environment: str | None = None, retry: Retry | None = None
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        api_key: str | None = None,
+        environment: str | None = None,
+        retry: Retry | None = None,
+        max_retries: int | None = None,
+        timeout: float | None = None,
     ) -> None:
-        self._opened: Opened = opened(url, token, environment)
+        policy = policy_of(retry, max_retries, timeout)
+        self._opened: Opened = opened(url, one_token(token, api_key), environment)
         if self._opened.local is None:
+            if isinstance(policy.dead, DeadLetterBox):
+                policy.dead.handle_requests(self._opened.url, self._resend)
             library, family = library_of()
             self._failures = library.HTTPError
             self._http: Any = library.Client(
                 base_url=self._opened.url,
                 headers=self._opened.header,
-                transport=family.Transport(retry or Retry(), profile=None, whole=True),
+                transport=family.Transport(policy, profile=None, whole=True),
                 timeout=None,
             )
 
@@ -73,6 +87,10 @@ class Client:
         except self._failures as error:
             raise unanswered(outgoing, error) from error
         return result(call, response)
+
+    def _resend(self, sent: SentRequest) -> Any:
+        """Registered with the policy's dead letters: send a request again that was given up."""
+        return self.ask(again(sent))
 
     def close(self) -> None:
         """Let go of connections, or of the file."""

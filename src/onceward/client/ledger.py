@@ -16,7 +16,7 @@ from onceward._core.errors import ConfigurationError, OncewardError, RequestInva
 from onceward._core.keys import environment_key
 from onceward.client.answers import refusal_of
 from onceward.client.deltas import NewDelta, named
-from onceward.client.wire import Call, Outgoing, json_body, post
+from onceward.client.wire import Call, Outgoing, digest_name, json_body, post
 
 log = logging.getLogger("onceward")
 
@@ -141,7 +141,7 @@ def emit(environment: str, delta: NewDelta, key: str | None) -> Call[Delta]:
     """Book one delta. Without a key of its own, its reference is the key: the service puts the environment in front."""
     body = json_body(named(delta, key).document(environment), "the delta")
     return Call(
-        _named_post("/delta", body, environment, key),
+        _named_post("/delta", body, environment, key, delta.reference_id),
         lambda found, replayed, _: _delta(found, replayed=replayed),
     )
 
@@ -168,14 +168,16 @@ def emit_documents(environment: str, documents: list[dict[str, Any]], key: str |
             "batches, or use an emitter"
         )
     body = json_body({"deltas": documents}, "the deltas")
-    return Call(_named_post("/delta/batch", body, environment, key), lambda found, replayed, _: _batch(found, replayed))
+    outgoing = _named_post("/delta/batch", body, environment, key, digest_name("batch", body.decode()))
+    return Call(outgoing, lambda found, replayed, _: _batch(found, replayed))
 
 
 def checkpoint(environment: str, customer: str, period: str, close: bool | None, key: str | None) -> Call[Checkpoint]:
     """Close a period, once whatever the key; or mark one that still runs."""
     spoken = {} if close is None else {"close": close}
     body = json_body({"customerId": customer, "period": period, **spoken}, "the checkpoint")
-    return Call(_named_post("/checkpoint", body, environment, key), lambda found, *_: _checkpoint(found))
+    outgoing = _named_post("/checkpoint", body, environment, key, digest_name("checkpoint", customer, period))
+    return Call(outgoing, lambda found, *_: _checkpoint(found))
 
 
 def derive(customer: str, period: str | None) -> Call[Derived]:
@@ -206,10 +208,10 @@ def gaps(customer: str) -> Call[Gaps]:
     )
 
 
-def _named_post(path: str, body: bytes, environment: str, key: str | None) -> Outgoing:
+def _named_post(path: str, body: bytes, environment: str, key: str | None, name: str | None) -> Outgoing:
     # Without a key these name themselves, for good: by references, or by the period. With one, the key's record counts.
     headers = {} if key is None else {"Idempotency-Key": environment_key(environment, key)}
-    return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True)
+    return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True, name=name)
 
 
 def _get(verb: str, what: str, asked: Mapping[str, str | None]) -> Outgoing:

@@ -4,12 +4,14 @@ What a client is told, checked before it does anything: which service or file, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.sent import SentRequest
 from onceward.client import wire
 from onceward.client.tokens import Credential, credential_of
 from onceward.http.credentials import check_environment
+from onceward.retry.policy import TIMEOUT, Retry
 
 if TYPE_CHECKING:
     from onceward.client.local import LocalService
@@ -37,6 +39,32 @@ class Opened(NamedTuple):
         if self.local is not None:
             self.local.bind(path)
         return path
+
+
+def one_token(token: str | None, api_key: str | None) -> str | None:
+    """The token, by whichever of its two names it was given."""
+    if token is not None and api_key is not None:
+        raise ConfigurationError("token and api_key are two names for one thing; give one of them")
+    return api_key if token is None else token
+
+
+def policy_of(retry: Retry | None, max_retries: int | None, timeout: float | None) -> Retry:
+    """The policy of a client: given, or the usual one with as many retries and as much time as was said."""
+    if retry is None:
+        return Retry(max_retries=max_retries, timeout=TIMEOUT if timeout is None else timeout)
+    if not isinstance(retry, Retry):
+        raise ConfigurationError(f"retry is a Retry(...), not {type(retry).__name__}; or say max_retries and timeout")
+    if max_retries is not None or timeout is not None:
+        raise ConfigurationError(
+            "retry is a whole policy: say there how often and how long, Retry(max_retries=..., timeout=...)"
+        )
+    return retry
+
+
+def again(sent: SentRequest) -> wire.Call[Any]:
+    """A request that a dead letter kept, as a call: the same bytes, under the same key."""
+    outgoing = wire.Outgoing(sent.method, sent.url, sent.headers, sent.body, named_inside=sent.safe, name=sent.name)
+    return wire.Call(outgoing, lambda found, *_: found)
 
 
 def opened(url: str, token: str | None, environment: str | None) -> Opened:

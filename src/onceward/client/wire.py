@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
+from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
 from onceward.client.results import BatchResult, Result, batch_of, result_of
@@ -34,6 +36,8 @@ class Outgoing(NamedTuple):
     body: bytes | None
     named_inside: bool = False
     """Whether the body itself names what is to happen once: a delta by its reference."""
+    name: str | None = None
+    """What a dead letter calls it, where it has no key: a reference, a step of a plan."""
 
     @property
     def repeatable(self) -> bool:
@@ -44,7 +48,8 @@ class Outgoing(NamedTuple):
     @property
     def extensions(self) -> dict[str, Any]:
         """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
-        return {"onceward": {"safe": True}} if self.repeatable else {}
+        said: dict[str, Any] = {"safe": True} if self.repeatable else {}
+        return {"onceward": said if self.name is None else {**said, "name": self.name}}
 
 
 class Call(NamedTuple, Generic[T]):
@@ -62,10 +67,20 @@ class Identity(NamedTuple):
     step: str | None = None
 
     @property
+    def name(self) -> str | None:
+        """What a dead letter calls a step; a key is a name already."""
+        return None if self.plan is None or self.step is None else digest_name("step", self.plan, self.step)
+
+    @property
     def headers(self) -> dict[str, str]:
         """As it travels."""
         named = {"Idempotency-Key": self.key, "Plan-Key": self.plan, "Plan-Step": self.step}
         return {name: value for name, value in named.items() if value is not None}
+
+
+def digest_name(kind: str, *parts: str) -> str:
+    """A name for something that has several parts, or long ones: the same for the same."""
+    return f"{kind}:{sha256(canonical(list(parts))).hexdigest()[:32]}"
 
 
 def identity_of(key: str | None, plan: str | None, step: str | None) -> Identity:
@@ -88,14 +103,16 @@ def place(namespace: str, database: str) -> str:
 def query(path: str, sql: str, params: Params, identity: Identity) -> Call[Result]:
     """One statement."""
     body = json_body({"sql": sql, "params": _sent(params)}, "the parameters")
-    return Call(post(f"{path}/query", body, identity.headers), lambda found, replayed, _: result_of(found, replayed))
+    outgoing = post(f"{path}/query", body, identity.headers)._replace(name=identity.name)
+    return Call(outgoing, lambda found, replayed, _: result_of(found, replayed))
 
 
 def batch(path: str, statements: Statements, identity: Identity) -> Call[BatchResult]:
     """Several statements."""
     taken = [(one, None) if isinstance(one, str) else one for one in statements]
     document = {"statements": [{"sql": sql, "params": _sent(params)} for sql, params in taken]}
-    outgoing = post(f"{path}/batch", json_body(document, "the parameters"), identity.headers)
+    body = json_body(document, "the parameters")
+    outgoing = post(f"{path}/batch", body, identity.headers)._replace(name=identity.name)
     return Call(outgoing, lambda found, replayed, _: batch_of(found, replayed))
 
 

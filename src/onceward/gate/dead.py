@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Unpack
 from onceward._core.advice import in_doubt
 from onceward._core.attempts import judged
 from onceward._core.classifier import DEFAULT
-from onceward._core.durations import microseconds
+from onceward._core.durations import SECOND, microseconds
 from onceward._core.engine import operate
 from onceward._core.errors import ConfigurationError, IllegalMove, OncewardError, OutcomeUnknown
 from onceward._core.fingerprint import fingerprint_canonical
@@ -47,6 +47,7 @@ from onceward._core.letters import (
 )
 from onceward._core.record import Record, is_in_doubt, shown_state
 from onceward._core.register import Selection
+from onceward._core.sent import line_of, origin_of
 from onceward._core.stops import GivenUp, Stop
 from onceward._core.terms import Options, Seconds
 from onceward.failpoints import declare
@@ -63,6 +64,7 @@ from onceward.gate.handling import (
     unpacked,
 )
 from onceward.gate.operating import CANDIDATES_MAX, after_just_before
+from onceward.gate.resending import Sender, check_once, resender
 
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
@@ -103,6 +105,7 @@ class _Letters:
             raise ConfigurationError("payload_bytes_max is a number of bytes, zero or more")
         self._payload_bytes_max = payload_bytes_max
         self._handlers: dict[str, Handler] = {}
+        self._senders: dict[str, Sender] = {}
         self._selection = Selection(scope=asking.scope, kind=DEAD)
 
     # --- handlers ---
@@ -137,6 +140,17 @@ class _Letters:
 
         return register
 
+    def handle_requests(self, to: str, send: Sender) -> None:
+        """
+        Register who sends HTTP requests to an address again (`to`: scheme, host and port; a path does not matter).
+
+        Letters of our own clients and transports need no other handler. `send` is given the `SentRequest`, adds its
+        credentials, and raises if the answer is a failure. A `Client` registers itself with its policy's dead letters.
+        """
+        if not callable(send):
+            raise ConfigurationError("send is a function of the request that was kept (a SentRequest)")
+        self._senders[origin_of(to)] = send
+
     @property
     def handlers(self) -> tuple[str, ...]:
         """The names that have one."""
@@ -164,6 +178,7 @@ class _Letters:
             keyed=key is not None,
             fingerprint=request_fingerprint(call),
             payload=packed(self._payload, letter_id(self._asking.scope, stored), call, self._payload_bytes_max),
+            request=None if call.request is None else line_of(call.request),
         )
 
     def _id(self, which: Letter | str) -> bytes:
@@ -184,6 +199,9 @@ class _Letters:
     def _job(self, letter: Letter, record: Record | None, did_not_happen: bool) -> _Job:
         """Everything that could speak against a requeue, before anything is run."""
         taken = self._handlers.get(letter.name)
+        kept = self.arguments(letter)
+        if taken is None and letter.request is not None:
+            taken = resender(letter, kept, self._senders)
         if taken is None:
             known = ", ".join(map(repr, self.handlers)) or "none"
             raise ConfigurationError(
@@ -192,14 +210,16 @@ class _Letters:
             )
         if record is not None and is_in_doubt(record):
             raise in_doubt(record)
-        if not letter.keyed and letter.may_have_happened and not did_not_happen and record is None:
+        if letter.request is not None:
+            check_once(letter, kept, self._asking.terms.keyed_for / SECOND, did_not_happen=did_not_happen)
+        elif not letter.keyed and letter.may_have_happened and not did_not_happen and record is None:
             raise OutcomeUnknown(
                 f"dead letter {letter.digest} ({letter.name}) may have happened, and it had no key: running it again "
                 "could do it twice. Look where the effect takes place. If it happened, discard the letter (onceward "
                 f"dead discard {letter.digest} --yes); if it did not, requeue it with did_not_happen=True (onceward "
                 f"dead requeue {letter.digest} --did-not-happen)"
             )
-        arguments = taken.bound(letter, self.arguments(letter))
+        arguments = taken.bound(letter, kept)
         ran: list[bool] = []
         called = None if taken.gated else self._called(letter, record, taken, arguments, ran)
         if called is None:

@@ -17,6 +17,7 @@ from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.letters import Kept, Letter
 from onceward._core.restore import restorer
+from onceward._core.sent import REQUEST, document_of
 from onceward._core.stops import GivenUp
 from onceward.gate.declaring import OPERATION, OperationContract, marks_anywhere, name_of
 from onceward.gate.sealing import Seal
@@ -55,9 +56,11 @@ def packed(payload: Sealing, id: bytes, call: GivenUp, bytes_max: int) -> Kept:
     """A call's arguments as they are kept. Whatever they do when looked at, there is a letter: without them."""
     if payload is None:
         return Kept()
+    if call.request is not None and call.request.body is None:
+        return Kept(note="not kept: the body is a stream")
     try:
         # The letter's id goes inside, so that no sealed payload can be passed off as another letter's.
-        data = encode({"id": id.hex(), "args": list(call.args), "kwargs": dict(call.kwargs)}).data or b""
+        data = encode({"id": id.hex(), "args": list(call.args), "kwargs": _named(call)}).data or b""
     except NotEncodable as error:
         place = str(error).partition(":")[0].removeprefix("result.")
         return Kept(note=f"not kept: {place} is not plain data")
@@ -69,6 +72,10 @@ def packed(payload: Sealing, id: bytes, call: GivenUp, bytes_max: int) -> Kept:
         return Kept("sealed", b64encode(payload.seal(data)).decode("ascii"))
     except Exception as error:
         return Kept(note=f"not kept: sealing raised {type_name(type(error))}")
+
+
+def _named(call: GivenUp) -> dict[str, Any]:
+    return dict(call.kwargs) if call.request is None else {REQUEST: document_of(call.request)}
 
 
 def unpacked(payload: Sealing, letter: Letter) -> Arguments | None:
@@ -99,7 +106,9 @@ def unpacked(payload: Sealing, letter: Letter) -> Arguments | None:
 
 
 def own_key(call: GivenUp) -> str | None:
-    """The key of a call that was given none by its policy, if its function is declared with `once`."""
+    """The key of a call that was given none by its policy: of a function declared with `once`, of a named request."""
+    if call.key is None and call.request is not None:
+        return call.request.name
     if call.key is not None or not isinstance(getattr(call.fn, "contract", None), OperationContract):
         return call.key
     try:
@@ -110,6 +119,8 @@ def own_key(call: GivenUp) -> str | None:
 
 def request_fingerprint(call: GivenUp) -> bytes | None:
     """Of the arguments by name, as a gate compares them; None if they have no canonical form."""
+    if call.request is not None:
+        return fingerprint_canonical(document_of(call.request))
     try:
         bound = inspect.signature(call.fn).bind_partial(*call.args, **call.kwargs)
         bound.apply_defaults()

@@ -22,6 +22,7 @@ from onceward._core.downstream import PROFILES, downstream_key
 from onceward._core.errors import ConfigurationError, KeyInvalid, KeyMissing, KeyReused
 from onceward._core.keys import ENVIRONMENTS, check_key, environment_key, sized
 from onceward._core.operation import Operation
+from onceward._core.sent import SentRequest
 from onceward._core.structured_fields import Malformed, parse_list
 from onceward.gate.strict import current_operation
 from onceward.http.answers import is_failure
@@ -41,7 +42,10 @@ HOSTS_MAX: Final = 1_024
 
 EXTENSION = "onceward"
 _ORIGIN = "onceward.origin"
-_SPOKEN = frozenset({"key", "part", "safe", "whole"})
+_SPOKEN = frozenset({"key", "name", "part", "safe", "whole"})
+
+KEPT_HEADERS: Final = frozenset({"accept", "content-type", "plan-key", "plan-step"})
+"""What a dead letter keeps of a request's headers, besides the key's. Others may hold credentials."""
 
 KeyOf = Callable[[Any], str | None]
 PolicyOf = Callable[[str], Retry]
@@ -182,7 +186,18 @@ class Carrier:
             name=f"{seen.method.upper()} {seen.origin[1]}",
         )
         field = None if key is None else _quote(key) if quoted else key
+        if policy.dead is not None:
+            # Asked only if it is given up: the letter then holds what was sent, but for its credentials.
+            policy = policy.bind(replayable=policy.replayable, request=lambda: self._sent(seen, said, safe, field))
         return Cargo(policy, key, field, said.get("whole", self.whole))
+
+    def _sent(self, seen: Seen, said: Mapping[str, Any], safe: bool, field: str | None) -> SentRequest:
+        headers = {name: value for name, value in seen.headers.items() if name in KEPT_HEADERS}
+        if field is not None:
+            headers[self.header] = field
+        # A key or a step is remembered for a while; what is safe without either is safe whenever it is sent.
+        for_good = safe and field is None and "plan-key" not in headers
+        return SentRequest(seen.method.upper(), seen.url, headers, seen.body, for_good, said.get("name"))
 
     def fields(self, cargo: Cargo) -> dict[str, str]:
         """The headers of one attempt. Called inside of it: the time that is left changes."""
@@ -295,6 +310,8 @@ def _checked(said: Any) -> Mapping[str, Any]:
     for name in ("safe", "whole"):
         if not isinstance(said.get(name, False), bool):
             raise ConfigurationError(f"{name} is True or False; nothing was sent")
+    if not isinstance(said.get("name", ""), str):
+        raise ConfigurationError("name is text: what a dead letter calls this request, where it has no key")
     if not isinstance(said.get("part", ""), str):
         raise ConfigurationError("part is text: what this request is to its operation, such as invoice")
     return said

@@ -6,6 +6,7 @@ from onceward._core.attempts import Attempt, Retrying
 from onceward._core.backoff import Backoff
 from onceward._core.breaker import BreakerRule, CircuitState
 from onceward._core.budget import BudgetRule
+from onceward._core.sent import SentRequest
 from onceward._core.stops import DeadLetters, GivenUp, Stop, StopReason
 from onceward.retry.breaker import Breaker, breaker, forget_breakers
 from onceward.retry.budget import Budget
@@ -27,6 +28,7 @@ __all__ = [
     "Nested",
     "Retry",
     "Retrying",
+    "SentRequest",
     "Stop",
     "StopReason",
     "breaker",

@@ -256,8 +256,12 @@ class Work:
         dead = self.policy.dead
         if dead is None:
             return None
-        call = GivenUp(self.name, self.key, self.fn, self.args, self.kwargs)
-        return _harmless("dead.put", dead.put, effect.stop, call)
+        return _harmless("dead.put", lambda: dead.put(effect.stop, self._given_up()))
+
+    def _given_up(self) -> GivenUp:
+        request = self.policy.request
+        sent = None if request is None else request()
+        return GivenUp(self.name, self.key, self.fn, self.args, self.kwargs, sent)
 
 
 _INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Refund: Work._refund}
