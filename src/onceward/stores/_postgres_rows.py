@@ -52,6 +52,14 @@ CLOCK = (
     f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), {_DURABLE})"
 )
 """First in every statement that writes: whatever may wait needs its time, so it waits no longer than that says."""
+BARRIER = (
+    b"SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
+    b"THEN set_config('synchronous_commit', 'on', true) END, pg_logical_emit_message(true, 'onceward', '')"
+)
+"""
+A write that leaves nothing behind but waits as any other: for the disk, and for the synchronous standby if there is one.
+Whatever was committed before it has arrived where it arrives.
+"""
 _BEFORE = "before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout)"
 _BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
 JOINED_CLOCK = f"{_BEFORE}, clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED} FROM before)"  # noqa: S608 - constants
