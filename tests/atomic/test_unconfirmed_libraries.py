@@ -26,9 +26,9 @@ def test_a_commit_that_waited_for_nobody_is_not_an_answer(kind: Kind, tmp_path: 
 
     async def scenario(desk: Desk) -> None:
         async with desk.caller() as caller:
-            with running().without_its_standby():
-                with pytest.raises(StoreUnavailable, match="a failover may lose it"):
-                    await caller.atomic("k")
+            told = pytest.raises(StoreUnavailable, match="a failover may lose it")
+            with running().without_its_standby(), told:
+                await caller.atomic("k")
         async with desk.caller() as caller:
             await caller.atomic("k")
 

@@ -1,5 +1,5 @@
 """
-A commit whose wait for the synchronous standby was cancelled: PostgreSQL says success, and nobody but this server has it.
+A commit whose wait for the synchronous standby was cancelled: PostgreSQL says success, and only this server has it.
 """
 
 from __future__ import annotations
@@ -192,13 +192,13 @@ def _run_joined(url: str, colour: str) -> None:
         return
 
     async def work() -> None:
-        async with AsyncGate(url, scope="test:unconfirmed") as gate:
-            async with await psycopg.AsyncConnection.connect(url) as connection:
+        joined = await psycopg.AsyncConnection.connect(url)
+        async with AsyncGate(url, scope="test:unconfirmed") as gate, joined as connection:
 
-                async def fn() -> None:
-                    await connection.execute(charge)
+            async def fn() -> None:
+                await connection.execute(charge)
 
-                await gate.atomic(connection, "k", fn)
+            await gate.atomic(connection, "k", fn)
 
     asyncio.run(work())
 

@@ -161,6 +161,38 @@ def put(target: Target, write: Write, expect: bytes | None, *, again: bool = Fal
     raise StoreContended(retry_after_seconds=0.1)
 
 
+def put_back(target: Target, write: Write, marks: Sequence[bytes]) -> Flow[Standing]:
+    """See `onceward.stores.Store.put_back`."""
+    parameters = {**rows.put_parameters(write, None, target.lock_timeout, False), "marks": sorted(marks)}
+    patience = Patience(target.name)
+    for _ in range(ASKS):
+        try:
+            [row] = yield Query(rows.PUT_BACK, parameters)
+            *row, free = row
+            standing = rows.standing_of(row, write, None) if free else _kept_away(row)
+            if standing is not None and _finds_itself(standing, write):
+                yield Query(rows.BARRIER)
+                return recognised(standing, write)
+        except FAILURES as error:
+            pause = patience.borne(error)
+            yield pause
+            continue
+        if standing is not None:
+            return standing
+    raise StoreContended(retry_after_seconds=0.1)
+
+
+def _kept_away(row: Sequence[Any]) -> Standing:
+    """A mark stands: what stands beside it, if anything."""
+    return Standing(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
+
+
+def erase(target: Target, ids: Sequence[bytes]) -> Flow[int]:
+    """See `onceward.stores.Store.erase`."""
+    [(erased,)] = yield from asked(target, Query(rows.ERASE, {**_writing(target), "ids": list(ids)}))
+    return int(erased)
+
+
 def put_many(target: Target, puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing | None]]:
     """
     Several puts with ids that differ, in one statement, tried once; None for what has to be asked again.
