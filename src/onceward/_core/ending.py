@@ -76,7 +76,7 @@ def end(
             if write is ending:
                 return found
             raise (yield from store_forgot(ask, held, found, advice.forgotten(held, found), value))
-        if gone and (found is None or record.outranks(found, held.token)):
+        if (gone and found is None) or begun_anew(found, held):
             yield from tell(ask, Happening.STORE_FORGOT, held, "not put back")
             raise (yield from store_forgot(ask, held, found, advice.forgotten(held, found, erased=True), value))
         if found is None:
@@ -97,6 +97,11 @@ def end(
         expect, gone, write = found.version, False, ending  # Our own renewal moved it, or has put it back.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def begun_anew(found: Record | None, held: Record) -> bool:
+    """Whether another caller has begun where the store had forgotten this claim."""
+    return found is not None and record.outranks(found, held.token) and not record.followed(found, held)
 
 
 def store_forgot(ask: Ask, held: Record, found: Record | None, said: str, value: Any = None) -> Flow[StoreForgot]:

@@ -24,6 +24,7 @@ from onceward._core.ending import (
     HAPPENING,
     POLL_MAX,
     add_note,
+    begun_anew,
     end,
     landed,
     outcome_of,
@@ -228,7 +229,7 @@ def renew(ask: Ask, held: Record, operation: Operation | None = None) -> Flow[Re
         if found is None and not gone and (yield from within_lease(ask, held, operation)):
             gone = True
             continue
-        if found is None or (gone and record.outranks(found, held.token)):
+        if found is None or begun_anew(found, held):
             yield from tell(ask, Happening.STORE_FORGOT, held, "not put back")
             raise StoreForgot(advice.forgotten(held, found, erased=True))
         if record.outranks(found, held.token):

@@ -18,6 +18,7 @@ from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import CHANCE, Flow, Put
 from onceward._core.keys import record_id
 from onceward._core.record import NOW, Guarantee, State, Write
+from onceward._core.terms import LEASE_CEILING
 
 ERASURE = "erasure"
 """The kind of record that a mark is."""
@@ -37,27 +38,27 @@ def marks_of(id: bytes, scope: str) -> tuple[bytes, bytes]:
     return _mark_id(_ONE, scope, part), _mark_id(_ALL, ":".join(scope.split(":", 2)[:2]), part)
 
 
-def mark_scope(scope: str, life: int) -> Flow[None]:
-    """Leave the marks of one scope, for so many microseconds."""
-    yield from _leave(_ONE, scope, life)
+def mark_scope(scope: str) -> Flow[None]:
+    """Leave the marks of one scope."""
+    yield from _leave(_ONE, scope)
 
 
-def mark_beneath(prefix: str, life: int) -> Flow[None]:
+def mark_beneath(prefix: str) -> Flow[None]:
     """Leave the marks of every scope that begins with these two parts (`live:acme`, `live:acme:token:k3`)."""
-    yield from _leave(_ALL, prefix, life)
+    yield from _leave(_ALL, prefix)
 
 
-def _leave(what: str, name: str, life: int) -> Flow[None]:
+def _leave(what: str, name: str) -> Flow[None]:
     for part in range(PARTS):
-        yield from _leave_one(_mark_id(what, name, part), life)
+        yield from _leave_one(_mark_id(what, name, part))
 
 
-def _leave_one(id: bytes, life: int) -> Flow[None]:
+def _leave_one(id: bytes) -> Flow[None]:
     """Put a mark, or give the one that is there its time anew."""
     expect, fence = None, 1
     for _ in range(SPINS_MAX):
         chance = yield CHANCE
-        write = _mark(id, life, fence, chance)
+        write = _mark(id, fence, chance)
         standing = yield Put("erase.mark", write, expect)
         found = standing.record
         if standing.landed or (found is not None and found.version == write.version):
@@ -71,7 +72,7 @@ def _mark_id(what: str, name: str, part: int) -> bytes:
     return bytes((part << 4 | digest[0] & 15,)) + digest[1:]
 
 
-def _mark(id: bytes, life: int, fence: int, chance: bytes) -> Write:
+def _mark(id: bytes, fence: int, chance: bytes) -> Write:
     return Write(
         id=id,
         kind=ERASURE,
@@ -91,7 +92,7 @@ def _mark(id: bytes, life: int, fence: int, chance: bytes) -> Write:
         settled_at=None,
         lease=None,
         replay=None,
-        forget=life,
+        forget=LEASE_CEILING,  # No operation can agree to be held for longer, whatever its terms.
         codec=None,
         result=None,
         error=None,

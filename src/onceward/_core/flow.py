@@ -264,7 +264,6 @@ BOUNDARIES = {
     "release": "the release is put",
     "doubt": "the doubt is put",
     "putback": "what the store forgot is put back",
-    "erase.mark": "the mark of an erasure is put",
     "reconcile.load": "an in-doubt record is looked up",
     "reconcile": "the reconciled record is put",
     "parted.load": "a claim that the caller's function committed is looked up",

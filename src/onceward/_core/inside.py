@@ -26,8 +26,10 @@ from onceward._core.ending import (
     HAPPENING,
     POLL_MAX,
     add_note,
+    begun_anew,
     end,
     outcome_of,
+    store_forgot,
     tell,
     winner_of,
 )
@@ -74,6 +76,10 @@ def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
     if found is None:
         # The store forgot the claim, and what was committed with it or after it. It is ended as if it stood.
         return (yield from _not_committed(ask, operation, operation.record, claimed.chance[32:], ended))
+    if begun_anew(found, operation.record):
+        said = advice.forgotten(operation.record, found)
+        forgot = yield from store_forgot(ask, operation.record, found, said)
+        raise forgot from (ended.error if isinstance(ended, Raised) else None)
     if record.outranks(found, operation.record.token):
         yield from tell(ask, Happening.OVERTAKEN, operation.record)
         lost = OwnershipLost(advice.overtaken(operation.record, found), outcome=winner_of(found, ask.restore))

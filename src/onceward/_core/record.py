@@ -409,6 +409,15 @@ def outranks(found: Record | None, token: bytes) -> bool:
     return found is None or found.token != token
 
 
+def followed(found: Record, held: Record) -> bool:
+    """
+    Whether what stands there, and is somebody else's, came after this claim: claimed over it, or decided by someone.
+
+    If not, it was begun where nothing stood, because the store had forgotten the claim.
+    """
+    return found.attempt > held.attempt or found.fence == held.fence
+
+
 def still_holds(found: Record | None, token: bytes) -> bool:
     """Whether the claim of the holder of `token` stands there, and has not ended."""
     return found is not None and found.token == token and found.state == State.CLAIMED
