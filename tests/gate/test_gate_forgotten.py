@@ -80,7 +80,7 @@ class TestWithinTheLease:
             heard.append((operation.lost, type(world.hear(lambda: other.run("job:1", world.Effect())))))
             return "done"
 
-        assert gate.run("job:1", fn) == "done"
+        assert world.hear(lambda: gate.run("job:1", fn)) == "done"
         assert heard == [(False, InFlight)]
         assert other.run("job:1", world.Effect("second")) == "done"
 
