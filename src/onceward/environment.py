@@ -12,6 +12,17 @@ import os
 import random
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
+
+
+def _counts_suspension() -> Callable[[], float]:
+    """Linux has a clock for it; elsewhere (macOS, Windows) the monotonic one goes on while the host sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic if clock is None else partial(time.clock_gettime, clock)
+
+
+_boottime = _counts_suspension()
 
 
 class Environment:
@@ -20,6 +31,10 @@ class Environment:
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back: for measuring how long this process has waited."""
         return time.monotonic()
+
+    def boottime(self) -> float:
+        """Same as `monotonic`, on a clock that also counts while the host is suspended."""
+        return _boottime()
 
     def wall_us(self) -> int:
         """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""

@@ -104,6 +104,9 @@ class Faulty:
         claim = "claim" if write.rise else "renew"
         return self._pass(claim if write.state == "claimed" else write.state, self._store.put, write, expect)
 
+    def put_back(self, write: Any, marks: Any) -> Any:
+        return self._pass("putback", self._store.put_back, write, marks)
+
     def load(self, id: bytes) -> Any:
         return self._pass("load", self._store.load, id)
 
@@ -246,6 +249,12 @@ class World:
         store.die_before("settled")
         with pytest.raises(Died):
             gate.run(key, fn or Effect(), **options)
+
+    def forget(self, operation: Any) -> None:
+        """The store loses the record of a running operation, as in a failover: no erasure, and so no mark."""
+        store = open_store(self.url, environment=self.env)
+        assert store.erase([operation.id]) == 1
+        store.close()
 
     def close(self) -> None:
         for driven in self._gates:

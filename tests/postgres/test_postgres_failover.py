@@ -6,11 +6,10 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
+from pair_support import SECONDS_MAX, Pair, at, pair, primary, until
 from postgres_support import COLOURS, handle
 
 from onceward import AsyncGate, Gate, InDoubt, InFlight, OwnershipLost, StoreUnavailable
@@ -21,49 +20,10 @@ from servers.proxy import Proxy
 
 needed()
 
+__all__ = ["pair", "primary"]
+
 SENDERS, ROUNDS = 4, 40
 """Of each colour."""
-PAUSE_SECONDS = 0.3
-"""Between the primary's end and the standby's turn: longer than a call goes on trying by itself."""
-SECONDS_MAX = 60
-
-
-class Pair(NamedTuple):
-    """A primary and the standby that follows it."""
-
-    primary: PostgresServer
-    standby: PostgresServer
-
-    def url(self, options: str = "") -> str:
-        """Both hosts: the one that takes writes is found."""
-        hosts = ",".join(f"127.0.0.1:{one.port}" for one in self)
-        return f"postgresql://postgres@{hosts}/postgres?{options}"
-
-    def fail_over(self) -> None:
-        """kill -9 of the primary; the standby is told to take over."""
-        self.primary.kill()
-        time.sleep(PAUSE_SECONDS)
-        self.standby.promote()
-
-
-@pytest.fixture
-def primary(tmp_path: Path) -> Iterator[PostgresServer]:
-    server = _at(tmp_path / "primary")
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def pair(primary: PostgresServer, tmp_path: Path) -> Iterator[Pair]:
-    """The primary answers a commit when its standby has it."""
-    standby = _at(tmp_path / "standby", standby_of=primary.port)
-    standby.start()
-    primary.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-    primary.execute("SELECT pg_reload_conf()")
-    _until(lambda: primary.execute("SELECT sync_state FROM pg_stat_replication") == [("sync",)])
-    yield Pair(primary, standby)
-    standby.stop()
 
 
 class Load:
@@ -157,7 +117,7 @@ class TestAPrimaryThatIsKilled:
         """
         load = Load(pair.url("connect_timeout=2"))
         load.start()
-        _until(lambda: len(load.acknowledged) >= SENDERS * ROUNDS // 2)
+        until(lambda: len(load.acknowledged) >= SENDERS * ROUNDS // 2)
         pair.fail_over()
         load.wait()
         lost, doubled = load.judge("failover, synchronous standby")
@@ -173,17 +133,17 @@ class TestAPrimaryThatIsKilled:
         The count can fail: without `synchronous_standby_names`, what the standby had not been sent is gone.
         """
         with Proxy(primary.port) as proxy:
-            standby = _at(tmp_path / "standby", standby_of=proxy.port)
+            standby = at(tmp_path / "standby", standby_of=proxy.port)
             standby.start()
             pair = Pair(primary, standby)
             with handle(pair.url(), "blocking") as store:
                 store.put(row("test:failover", "warm"))
             end = primary.execute("SELECT pg_current_wal_lsn()::text")[0][0]
-            _until(lambda: standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
+            until(lambda: standby.execute(f"SELECT pg_last_wal_replay_lsn() >= '{end}'") == [(True,)])
             proxy.hold()
             load = Load(pair.url("connect_timeout=2"))
             load.start()
-            _until(lambda: len(load.acknowledged) >= SENDERS)
+            until(lambda: len(load.acknowledged) >= SENDERS)
             pair.fail_over()
             load.wait()
             lost, _ = load.judge("failover, standby that lags")
@@ -239,22 +199,10 @@ def test_a_writer_that_becomes_read_only_is_left_for_the_new_one(pair: Pair, col
         pair.primary.execute("ALTER SYSTEM SET default_transaction_read_only = on")
         pair.primary.execute("SELECT pg_reload_conf()")
         pair.standby.promote()
-        _until(lambda: pair.primary.execute("SHOW default_transaction_read_only") == [("on",)])
+        until(lambda: pair.primary.execute("SHOW default_transaction_read_only") == [("on",)])
         landed = store.put(row("test:switch")).landed
 
     assert True is landed
     assert [(1,)] == pair.standby.execute(
         "SELECT count(*) FROM onceward_records WHERE scope = 'test:switch' AND key = 'k'"
     )
-
-
-def _at(folder: Path, standby_of: int | None = None) -> PostgresServer:
-    folder.mkdir()
-    return PostgresServer(folder, standby_of=standby_of)
-
-
-def _until(condition: Any) -> None:
-    give_up = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < give_up, "it never came"
-        time.sleep(0.01)

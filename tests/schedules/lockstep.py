@@ -17,11 +17,15 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.flow import Extend, Load, Put
+from onceward._core.erasing import mark_scope
+from onceward._core.flow import Extend, Load, Put, PutBack
 from onceward._core.record import NOW, Guarantee, Record, Standing, Write
-from onceward.testing.explorer import INVARIANTS, SCENARIOS, Pass, Scenario
+from onceward.drive import run
+from onceward.environment import REAL
+from onceward.testing.explorer import INVARIANTS, SCENARIOS, Erase, Forget, Pass, Scenario
 from onceward.testing.explorer.actors import Position
 from onceward.testing.explorer.machine import REST, Machine, Move, Now, Step
+from onceward.testing.explorer.plays import SCOPE
 from onceward.testing.explorer.telling import tell
 from onceward.testing.explorer.world import Register, World
 
@@ -89,15 +93,24 @@ class Lockstep(Machine):
             event = self.scenario.events[now.event]
             if isinstance(event, Pass):
                 self.store.age(event.microseconds)
+            elif isinstance(event, Forget | Erase):
+                if isinstance(event, Erase):
+                    run(mark_scope(SCOPE), self._left_mark)
+                self.store.call("erase", [row.write.id for row in now.world.rows])
             else:
                 self._purge(now.world, after.world)
         return after, moves
+
+    def _left_mark(self, effect: Any) -> Any:
+        return self.store.put(effect.write, effect.expect) if isinstance(effect, Put) else REAL.random(48)
 
     def _perform(self, now: Now, position: Position) -> tuple[World, Any]:
         world, answer = super()._perform(now, position)
         match position.effect:
             case Put(write=write, expect=expect):
                 self._put(write, expect, answer)
+            case PutBack(write=write, marks=marks):
+                self._put(write, None, answer, marks)
             case Load(id=id):
                 self._compare("load", answer, self.store.call("load", id))
             case Extend(family=family, replay=replay, forget=forget):
@@ -111,7 +124,9 @@ class Lockstep(Machine):
             self._put(put.write, put.expect, move.answer)
         return after, moves
 
-    def _put(self, write: Write, expect: bytes | None, modelled: Standing) -> None:
+    def _put(
+        self, write: Write, expect: bytes | None, modelled: Standing, marks: tuple[bytes, ...] | None = None
+    ) -> None:
         fences, instants, versions = self._known
         id, before = write.id, write.fence - 1
         real = write._replace(
@@ -119,7 +134,10 @@ class Lockstep(Machine):
             first_at=instants.get((id, write.first_at), NOW),
             settled_at=None if write.settled_at is None else instants.get((id, write.settled_at), NOW),
         )
-        told = self.store.put(real, None if expect is None else versions.get(expect, expect))
+        if marks is None:
+            told = self.store.put(real, None if expect is None else versions.get(expect, expect))
+        else:
+            told = self.store.call("put_back", real, marks)
         self._agree("landed", modelled.landed, told.landed)
         if told.landed and modelled.record is not None and told.record is not None:
             if write.rise:

@@ -25,6 +25,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
@@ -171,6 +172,41 @@ class PostgresServer:
     def promote(self) -> None:
         """Make a standby the primary, and wait until it takes writes."""
         self.execute("SELECT pg_promote(true, 30)")
+
+    @contextlib.contextmanager
+    def without_its_standby(self) -> Iterator[threading.Event]:
+        """
+        Every commit should wait for a standby that is not there, and somebody cancels every such wait.
+
+        The event that is handed out stops the cancelling when it is set: from then on, commits wait.
+        """
+        self._name_standby("nobody")
+        enough, over = threading.Event(), threading.Event()
+
+        def cancel() -> None:
+            with psycopg.connect(self.url(), autocommit=True) as connection:
+                while not over.wait(0.002):
+                    if not enough.is_set():
+                        connection.execute(
+                            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                        )
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            yield enough
+        finally:
+            self._name_standby("")
+            over.set()
+            thread.join()
+
+    def _name_standby(self, name: str) -> None:
+        self.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        self.execute("SELECT pg_reload_conf()")
+        give_up = time.monotonic() + SECONDS_MAX
+        while self.execute("SHOW synchronous_standby_names") != [(name,)]:
+            assert time.monotonic() < give_up, "the server does not read its settings"
+            time.sleep(0.01)
 
     def stop(self) -> None:
         """End it, in whatever state it is. Ending twice is fine."""

@@ -6,6 +6,7 @@ A TCP proxy that loses things on purpose: between a client and its server, in a 
         proxy.lose_requests(1)      the next request does not reach the server; the line is cut
         proxy.cut_at(b"COMMIT")     the next request with these bytes reaches the server, or not; its line is cut
         proxy.cut()                 every line is cut, now
+        proxy.lead_to(port)         another server is behind it from now on, and every line is cut
         proxy.hold()                nothing is passed on any more, and no line is cut; let_go() ends that
 """
 
@@ -50,6 +51,11 @@ class Proxy:
             thread.join(5)
         for line in self._lines:
             line.close()
+
+    def lead_to(self, port: int) -> None:
+        """From now on to another server, as a name does that moves in a failover: every line is cut."""
+        self._target = ("127.0.0.1", port)
+        self.cut()
 
     def lose_answers(self, count: int) -> None:
         """Swallow so many answers, each with its line."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from onceward.stores import Purged, Record, Standing, Write
@@ -74,6 +75,35 @@ class OverPurging(MemoryStore):
             if row.forget_at is not None and row.forget_at <= now:
                 del self._rows.rows[id]
         return super().purge(limit)
+
+
+class Resurrecting(MemoryStore):
+    """Puts back whatever is gone, erased or not."""
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        return super().put_back(write, ())
+
+
+class LookingForMarksFirst(MemoryStore):
+    """Looks for the marks, and puts back in another step."""
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        now = self._environment.wall_us()
+        found = [row for mark in marks if (row := self._rows.rows.get(mark)) is not None]
+        if any(row.forget_at is None or row.forget_at > now for row in found):
+            return Standing(False, self.load(write.id))
+        time.sleep(0.001)
+        return super().put_back(write, ())
+
+
+class FenceErasing(MemoryStore):
+    """Does not remember the fences of the rows that it erases."""
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        floor = self._rows.fence_floor
+        erased = super().erase(ids)
+        self._rows.fence_floor = floor
+        return erased
 
 
 class Stale(MemoryStore):

@@ -108,6 +108,32 @@ def overtaken(held: Record, winner: Record | None) -> str:
     )
 
 
+def forgotten(held: Record, found: Record | None, *, erased: bool = False) -> str:
+    """The store lost a claim, and its ending could not be put back."""
+    happened = f"{_name(held)} ran (attempt {held.attempt}), and meanwhile the store lost its claim"
+    if found is not None and is_claimed(found):
+        return f"{happened}; another caller has begun it since, so that it may happen twice. Look where it takes place"
+    if found is not None and not is_settled(found):
+        return f"{happened}, too long ago to know that nobody else had it: it is in doubt.\n{_ways_out(found)}"
+    if found is not None:
+        return f"{happened}; another caller has run it since: it may have happened twice. Look where it takes place"
+    lost = ", or it was erased: nothing was stored" if erased else " too long ago to put anything back"
+    return f"{happened}{lost}. Look where its effect takes place before it is sent again"
+
+
+def forgotten_before(held: Record) -> str:
+    """The store lost a claim before anything ran under it."""
+    return f"the store lost the claim of {_name(held)} before anything was run; send the same key again"
+
+
+def forgotten_inside(held: Record) -> str:
+    """The store lost a claim while its function was about to settle it in its own transaction."""
+    return (
+        f"the store lost the claim of {_name(held)}, so nothing was settled: let this error through, and your rows are "
+        "undone. Then nothing has happened, and the same key may be used again"
+    )
+
+
 def already(found: Record) -> str:
     """Settled before, otherwise."""
     return f"{_name(found)} was settled at {_settled(found)} with a different result; the first result stands"

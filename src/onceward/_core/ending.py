@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceward._core import advice, record
 from onceward._core.codec import Encoded, Restore, decode, decode_failure
+from onceward._core.erasing import marks_of
 from onceward._core.errors import (
     AlreadySettled,
     OwnershipLost,
     RecordRefused,
     StoreContended,
+    StoreForgot,
     StoreUnavailable,
     Unrecorded,
 )
 from onceward._core.events import Event, Happening
-from onceward._core.flow import MONOTONIC, Emit, Flow, Put, Sleep
+from onceward._core.flow import BOOTTIME, MONOTONIC, Emit, Flow, Put, PutBack, Sleep
 from onceward._core.keys import digest_of
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Glance, Record, Standing, Write
@@ -46,35 +48,86 @@ HAPPENING = {
 }
 
 
-def end(ask: Ask, held: Record, write: Write, operation: Operation | None, value: Any = None) -> Flow[Record]:
+def end(
+    ask: Ask, held: Record, write: Write, operation: Operation | None, value: Any = None, *, patient: bool = True
+) -> Flow[Record]:
     """
     Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
-    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told.
+    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told; forgotten by the store,
+    put back.
     """
-    expect, pause, spins = held.version, STORE_RETRY_FIRST, 0
+    expect, pause, spins, gone, ending = held.version, STORE_RETRY_FIRST, 0, False, write
     while spins < CLAIM_SPINS_MAX:
         try:
-            standing: Standing = yield Put(_AT[write.state], write, expect)
+            standing: Standing = yield put_back(write) if gone else Put(_AT[write.state], write, expect)
         except StoreUnavailable as error:
             if isinstance(error, RecordRefused) and write.result is not None:
-                write = record.without_result(write)  # No patience makes it fit, and it has happened all the same.
+                # No patience makes it fit, and it has happened all the same.
+                write = ending = record.without_result(write)
                 continue
-            yield from _hold_out(ask, held, operation, error, pause, value)
+            yield from _hold_out(ask, held, operation if patient else None, error, pause, value)
             pause = min(pause * 2, STORE_RETRY_MAX)
             continue
         found = standing.record
         if found is not None and landed(standing, write):
-            return found
-        if found is None or record.outranks(found, held.token):
+            if not gone:
+                return found
+            yield from tell(ask, Happening.STORE_FORGOT, found, f"put back as {found.state}")
+            if write is ending:
+                return found
+            raise (yield from store_forgot(ask, held, found, advice.forgotten(held, found), value))
+        if (gone and found is None) or begun_anew(found, held):
+            yield from tell(ask, Happening.STORE_FORGOT, held, "not put back")
+            raise (yield from store_forgot(ask, held, found, advice.forgotten(held, found, erased=True), value))
+        if found is None:
+            within = yield from within_lease(ask, held, operation)
+            if within is None:
+                yield from tell(ask, Happening.STORE_FORGOT, held, "too late to put it back")
+                raise (yield from store_forgot(ask, held, None, advice.forgotten(held, None), value))
+            write = record.put_back(held, ending, within_lease=within)
+            gone, spins = True, spins + 1
+            continue
+        if record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
             raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
         if record.same_ending(found, write):
             return found
         if not record.is_claimed(found):
             raise AlreadySettled(advice.already(found))
-        expect = found.version  # Our own renewal moved it.
+        expect, gone, write = found.version, False, ending  # Our own renewal moved it, or has put it back.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def begun_anew(found: Record | None, held: Record) -> bool:
+    """Whether another caller has begun where the store had forgotten this claim."""
+    return found is not None and record.outranks(found, held.token) and not record.followed(found, held)
+
+
+def store_forgot(ask: Ask, held: Record, found: Record | None, said: str, value: Any = None) -> Flow[StoreForgot]:
+    """The error for a claim that the store forgot, and whose ending does not stand."""
+    yield from tell(ask, Happening.IN_DOUBT, found or held, "the store forgot")
+    return StoreForgot(said, value=value)
+
+
+def put_back(write: Write) -> PutBack:
+    """Put where nothing stands, and where nothing was erased."""
+    return PutBack("putback", write, marks_of(write.id, write.scope))
+
+
+def within_lease(ask: Ask, held: Record, operation: Operation | None) -> Flow[bool | None]:
+    """
+    Whether the last confirmed lease of a claim that the store forgot still holds, on a clock that counts suspension.
+
+    None: it was claimed so long ago that nothing may be put back, not even doubt. By then the mark of an erasure is
+    gone, too, and what was erased would come back.
+    """
+    if operation is None:
+        return None
+    now: float = yield BOOTTIME
+    if now >= operation.claimed_at + ask.terms.lease_max / 1e6:
+        return None
+    return now < operation.confirmed_until
 
 
 _AT = {

@@ -24,11 +24,14 @@ from onceward._core.ending import (
     HAPPENING,
     POLL_MAX,
     add_note,
+    begun_anew,
     end,
     landed,
     outcome_of,
+    put_back,
     tell,
     winner_of,
+    within_lease,
 )
 from onceward._core.errors import (
     AlreadySettled,
@@ -40,6 +43,7 @@ from onceward._core.errors import (
     OwnershipLost,
     ResultInvalid,
     StoreContended,
+    StoreForgot,
     StoreUnavailable,
 )
 from onceward._core.events import Happening
@@ -171,6 +175,8 @@ def _claimed(ask: Ask, standing: Standing, start: Start, chance: bytes) -> Flow[
         except StoreUnavailable:
             yield from _take_back(ask, held.token, chance[32:])
             raise
+        except StoreForgot as forgot:
+            raise StoreUnavailable(advice.forgotten_before(held)) from forgot
     if ask.listening:
         yield from tell(ask, Happening.CLAIMED, held)
     return Claimed(held, start.probe, chance)
@@ -205,25 +211,35 @@ def _soon(wait: Wait) -> float:
     return min(wait.lease_left / 1e6, 1.0)
 
 
-def renew(ask: Ask, held: Record) -> Flow[Record]:
-    """Hold on for another lease; `OwnershipLost` if somebody else has taken over, `IllegalMove` if it has ended."""
+def renew(ask: Ask, held: Record, operation: Operation | None = None) -> Flow[Record]:
+    """
+    Hold on for another lease; `OwnershipLost` if somebody else has taken over, `IllegalMove` if it has ended.
+
+    If the store forgot the claim, and the last lease still holds, it is put back, so that nobody begins meanwhile.
+    """
     chance = yield CHANCE
     write = record.renew(held, version=chance[:16], lease=ask.claimant.lease)
-    expect = held.version
+    expect, gone = held.version, False
     for _ in range(CLAIM_SPINS_MAX):
-        standing: Standing = yield Put("renew", write, expect)
+        standing: Standing = yield put_back(write) if gone else Put("renew", write, expect)
         found = standing.record
         if found is not None and landed(standing, write):
-            yield from tell(ask, Happening.RENEWED, found)
+            yield from tell(ask, Happening.STORE_FORGOT if gone else Happening.RENEWED, found)
             return found
-        if found is None or record.outranks(found, held.token):
+        if found is None and not gone and (yield from within_lease(ask, held, operation)):
+            gone = True
+            continue
+        if found is None or begun_anew(found, held):
+            yield from tell(ask, Happening.STORE_FORGOT, held, "not put back")
+            raise StoreForgot(advice.forgotten(held, found, erased=True))
+        if record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
             raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
         if not record.is_claimed(found):
             raise IllegalMove(
                 f"its own holder has ended this operation ({record.shown_state(found)}): nothing to renew"
             )
-        expect = found.version  # Another renewal of our own moved it.
+        expect, gone = found.version, False  # Another renewal of our own moved it, or has put it back.
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
@@ -258,14 +274,14 @@ def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record |
             return outcome._replace(replayed=True)
         case Returned(NotFound()):
             # Asked and answered: that is what clears doubt. Asking takes time, so make sure that the claim still holds.
-            return (yield from renew(ask, held._replace(doubt=0)))
+            return (yield from renew(ask, held._replace(doubt=0), operation))
         case Returned(_):
             error: BaseException = TypeError("a probe returns Found(value) or NOT_FOUND")
         case Raised(raised):
             error = raised
     write = record.leave_in_doubt(held, version=version, error=encode_failure(error))
     with suppress(StoreUnavailable):  # If it cannot be stored: the lease will lapse, and says the same.
-        yield from end(ask, held, write, None)
+        yield from end(ask, held, write, operation, patient=False)
     yield from tell(ask, Happening.IN_DOUBT, held, "the probe could not tell")
     if not isinstance(error, Exception):
         raise error
@@ -323,7 +339,7 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
     write = _after_failure(ask, operation, held, version, ended)
     try:
         stands = yield from end(ask, held, write, operation)
-    except OwnershipLost as lost:
+    except (OwnershipLost, StoreForgot) as lost:
         raise lost from error
     except StoreUnavailable as unstored:
         # The lease will lapse and say the same. What the function raised matters more.

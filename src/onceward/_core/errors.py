@@ -11,6 +11,7 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- KeyReused             same key, other request                  new key
     +-- InFlight              another holder has it                    same key, after a pause
     +-- InDoubt               it may have happened                     never: reconcile first
+    |   +-- StoreForgot       it ran, and the store lost its claim     never: the value is on the error
     +-- Expired               it happened; the answer is gone          never: it ran
     +-- NotReplayable         it happened; the answer was not kept     never: it ran
     +-- NothingHappened       raised by your code: no effect took place  same key
@@ -59,25 +60,10 @@ A test holds this drawing to the classes below.
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
-
-class Fault(StrEnum):
-    """Whose fault an error is."""
-
-    CALLER = "caller"
-    HOLDER = "holder"
-    STORE = "store"
-    OUTSIDE = "outside"
-
-
-class RetryAdvice(StrEnum):
-    """What a caller may do about an error: the words are those of the HTTP answers."""
-
-    SAME_KEY = "same-key"
-    NEW_KEY = "new-key"
-    NEVER = "never"
+from onceward._core.faults import Fault as Fault
+from onceward._core.faults import RetryAdvice as RetryAdvice
 
 
 class OncewardError(Exception):
@@ -152,6 +138,21 @@ class InDoubt(OncewardError):
 
     code = "in_doubt"
     fault = Fault.OUTSIDE
+
+
+class StoreForgot(InDoubt):
+    """
+    The operation ran, and meanwhile the store lost its claim (a failover, a restored backup), or it was erased.
+
+    `value` is what it returned, if it did. Never repeat it in a loop: look whether it happened. Raised only if its
+    ending could not be put back; if it could, the caller has its result, and listeners hear `store_forgot`.
+    """
+
+    fault = Fault.STORE
+
+    def __init__(self, message: str | None = None, *, value: Any = None) -> None:
+        super().__init__(message)
+        self.value = value
 
 
 class Expired(OncewardError):

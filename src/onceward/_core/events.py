@@ -22,6 +22,7 @@ class Happening(StrEnum):
     IN_DOUBT = "in_doubt"
     RENEWED = "renewed"
     OVERTAKEN = "overtaken"
+    STORE_FORGOT = "store_forgot"
     RECONCILED = "reconciled"
     STORE_RETRIED = "store_retried"
 

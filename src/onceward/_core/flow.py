@@ -26,6 +26,14 @@ class Put(NamedTuple):
     expect: bytes | None
 
 
+class PutBack(NamedTuple):
+    """Store, answer `Standing`: put this record where nothing stands, and none of these marks of an erasure does."""
+
+    at: str
+    write: Write
+    marks: tuple[bytes, ...]
+
+
 class Load(NamedTuple):
     """Store, answer `Record | None`."""
 
@@ -48,6 +56,10 @@ class Chance(NamedTuple):
 
 class Monotonic(NamedTuple):
     """Answer: seconds on a clock that never goes back."""
+
+
+class Boottime(NamedTuple):
+    """Answer: seconds on a clock that never goes back, and also counts while the host is suspended."""
 
 
 class Pause(NamedTuple):
@@ -198,10 +210,12 @@ class Raised(NamedTuple):
 
 Effect: TypeAlias = (
     Put
+    | PutBack
     | Load
     | Extend
     | Chance
     | Monotonic
+    | Boottime
     | Pause
     | Sleep
     | Call
@@ -226,13 +240,17 @@ Ended: TypeAlias = Returned | Answered | Raised
 
 CHANCE = Chance()
 MONOTONIC = Monotonic()
+BOOTTIME = Boottime()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Refund))
+INSTANT = frozenset((Chance, Monotonic, Boottime, Emit, Clocks, Refund))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
+
+CLAIMS = frozenset(("claim", "renew"))
+"""Where a put begins a lease: whoever performs it notes when it was sent."""
 
 BOUNDARIES = {
     "peek": "the record is looked at",
@@ -245,6 +263,7 @@ BOUNDARIES = {
     "settle": "the answer is put",
     "release": "the release is put",
     "doubt": "the doubt is put",
+    "putback": "what the store forgot is put back",
     "reconcile.load": "an in-doubt record is looked up",
     "reconcile": "the reconciled record is put",
     "parted.load": "a claim that the caller's function committed is looked up",

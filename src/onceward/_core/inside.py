@@ -26,8 +26,10 @@ from onceward._core.ending import (
     HAPPENING,
     POLL_MAX,
     add_note,
+    begun_anew,
     end,
     outcome_of,
+    store_forgot,
     tell,
     winner_of,
 )
@@ -40,6 +42,7 @@ from onceward._core.errors import (
     OwnershipLost,
     ResultInvalid,
     StoreContended,
+    StoreForgot,
     StoreUnavailable,
 )
 from onceward._core.events import Happening
@@ -70,7 +73,14 @@ def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
             add_note(ended.error, advice.unseen(operation.record))
             raise ended.error from None
         raise StoreUnavailable(advice.unseen(operation.record)) from away
-    if record.outranks(found, operation.record.token) or found is None:
+    if found is None:
+        # The store forgot the claim, and what was committed with it or after it. It is ended as if it stood.
+        return (yield from _not_committed(ask, operation, operation.record, claimed.chance[32:], ended))
+    if begun_anew(found, operation.record):
+        said = advice.forgotten(operation.record, found)
+        forgot = yield from store_forgot(ask, operation.record, found, said)
+        raise forgot from (ended.error if isinstance(ended, Raised) else None)
+    if record.outranks(found, operation.record.token):
         yield from tell(ask, Happening.OVERTAKEN, operation.record)
         lost = OwnershipLost(advice.overtaken(operation.record, found), outcome=winner_of(found, ask.restore))
         raise lost from (ended.error if isinstance(ended, Raised) else None)
@@ -102,14 +112,14 @@ def _not_committed(
     else:
         write = record.release(held, version=version, forget=ask.terms.remember_release, error=failure)
     try:
-        stands = yield from end(ask, held, write, None)
+        stands = yield from end(ask, held, write, operation, patient=False)
     except AlreadySettled:
         # Its commit came between the look and the release, which changed nothing.
         found: Record | None = yield Load("inside.load", ask.claimant.id)
         if found is None:
             raise
         return (yield from _committed(ask, found, ended))
-    except OwnershipLost as lost:
+    except (OwnershipLost, StoreForgot) as lost:
         raise lost from (ended.error if isinstance(ended, Raised) else None)
     except StoreUnavailable as away:
         if isinstance(ended, Raised):
@@ -172,7 +182,9 @@ def _put_inside(ask: Ask, held: Record, kept: Encoded, chance: bytes) -> Flow[No
         found = standing.record
         if standing.landed:
             return
-        if found is None or record.outranks(found, held.token):
+        if found is None:
+            raise NotSettled(advice.forgotten_inside(held))
+        if record.outranks(found, held.token):
             raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
         if record.same_ending(found, write):
             return  # Settled before in this very transaction, with the same answer.

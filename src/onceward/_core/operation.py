@@ -88,6 +88,8 @@ class Operation:
         "_broke",
         "_done",
         "_since",
+        "claimed_at",
+        "confirmed_until",
         "held_until",
         "inside",
         "lost",
@@ -106,10 +108,19 @@ class Operation:
         """Whether the function was entered."""
         self.held_until = 0.0
         """Until when (on this process's monotonic clock) the claim holds, as far as this process knows."""
+        self.claimed_at = 0.0
+        """When the claim was sent, on this host's clock that counts suspension."""
+        self.confirmed_until = 0.0
+        """Until when, on the same clock, nobody else can have had it: from when the last confirmed lease was sent."""
         self.lost = False
-        """Whether a renewal found that another caller has taken over: stop if you can."""
+        """Whether a renewal found that another caller has taken over, or that the store forgot: stop if you can."""
         self.inside: Inside | None = None
         """With settle="inside": how its function settles it, and what is known of that."""
+
+    def confirm(self, sent: float, lease: int) -> None:
+        """The store has said that the claim holds for a lease (microseconds), asked at `sent`."""
+        self.claimed_at = self.claimed_at or sent
+        self.confirmed_until = max(self.confirmed_until, sent + lease / 1e6)
 
     @property
     def key(self) -> str:

@@ -19,7 +19,8 @@ Laws of this file:
 3. The fingerprint is stored at the claim and is carried through every later write.
 4. Doubt is sticky: only a settle or a reconcile clears it. A rejection speaks for its own attempt only.
 5. The fence only rises, across release, expiry and purge.
-6. Illegal moves raise and change nothing.
+6. A claim is never purged: one that is gone was lost by the store, or erased. Its holder was not overtaken.
+7. Illegal moves raise and change nothing.
 
 The rows themselves are plain tuples, in `rows.py`. A store moves them by compare-and-swap and judges nothing.
 """
@@ -320,6 +321,18 @@ def renew(held: Record, *, version: bytes, lease: int) -> Write:
     return _ended(held, _CLAIMED, version, held.token, held.doubt, None, None)._replace(lease=lease)
 
 
+def put_back(held: Record, write: Write, *, within_lease: bool) -> Write:
+    """
+    Absent, though held: what to put where nothing stands, because the store forgot the claim that `write` was to end.
+
+    While the lease held, nobody else can have had it: the ending is put as it is. Later somebody may have, and may have
+    been forgotten as well: then doubt is all that is known, unless this ending was one that lets it run again anyway.
+    """
+    if within_lease or (held.guarantee in _HARMLESS and write.state == _RELEASED):
+        return write
+    return _ended(held, _IN_DOUBT, write.version, held.token, 1, None, None, error=write.error)
+
+
 def reconcile(
     found: Record,
     *,
@@ -394,6 +407,15 @@ def _ended(
 def outranks(found: Record | None, token: bytes) -> bool:
     """Whether what stands there belongs to somebody other than the holder of `token`."""
     return found is None or found.token != token
+
+
+def followed(found: Record, held: Record) -> bool:
+    """
+    Whether what stands there, and is somebody else's, came after this claim: claimed over it, or decided by someone.
+
+    If not, it was begun where nothing stood, because the store had forgotten the claim.
+    """
+    return found.attempt > held.attempt or found.fence == held.fence
 
 
 def still_holds(found: Record | None, token: bytes) -> bool:

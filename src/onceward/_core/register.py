@@ -9,7 +9,7 @@ Two colours, the same names: `Store` blocks, `AsyncStore` awaits. A store opened
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from onceward._core.record import Record, Standing, Write
@@ -51,6 +51,24 @@ class Store(Protocol):
         and `record` is None.
         """
 
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """
+        Put `write` where nothing stands, and where none of the records `marks` stands, either.
+
+        For a claim that the store forgot (a failover, a restored backup) while it was held: its ending is put back,
+        but never what was erased. A mark whose time to be forgotten has come counts as absent. Writing and looking for
+        the marks are one atomic step: a mark that has landed before this lands keeps it from landing. Otherwise as
+        `put`. If a mark is in the way: not landed, and `record` is what stands there, or None. Marks begin with the
+        same half-byte as the write's id, so that a store that is spread by it finds them beside the record.
+        """
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """
+        Delete these records, whatever their state; says how many there were.
+
+        As with a purge, no later claim of the same key can get a fence that was deleted.
+        """
+
     def load(self, id: bytes) -> Record | None:
         """Read one record."""
 
@@ -81,6 +99,12 @@ class AsyncStore(Protocol):
 
     def put(self, write: Write, expect: bytes | None) -> Awaitable[Standing]:
         """Same as `Store.put`, but awaits."""
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Awaitable[Standing]:
+        """Same as `Store.put_back`, but awaits."""
+
+    def erase(self, ids: Sequence[bytes]) -> Awaitable[int]:
+        """Same as `Store.erase`, but awaits."""
 
     def load(self, id: bytes) -> Awaitable[Record | None]:
         """Same as `Store.load`, but awaits."""

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.codec import JSON, Encoded, NotEncodable, decode, encode, encode_failure
 from onceward._core.durations import SECOND, microseconds
+from onceward._core.ending import put_back
 from onceward._core.errors import (
     ConfigurationError,
     KeyReused,
@@ -39,6 +40,7 @@ from onceward._core.record import (
     Record,
     Refusal,
     Refuse,
+    Standing,
     Start,
     Write,
     claim,
@@ -227,7 +229,7 @@ def keep_on(held: Held, lease: int, now: float) -> Flow[Held | None]:
     chance = yield CHANCE
     content = held.record.result
     write = renew(held.record, version=chance[16:32], lease=lease)._replace(codec=CODEC, result=content)
-    standing = yield Put("emit.renew", write, held.record.version)
+    standing = yield from _moved("emit.renew", write, held)
     return _held(held.item, standing.record, now) if _is_own(standing.record, write) else None
 
 
@@ -239,7 +241,7 @@ def end_sent(held: Held, replay: int, forget: int) -> Flow[None]:
     """
     chance = yield CHANCE
     write = settle(held.record, version=chance[16:32], replay=replay, forget=forget, relaxed=True)
-    yield Put("emit.settle", write, held.record.version)
+    yield from _moved("emit.settle", write, held)
 
 
 def end_given_up(held: Held, error: BaseException | None) -> Flow[None]:
@@ -248,7 +250,18 @@ def end_given_up(held: Held, error: BaseException | None) -> Flow[None]:
     said = None if error is None else encode_failure(error)
     write = release(held.record, version=chance[16:32], forget=SECOND, error=said)
     write = write._replace(codec=CODEC, result=held.record.result, forget=None)
-    yield Put("emit.stop", write, held.record.version)
+    yield from _moved("emit.stop", write, held)
+
+
+def _moved(at: str, write: Write, held: Held) -> Flow[Standing]:
+    """
+    Put the next state of an item. If the store forgot the item, it is put back: we have its content, and whoever
+    receives it again sees the same key. Not if it was erased.
+    """
+    standing: Standing = yield Put(at, write, held.record.version)
+    if standing.record is None:
+        standing = yield put_back(write)
+    return standing
 
 
 def is_orphan(found: Record, place: Place) -> bool:

@@ -21,7 +21,9 @@ from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
+    CLAIMS,
     Begin,
+    Boottime,
     Call,
     Chance,
     Commit,
@@ -36,6 +38,7 @@ from onceward._core.flow import (
     Peek,
     Probe,
     Put,
+    PutBack,
     Raised,
     Returned,
     Rollback,
@@ -45,7 +48,7 @@ from onceward._core.inside import INSIDE, operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
-from onceward._core.record import Record
+from onceward._core.record import Record, Standing
 from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import arun
@@ -344,12 +347,14 @@ class AsyncGate:
 class _Performer:
     """Performs the effects of one call, by awaiting."""
 
-    __slots__ = ("_called", "_gate", "_joined")
+    __slots__ = ("_called", "_gate", "_joined", "_sent")
 
     def __init__(self, gate: AsyncGate, called: Called, joined: AsyncJoined | None) -> None:
         self._gate = gate
         self._called = called
         self._joined = joined
+        self._sent = 0.0
+        """Same as `Performer._sent`."""
 
     def instant(self, effect: Effect) -> Any:
         """Do one thing that takes no time."""
@@ -358,6 +363,8 @@ class _Performer:
             return self._gate.environment.random(48)
         if kind is Monotonic:
             return self._gate.environment.monotonic()
+        if kind is Boottime:
+            return self._gate.environment.boottime()
         if kind is Emit:
             return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
@@ -377,6 +384,8 @@ class _Performer:
         gate = self._gate
         if self._joined is not None and effect.at != "parted":
             return self._joined.put(effect.write, effect.expect)
+        if effect.at in CLAIMS:
+            self._sent = gate.environment.boottime()
         standing = gate.store.put(effect.write, effect.expect)
         if effect.at == "claim" or not gate._bell.is_awaited:
             return standing  # Whoever begins to wait from now on looks again by himself, soon.
@@ -396,6 +405,7 @@ class _Performer:
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=True)
         operation.started = True
         if self._joined is None:
+            operation.confirm(self._sent, ask.claimant.lease)
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
         running = begin(operation)
@@ -420,6 +430,8 @@ class _Performer:
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
+            case PutBack():
+                return self._put_back(effect)
             case Extend() if joined is not None:
                 return joined.extend(effect.family, effect.replay, effect.forget)
             case Extend():
@@ -438,8 +450,14 @@ class _Performer:
                 return joined.rollback()
         raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
 
+    async def _put_back(self, effect: PutBack) -> Standing:
+        standing = await self._gate.store.put_back(effect.write, effect.marks)
+        self._gate._bell.ring(effect.write.id)
+        return standing
+
     async def _ask_probe(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
+        operation.confirm(self._sent, self._called.ask.claimant.lease)
         gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
             answer = self._called.probe(operation) if self._called.probe is not None else None

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
+    CLAIMS,
     Begin,
+    Boottime,
     Call,
     Chance,
     Commit,
@@ -23,6 +25,7 @@ from onceward._core.flow import (
     Peek,
     Probe,
     Put,
+    PutBack,
     Raised,
     Returned,
     Rollback,
@@ -43,12 +46,14 @@ if TYPE_CHECKING:
 class Performer:
     """Performs the effects of one call, by blocking."""
 
-    __slots__ = ("_called", "_gate", "_joined")
+    __slots__ = ("_called", "_gate", "_joined", "_sent")
 
     def __init__(self, gate: Gate, called: Called, joined: Joined | None) -> None:
         self._gate = gate
         self._called = called
         self._joined = joined
+        self._sent = 0.0
+        """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
 
     def perform(self, effect: Effect) -> Any:
         """Do one thing."""
@@ -66,6 +71,8 @@ class Performer:
     def _put(self, effect: Put) -> Any:
         if self._joined is not None and effect.at != "parted":
             return self._joined.put(effect.write, effect.expect)
+        if effect.at in CLAIMS:
+            self._sent = self._gate.environment.boottime()
         standing = self._gate.store.put(effect.write, effect.expect)
         if standing.landed and effect.at != "claim":
             self._gate._bell.ring(effect.write.id)
@@ -83,6 +90,7 @@ class Performer:
         if ask.terms.settle == INSIDE:
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
+            operation.confirm(self._sent, ask.claimant.lease)
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
 
@@ -105,6 +113,12 @@ class Performer:
         match effect:
             case Monotonic():
                 return gate.environment.monotonic()
+            case Boottime():
+                return gate.environment.boottime()
+            case PutBack():
+                standing = gate.store.put_back(effect.write, effect.marks)
+                gate._bell.ring(effect.write.id)
+                return standing
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
@@ -130,6 +144,7 @@ class Performer:
 
     def _ask_probe(self, operation: Operation) -> Returned | Raised:
         gate, probe = self._gate, self._called.probe
+        operation.confirm(self._sent, self._called.ask.claimant.lease)
         gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
             return Returned(probe(operation) if probe is not None else None)

@@ -9,12 +9,16 @@ from datetime import datetime
 from typing import Any
 
 from onceward._core.codec import Encoded, decode, decode_failure
+from onceward._core.erasing import mark_scope
 from onceward._core.errors import OncewardError
+from onceward._core.flow import Flow
 from onceward._core.keys import digest_of, record_id
 from onceward._core.operation import instant
 from onceward._core.record import Record, shown_state
 from onceward._core.register import AsyncStore, Selection, Store
+from onceward.environment import Environment
 from onceward.gate.asking import KEY, SCAN_PAGE, Asking
+from onceward.gate.operating import operate, operate_async
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,13 @@ class _Lookup:
     def selection(self, unsettled: bool) -> Selection:
         return Selection(scope=self._asking.scope, unsettled=unsettled)
 
+    def mark(self) -> Flow[None]:
+        return mark_scope(self._asking.scope)
+
+    @property
+    def environment(self) -> Environment:
+        return self._asking.environment
+
 
 class Records:
     """The records of one scope."""
@@ -125,6 +136,21 @@ class Records:
         """One page of the records that wait for somebody to decide."""
         page = self.list(after=after, limit=limit, unsettled=True)
         return tuple(one for one in page if one.state == "in_doubt")
+
+    def erase(self) -> int:
+        """
+        Erase every record of this scope, whatever its state, dead letters and waiting items among them; how many.
+
+        There is no way back. Whoever holds a claim of the scope just now cannot put it back: a mark is left for as
+        long as one can be held. A new claim of the same key begins anew.
+        """
+        lookup = self._lookup
+        operate(self._store, lookup.mark(), environment=lookup.environment)
+        erased, after = 0, b""
+        while page := self._store.scan(after, SCAN_PAGE, lookup.selection(unsettled=False)):
+            erased += self._store.erase([one.id for one in page])
+            after = page[-1].id
+        return erased
 
 
 class AsyncRecords:
@@ -149,3 +175,13 @@ class AsyncRecords:
         return tuple(
             one for one in await self.list(after=after, limit=limit, unsettled=True) if one.state == "in_doubt"
         )
+
+    async def erase(self) -> int:
+        """Same as `Records.erase`, but awaits."""
+        lookup = self._lookup
+        await operate_async(self._store, lookup.mark(), environment=lookup.environment)
+        erased, after = 0, b""
+        while page := await self._store.scan(after, SCAN_PAGE, lookup.selection(unsettled=False)):
+            erased += await self._store.erase([one.id for one in page])
+            after = page[-1].id
+        return erased

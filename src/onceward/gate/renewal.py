@@ -3,7 +3,7 @@ Leases are renewed while their functions run: at a third of the lease, up to a c
 
 Nothing is started per call. A running operation is an entry in a dictionary; one thread (or one timer of the event
 loop) looks through it now and then and renews what is due. A renewal that fails because the store is away is tried
-again; one that finds somebody else's claim marks the operation as lost and stops.
+again; one that finds somebody else's claim, or none, marks the operation as lost and stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from onceward._core.engine import Ask, renew
-from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
+from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost, StoreForgot
 from onceward._core.flow import Flow
 from onceward._core.operation import Operation
 from onceward._core.record import Record
@@ -51,10 +51,11 @@ class Watched:
 
     def renewal(self) -> Flow[Record]:
         """The flow that renews it."""
-        return renew(self.ask, self.held)
+        return renew(self.ask, self.held, self.operation)
 
-    def done(self, held: Record, now: float) -> None:
-        """Its renewal landed."""
+    def done(self, held: Record, now: float, sent: float) -> None:
+        """Its renewal landed, which was sent at `sent` on the clock that counts suspension."""
+        self.operation.confirm(sent, self.ask.claimant.lease)
         self.held = self.operation.record = held
         self.renewed = now
         self.operation.held_until = now + self.ask.claimant.lease / 1e6
@@ -93,9 +94,10 @@ class Renewer:
         now = self._environment.monotonic()
         for watched in list(self._watched.values()):
             if watched.is_due(now):
+                sent = self._environment.boottime()
                 try:
-                    watched.done(self._drive(watched.ask, watched.renewal()), now)
-                except OwnershipLost:
+                    watched.done(self._drive(watched.ask, watched.renewal()), now, sent)
+                except (OwnershipLost, StoreForgot):
                     watched.operation.lost = True
                 except IllegalMove:
                     self.unwatch(watched.operation)  # It has ended: its function has settled it, and committed.
@@ -196,10 +198,11 @@ class AsyncRenewer:
         self._look_later(loop, state)
 
     async def _renew(self, watched: Watched) -> None:
+        sent = self._environment.boottime()
         try:
             held = await self._drive(watched.ask, watched.renewal())
-            watched.done(held, self._environment.monotonic())
-        except OwnershipLost:
+            watched.done(held, self._environment.monotonic(), sent)
+        except (OwnershipLost, StoreForgot):
             watched.operation.lost = True
         except IllegalMove:
             self.unwatch(watched.operation)  # It has ended: its function has settled it, and committed.

@@ -26,6 +26,7 @@ from onceward.environment import Environment
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
+    Heard,
     NoAnswer,
     NotConnected,
     Verdict,
@@ -55,12 +56,19 @@ BATCH_MAX = 256
 class Line(psycopg.AsyncConnection[Any]):
     """Same as `_postgres_links.Line`, but awaits."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heard = Heard()
+        self.add_notice_handler(self.heard)
+
     silence_seconds = 0.0
 
     async def wait(self, gen: Any, interval: float = LOOK_SECONDS, *more: Any, **options: Any) -> Any:
         """See `psycopg.AsyncConnection.wait`."""
         asked = listening(gen, self.silence_seconds) if self.silence_seconds else gen
-        return await super().wait(asked, interval, *more, **options)
+        answer = await super().wait(asked, interval, *more, **options)
+        self.heard.check()
+        return answer
 
 
 class Link(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from typing import Any
 
 import psycopg
 
@@ -38,6 +39,44 @@ class NotConnected(Exception):
 
 class NoAnswer(psycopg.OperationalError):
     """The server was silent for too long. What it was asked may still be carried out; its answer is not waited for."""
+
+
+class Unconfirmed(NoAnswer):
+    """The server said success, and that it has not waited for its synchronous standby: it may be lost in a failover."""
+
+
+_WARNING, _WARNED = "WARNING", frozenset(("01000", "57P01"))
+_WAITS_FOR_STANDBY = "SyncRep"
+"""What PostgreSQL's functions that wait for a standby begin with; they say where a warning comes from."""
+
+
+class Heard:
+    """
+    Listens to what a connection is told beside its answers. PostgreSQL answers a commit whose wait for the synchronous
+    standby was cancelled (by an administrator, by a time limit) with success, and a warning: it is committed on this
+    server only. Its text is translated, so it is known by its code and by where it comes from: a trigger of somebody's
+    may warn with the same code.
+    """
+
+    __slots__ = ("unconfirmed",)
+
+    def __init__(self) -> None:
+        self.unconfirmed = False
+
+    def __call__(self, notice: Any) -> None:
+        """A notice of psycopg's (its Diagnostic)."""
+        self.hear(notice.severity_nonlocalized or notice.severity, notice.sqlstate, notice.source_function)
+
+    def hear(self, severity: str | None, code: str | None, source: str | None) -> None:
+        """What any driver tells. Where it does not tell the source, the warning is believed."""
+        if severity == _WARNING and code in _WARNED and (source is None or source.startswith(_WAITS_FOR_STANDBY)):
+            self.unconfirmed = True
+
+    def check(self) -> None:
+        """Raise if what was answered since the last check waited for nobody."""
+        if self.unconfirmed:
+            self.unconfirmed = False
+            raise Unconfirmed("did not wait for its synchronous standby")
 
 
 class Verdict(Enum):
@@ -91,6 +130,8 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
     """The error to raise for one of the driver's."""
     if isinstance(error, OncewardError):
         return error
+    if isinstance(error, Unconfirmed):
+        return unconfirmed(name)
     if isinstance(error, NoAnswer):
         return StoreUnavailable(
             f"{name} {_first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
@@ -100,6 +141,15 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
     speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
     code = error.sqlstate if speaks else CANNOT_HOLD  # type: ignore[attr-defined]
     return meaning_of_code(code, _first_line(error), name)
+
+
+def unconfirmed(name: str) -> StoreUnavailable:
+    """The error to raise for a commit that did not wait for its standby."""
+    return StoreUnavailable(
+        f"{name} committed without its synchronous standby, because the wait for it was cancelled: what was sent may "
+        "have landed, and a failover may lose it. Send the same key again, and see why the standby does not answer",
+        retry_after_seconds=1.0,
+    )
 
 
 def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:

@@ -149,9 +149,48 @@ def put(target: Target, write: Write, expect: bytes | None, *, again: bool = Fal
             continue
         failpoints.hit(AFTER_PUT)
         standing = rows.standing_of(row, write, expect)
+        if standing is not None and _finds_itself(standing, write) and not relaxed:
+            try:
+                yield Query(rows.BARRIER)
+            except FAILURES as error:
+                pause = patience.borne(error)
+                yield pause
+                continue
         if standing is not None:
             return recognised(standing, write) if patience.lost else standing
     raise StoreContended(retry_after_seconds=0.1)
+
+
+def put_back(target: Target, write: Write, marks: Sequence[bytes]) -> Flow[Standing]:
+    """See `onceward.stores.Store.put_back`."""
+    parameters = {**rows.put_parameters(write, None, target.lock_timeout, False), "marks": sorted(marks)}
+    patience = Patience(target.name)
+    for _ in range(ASKS):
+        try:
+            [row] = yield Query(rows.PUT_BACK, parameters)
+            *row, free = row
+            standing = rows.standing_of(row, write, None) if free else _kept_away(row)
+            if standing is not None and _finds_itself(standing, write):
+                yield Query(rows.BARRIER)
+                return recognised(standing, write)
+        except FAILURES as error:
+            pause = patience.borne(error)
+            yield pause
+            continue
+        if standing is not None:
+            return standing
+    raise StoreContended(retry_after_seconds=0.1)
+
+
+def _kept_away(row: Sequence[Any]) -> Standing:
+    """A mark stands: what stands beside it, if anything."""
+    return Standing(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
+
+
+def erase(target: Target, ids: Sequence[bytes]) -> Flow[int]:
+    """See `onceward.stores.Store.erase`."""
+    [(erased,)] = yield from asked(target, Query(rows.ERASE, {**_writing(target), "ids": list(ids)}))
+    return int(erased)
 
 
 def put_many(target: Target, puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing | None]]:
@@ -181,7 +220,9 @@ def answer_many(target: Target, puts: Sequence[tuple[Write, bytes | None]], seen
         standings = yield from _look_many(puts)
     else:
         standings = yield from put_many(target, puts)
-    for (write, _), standing in zip(puts, standings, strict=True):
+    for number, ((write, _), standing) in enumerate(zip(puts, standings, strict=True)):
+        if standing is not None and _finds_itself(standing, write):
+            standing = standings[number] = None  # Sent before: whether it may be believed is found out by `put`.
         if standing is not None:
             seen.note(write.id, standing)
         else:
@@ -207,6 +248,16 @@ def _look_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing
 def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> Query:
     values = wire.put_values(write, expect, lock_timeout, relaxed)
     return Query(wire.CLAIM if expect is None else wire.SWAP, values)
+
+
+def _finds_itself(standing: Standing, write: Write) -> bool:
+    """
+    Whether a write was seen standing that had been sent before, and whose answer was lost.
+
+    Seeing waits for no standby. So before it is believed, a write that does wait must have been answered: everything
+    that was committed before that one is where it is by then.
+    """
+    return not standing.landed and standing.record is not None and standing.record.version == write.version
 
 
 def recognised(standing: Standing, write: Write) -> Standing:

@@ -24,6 +24,7 @@ from onceward._core.errors import StoreUnavailable
 from onceward.environment import Environment
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
+    Heard,
     NoAnswer,
     NotConnected,
     Verdict,
@@ -68,7 +69,12 @@ def listening(asked: Generator[Any, Any, T], seconds: float) -> Generator[Any, A
 
 
 class Line(psycopg.Connection[Any]):
-    """A connection that does not wait for ever."""
+    """A connection that does not wait for ever, and does not take a commit for more than it is (see `Heard`)."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heard = Heard()
+        self.add_notice_handler(self.heard)
 
     silence_seconds = 0.0
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
@@ -77,10 +83,12 @@ class Line(psycopg.Connection[Any]):
         """See `psycopg.Connection.wait`."""
         asked = listening(gen, self.silence_seconds) if self.silence_seconds else gen
         try:
-            return super().wait(asked, interval, *more, **options)
+            answer = super().wait(asked, interval, *more, **options)
         except NoAnswer as error:
             # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
             raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
+        self.heard.check()
+        return answer
 
 
 class Link(NamedTuple):

@@ -52,6 +52,14 @@ CLOCK = (
     f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), {_DURABLE})"
 )
 """First in every statement that writes: whatever may wait needs its time, so it waits no longer than that says."""
+BARRIER = (
+    b"SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
+    b"THEN set_config('synchronous_commit', 'on', true) END, pg_logical_emit_message(true, 'onceward', '')"
+)
+"""
+A write that leaves nothing behind but waits as any other: for the disk, and for the synchronous standby if there is
+one. Whatever was committed before it has arrived where it arrives.
+"""
 _BEFORE = "before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout)"
 _BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
 JOINED_CLOCK = f"{_BEFORE}, clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED} FROM before)"  # noqa: S608 - constants
@@ -155,6 +163,50 @@ other out, again and again.
 _READ = f"SELECT {_US} AS now, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
 FIND = f"{_READ} WHERE id = %(id)s::bytea".encode()
 FIND_MANY = f"{_READ} WHERE id = ANY (%(ids)b::bytea[])".encode()
+
+
+_PLACEHOLDER = {
+    **dict.fromkeys(("kind", "scope", "key"), "'erasure'"),
+    **dict.fromkeys(("fence", "attempt"), "1"),
+    **dict.fromkeys(("first_at", "forget_at"), "clock.now"),
+    **{name: f"%({name})s::bytea" for name in ("fingerprint", "version", "token")},
+    "id": "mark",
+    "operation": "''",
+    "state": "'released'",
+    "guarantee": "'repeatable'",
+    "doubt": "0",
+}
+PUT_BACK = f"""
+WITH {CLOCK},
+seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = %(id)s::bytea),
+free AS MATERIALIZED (
+    INSERT INTO onceward_records AS kept ({", ".join(_PLACEHOLDER)})
+    SELECT {", ".join(_PLACEHOLDER.values())} FROM clock, unnest(%(marks)s::bytea[]) AS mark ORDER BY mark
+    ON CONFLICT (id) DO UPDATE SET version = excluded.version WHERE kept.forget_at <= excluded.forget_at
+    RETURNING 1),
+landed AS (
+    {_INSERT} SELECT {_values(_Bound())} FROM clock
+    WHERE NOT EXISTS (SELECT FROM seen) AND (SELECT count(*) FROM free) = cardinality(%(marks)s::bytea[])
+    ON CONFLICT (id) DO NOTHING RETURNING fence)
+SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, (SELECT count(*) FROM free) = cardinality(%(marks)s::bytea[])
+FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
+"""
+A claim's insert, if no mark of an erasure stands. Reading would not do: a mark that is being committed is not seen. So
+a row whose time is over is put in each mark's place, and the constraint is the arbiter: whoever marks meanwhile waits
+for us, and we for them. What is left behind is absent for everybody, and goes with the next purge.
+"""
+
+ERASE = f"""
+WITH {CLOCK},
+due AS MATERIALIZED (
+    SELECT kept.id FROM clock, onceward_records AS kept WHERE kept.id = ANY (%(ids)s::bytea[]) AND clock.now > 0
+    ORDER BY kept.id FOR UPDATE OF kept),
+gone AS (DELETE FROM onceward_records AS kept USING due WHERE kept.id = due.id RETURNING kept.fence),
+floor AS (
+    UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
+    WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone))
+SELECT count(*) FROM gone""".encode()  # noqa: S608 - constants
+"""Delete records, whatever their state, locking them in order of id; the greatest fence deleted is remembered."""
 
 
 def extend_statement(clock: str, restored: str = "") -> bytes:

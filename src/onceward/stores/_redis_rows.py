@@ -53,8 +53,8 @@ def script(name: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-PUT, LOAD, DUE, FORGET, SHRINK, EXTEND = SCRIPTS = tuple(
-    script(name) for name in ("put", "load", "due", "forget", "shrink", "extend")
+PUT, LOAD, DUE, FORGET, SHRINK, EXTEND, ERASE = SCRIPTS = tuple(
+    script(name) for name in ("put", "load", "due", "forget", "shrink", "extend", "erase")
 )
 
 
@@ -84,15 +84,16 @@ def shard_of(id: bytes) -> int:
     return id[0] >> 4 if id else 0
 
 
-def on_record(prefix: str, script: Script, id: bytes, *args: Arg) -> Command:
-    """A command that runs a script on one record and the indexes of its shard."""
+def on_record(prefix: str, script: Script, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> Command:
+    """A command that runs a script on one record, the indexes of its shard, and other records of the same shard."""
     shard = shard_of(id)
     keys = keys_of(prefix, shard)
-    return Command(shard, ("EVALSHA", script.sha, 7, keys.tag + id.hex(), *keys.indexes, *args))
+    named = (keys.tag + id.hex(), *keys.indexes, *(keys.tag + other.hex() for other in beside))
+    return Command(shard, ("EVALSHA", script.sha, len(named), *named, *args))
 
 
-def put_command(prefix: str, write: Write, expect: bytes | None) -> Command:
-    """The command for a put."""
+def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence[bytes] = ()) -> Command:
+    """The command for a put; not where one of these marks stands."""
     args: list[Arg] = [
         b"-" if expect is None else b"=" + expect,
         write.id,
@@ -118,7 +119,7 @@ def put_command(prefix: str, write: Write, expect: bytes | None) -> Command:
         args += ("result", write.result)
     if write.error is not None:
         args += ("error", write.error)
-    return on_record(prefix, PUT, write.id, *args)
+    return on_record(prefix, PUT, write.id, *args, beside=marks)
 
 
 def load_command(prefix: str, id: bytes) -> Command:

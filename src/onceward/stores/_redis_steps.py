@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
-from onceward._core.record import Record, State
+from onceward._core.record import Record, Standing, State, Write
 from onceward._core.register import Purged, Selection
 from onceward.stores._redis_rows import (
     DUE,
+    ERASE,
     EXTEND,
     FORGET,
     SHARDS,
@@ -23,7 +24,9 @@ from onceward.stores._redis_rows import (
     load_command,
     loaded,
     on_record,
+    put_command,
     shard_of,
+    standing_of,
 )
 
 T = TypeVar("T")
@@ -42,6 +45,20 @@ def load(prefix: str, id: bytes) -> Steps[Record | None]:
     """Read one record."""
     [answer] = yield [load_command(prefix, id)]
     return loaded(id, answer)
+
+
+def put_back(prefix: str, write: Write, marks: Sequence[bytes]) -> Steps[Standing]:
+    """Put where nothing stands, and none of these marks."""
+    [answer] = yield [put_command(prefix, write, None, marks)]
+    return standing_of(write, answer)
+
+
+def erase(prefix: str, ids: Sequence[bytes]) -> Steps[int]:
+    """Delete records, whatever their state."""
+    erased = 0
+    for start in range(0, len(ids), PAGE):
+        erased += sum((yield [on_record(prefix, ERASE, id, id) for id in ids[start : start + PAGE]]))
+    return erased
 
 
 def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Steps[list[Record]]:

@@ -9,7 +9,7 @@ it wrote nothing is a second one asked what stands there.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from operator import itemgetter
@@ -37,6 +37,8 @@ GLANCE = (
     "FROM onceward_records WHERE id = ?"
 )
 FENCE_FLOOR = f"SELECT {_FLOOR}"
+MARKED = "SELECT 1 FROM onceward_records WHERE id = ? AND (forget_at IS NULL OR forget_at > ?)"
+FENCE = "SELECT fence FROM onceward_records WHERE id = ?"
 
 EXTEND = (
     "UPDATE onceward_records SET replay_until = max(replay_until, ?), forget_at = max(forget_at, ?) "
@@ -89,6 +91,22 @@ def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int)
         # Nothing but the fence was in the way: the clock is behind one that a purge deleted.
         fence = max(fence, cursor.execute(FENCE_FLOOR).fetchone()[0] + 1) if write.rise else fence
     raise StoreContended(retry_after_seconds=0.1)
+
+
+def put_back_in(cursor: sqlite3.Cursor, write: Write, marks: Sequence[bytes], now: int) -> Standing:
+    """Put where nothing stands, and none of these marks. Belongs inside a transaction that has the write lock."""
+    if any(cursor.execute(MARKED, (mark, now)).fetchone() for mark in marks):
+        return Standing(False, find(cursor, write.id, now))
+    return put_in(cursor, write, None, now)
+
+
+def erase(cursor: sqlite3.Cursor, ids: Sequence[bytes]) -> int:
+    """Delete records, and remember the greatest fence deleted. Belongs inside one transaction."""
+    fences = [fence for id in ids for (fence,) in cursor.execute(FENCE, (id,)).fetchall()]
+    if fences:
+        cursor.executemany(FORGET, [(id,) for id in ids])
+        cursor.execute(RAISE_FLOOR, (max(fences),))
+    return len(fences)
 
 
 def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, now_us: int) -> Standing:

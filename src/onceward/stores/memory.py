@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
@@ -88,16 +89,36 @@ class MemoryStore:
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
+        with self._rows.lock:
+            return self._put(write, expect, self._environment.wall_us())
+
+    def _put(self, write: Write, expect: bytes | None, now: int) -> Standing:
+        rows = self._rows
+        old = rows.rows.get(write.id)
+        if (old.write.version if old is not None else None) != expect:
+            return Standing(False, old.read(now) if old is not None else None)
+        fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
+        new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
+        rows.look_again(write.id, new)
+        return Standing(True, new.read(now))
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """See `onceward.stores.Store.put_back`."""
         rows = self._rows
         with rows.lock:
             now = self._environment.wall_us()
-            old = rows.rows.get(write.id)
-            if (old.write.version if old is not None else None) != expect:
+            found = [row for mark in marks if (row := rows.rows.get(mark)) is not None]
+            if any(row.forget_at is None or row.forget_at > now for row in found):
+                old = rows.rows.get(write.id)
                 return Standing(False, old.read(now) if old is not None else None)
-            fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
-            new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
-            rows.look_again(write.id, new)
-            return Standing(True, new.read(now))
+            return self._put(write, None, now)
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """See `onceward.stores.Store.erase`."""
+        with self._rows.lock:
+            gone = [row for id in ids if (row := self._rows.rows.pop(id, None)) is not None]
+            self._rows.fence_floor = max([self._rows.fence_floor, *(row.fence for row in gone)])
+            return len(gone)
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
@@ -172,6 +193,14 @@ class AsyncMemoryStore:
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `MemoryStore.put`, but awaits."""
         return _ready(self._store.put(write, expect))
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[Standing]:
+        """Same as `MemoryStore.put_back`, but awaits."""
+        return _ready(self._store.put_back(write, marks))
+
+    def erase(self, ids: Sequence[bytes]) -> asyncio.Future[int]:
+        """Same as `MemoryStore.erase`, but awaits."""
+        return _ready(self._store.erase(ids))
 
     def load(self, id: bytes) -> asyncio.Future[Record | None]:
         """Same as `MemoryStore.load`, but awaits."""

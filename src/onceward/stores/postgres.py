@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from functools import cached_property
 from typing import Any, Final, Self, cast
 
@@ -79,6 +79,14 @@ class PostgresStore:
             # On a connection of our own, and not in the lead: whatever we have to wait for, nobody else does.
             return self._links.run(flows.put(self.target, write, expect, again=True))
         return cast(Standing, answer)
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """See `onceward.stores.Store.put_back`."""
+        return self._links.run(flows.put_back(self.target, write, marks))
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """See `onceward.stores.Store.erase`."""
+        return self._links.run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
@@ -157,6 +165,14 @@ class AsyncPostgresStore:
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
         return self._links().put(write, expect)
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, Standing]:
+        """Same as `PostgresStore.put_back`, but awaits."""
+        return self._links().run(flows.put_back(self.target, write, marks))
+
+    def erase(self, ids: Sequence[bytes]) -> Coroutine[Any, Any, int]:
+        """Same as `PostgresStore.erase`, but awaits."""
+        return self._links().run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Coroutine[Any, Any, Record | None]:
         """Same as `PostgresStore.load`, but awaits."""

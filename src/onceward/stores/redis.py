@@ -61,6 +61,14 @@ class RedisStore:
         standing: Standing = server.pipeline.run(server.put(write, expect))
         return standing
 
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """See `onceward.stores.Store.put_back`."""
+        return self._take(steps.put_back(self._server.prefix, write, marks))
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """See `onceward.stores.Store.erase`."""
+        return self._take(steps.erase(self._server.prefix, ids))
+
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
         return self._take(steps.load(self._server.prefix, id))
@@ -121,6 +129,14 @@ class AsyncRedisStore:
         except OncewardError as error:
             future.set_exception(error)
         return future
+
+    async def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """Same as `RedisStore.put_back`, but awaits."""
+        return await self._take(steps.put_back(self._server.prefix, write, marks))
+
+    async def erase(self, ids: Sequence[bytes]) -> int:
+        """Same as `RedisStore.erase`, but awaits."""
+        return await self._take(steps.erase(self._server.prefix, ids))
 
     async def load(self, id: bytes) -> Record | None:
         """Same as `RedisStore.load`, but awaits."""

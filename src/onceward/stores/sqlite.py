@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -106,6 +106,14 @@ class SqliteStore(_Opened):
         standing: Standing = self._database.commits.run(Entry(write, expect))
         return standing
 
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """See `onceward.stores.Store.put_back`."""
+        return self._run(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """See `onceward.stores.Store.erase`."""
+        return self._run(lambda cursor, _: rows.erase(cursor, ids))
+
     def load(self, id: bytes) -> Record | None:
         """See `onceward.stores.Store.load`."""
         return self._database.connections.find(id)
@@ -145,6 +153,15 @@ class AsyncSqliteStore(_Opened):
         except OncewardError as error:
             future.set_exception(error)
         return future
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[Standing]:
+        """Same as `SqliteStore.put_back`, but awaits."""
+        work = self._database.transaction(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
+        return self._submit(work)
+
+    def erase(self, ids: Sequence[bytes]) -> asyncio.Future[int]:
+        """Same as `SqliteStore.erase`, but awaits."""
+        return self._submit(self._database.transaction(lambda cursor, _: rows.erase(cursor, ids)))
 
     def load(self, id: bytes) -> asyncio.Future[Record | None]:
         """Same as `SqliteStore.load`, but awaits."""

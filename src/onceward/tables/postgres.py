@@ -2,7 +2,8 @@
 The driver for PostgreSQL: the records' own database, so that several replicas share tokens and balances.
 
 A few connections, opened by whoever needs one. A connection that was lost before anything was sent on it is replaced; a
-commit whose answer was lost is told as `StoreUnavailable`: a reservation made then lapses, and a retry finds itself.
+commit whose answer was lost, or that did not wait for its synchronous standby, is told as `StoreUnavailable`: a
+reservation made then lapses, and a retry finds itself.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ _BEGIN = (
     "SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
     "THEN set_config('synchronous_commit', 'on', true) END"
 )
+_COMMIT = (
+    b"SELECT CASE WHEN txid_current_if_assigned() IS NULL AND current_setting('synchronous_standby_names') <> '' "
+    b"THEN pg_logical_emit_message(true, 'onceward', '') END; COMMIT"
+)
+"""
+With a synchronous standby, a transaction that found everything done already waits for it, too: what it found may have
+been committed by one whose wait was cut short, and whoever is told "done" must not lose it in a failover.
+"""
 # Not to_regclass: somebody may make the tables while we wait for the lock, and it remembers that there were none.
 _HAS_TABLE = """SELECT EXISTS (SELECT FROM pg_class
     WHERE relname = '{}' AND relkind = 'r' AND pg_table_is_visible(oid))"""
@@ -100,7 +109,7 @@ class PostgresDriver:
                 line.execute(b"ROLLBACK")
                 raise
             failpoints.hit(f"{at}.written")
-            line.execute(b"COMMIT")
+            line.execute(_COMMIT)
             return answer
 
         return self._tried(run, changes_nothing=lambda: not has_begun)

@@ -32,6 +32,7 @@ class StillEnvironment(Environment):
         self._lock = threading.Lock()
         self._wall_us = wall_us
         self._monotonic_us = 0
+        self._suspended_us = 0
         self._seed = seed.encode()
         self._drawn = 0
 
@@ -48,6 +49,17 @@ class StillEnvironment(Environment):
         """Set the wall clock forwards or back, as an administrator or a time server does; no time passes."""
         with self._lock:
             self._wall_us += _microseconds(by)
+
+    def suspend(self, seconds: float | timedelta) -> None:
+        """The host is suspended for so long: the wall clock and `boottime` go on, `monotonic` stands still."""
+        passed = _microseconds(seconds)
+        with self._lock:
+            self._wall_us += passed
+            self._suspended_us += passed
+
+    def boottime(self) -> float:
+        """Same as `monotonic`, with the time that the host was suspended."""
+        return (self._monotonic_us + self._suspended_us) / 1e6
 
     def monotonic(self) -> float:
         """Seconds that have passed since this environment was made."""

@@ -27,6 +27,7 @@ from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, Transacti
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
+from onceward.stores._postgres_errors import Heard
 from onceward.stores._postgres_wire import AS_IT_COMES, Value, numbered
 
 Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
@@ -96,6 +97,8 @@ def talk(connection: Connection, effect: Send | Undo, answers: list[Any]) -> Gen
 
     Whatever interrupts it, wherever that is: no answer is left for the next statement to find.
     """
+    heard = Heard()
+    connection.add_notice_handler(heard)
     try:
         if isinstance(effect, Undo):
             yield from _undo(connection, effect)
@@ -105,8 +108,10 @@ def talk(connection: Connection, effect: Send | Undo, answers: list[Any]) -> Gen
             yield from _together(connection, steps)
         else:
             yield from _one_by_one(connection, steps)
+        heard.check()
     finally:
         _leave(connection.pgconn)
+        connection.remove_notice_handler(heard)
 
 
 def _undo(connection: Connection, effect: Undo) -> Generator[Any, Any, None]:

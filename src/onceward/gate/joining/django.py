@@ -192,7 +192,8 @@ class JoinedDjango:
             raise
         while entered:
             try:
-                entered.pop().__exit__(None, None, None)
+                with self._home.confirming(self._connection.connection):
+                    entered.pop().__exit__(None, None, None)
             except Error:
                 if self._committed:
                     raise  # Of the caller's own `on_commit`: the transaction stands.

@@ -11,13 +11,14 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining import ENDED, IN_PROGRESS, NO_ENCODING
+from onceward.gate.joining._notices import listening
 from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
@@ -79,6 +80,12 @@ class Home(Protocol):
 
         A constraint's word is left as it is: none of ours is violated by what we do, so it is the caller's. While
         committing, what the caller has put off is done, too, and its triggers may raise whatever they like.
+        """
+
+    def confirming(self, connection: Any) -> AbstractContextManager[None]:
+        """
+        A block in which the driver's connection commits: `StoreUnavailable` after it, if that did not wait for the
+        database's synchronous standby although it should have.
         """
 
 
@@ -154,6 +161,10 @@ class SqliteHome:
                     "read before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
                 ) from error
             raise meaning_on_sqlite(said, self.path) from error
+
+    def confirming(self, connection: Any) -> AbstractContextManager[None]:
+        """See `Home.confirming`. Here nobody stands by."""
+        return nullcontext()
 
 
 class PostgresHome:
@@ -248,6 +259,15 @@ class PostgresHome:
             if raised is None:
                 raise
             raise raised from error
+
+    @contextmanager
+    def confirming(self, connection: Any) -> Iterator[None]:
+        """See `Home.confirming`."""
+        heard = self._errors.Heard()
+        with listening(connection, heard):
+            yield
+        if heard.unconfirmed:
+            raise self._errors.unconfirmed(self._name)
 
     def _meaning(self, said: BaseException, committing: bool) -> Exception | None:
         """What the driver's error means; None if it is the caller's own constraint or trigger that speaks."""

@@ -190,7 +190,8 @@ class JoinedSqlalchemy:
         self._opened.pop()
         if transaction is not None:
             try:
-                with self._translated(committing=True):
+                driver = self._connection().connection.driver_connection
+                with self._translated(committing=True), self._home.confirming(driver):
                     transaction.commit()
             except BaseException:
                 with suppress(exc.SQLAlchemyError):

@@ -4,20 +4,27 @@ what it has elsewhere (`besides`: databases of the SQL service), which only whoe
 
 In small batches, so that nobody else waits; each batch is a transaction, so a kill at any moment leaves something that
 the same command brings to its end. First the tokens end, so that nothing new comes; last the tenant itself goes, and
-a tombstone stays: a keyed digest of the name, and when. A record belongs to a tenant if `tenant_of` its scope says so:
-another tenant whose name begins alike is never touched.
+a tombstone stays: a keyed digest of the name, and when. Before any record goes, a mark is left for as long as one can
+be held (`onceward._core.erasing`): whoever is running an operation of the tenant cannot put its record back. A record
+belongs to a tenant if `tenant_of` its scope says so: another tenant whose name begins alike is never touched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
+from onceward._core.erasing import mark_beneath
+from onceward._core.keys import ENVIRONMENTS
 from onceward.environment import Environment
+from onceward.gate.operating import operate
 from onceward.service.access.callers import REMEMBERED_SECONDS
+from onceward.service.access.opening import Place
 from onceward.service.access.peppers import Peppers, no_pepper
-from onceward.service.access.scopes import tenant_of
+from onceward.service.access.scopes import OPERATOR, tenant_of
+from onceward.stores import open_store
 from onceward.tables.steps import Driver, Row, Sql, Steps, one
 
 PAGE = 1_000
@@ -76,9 +83,7 @@ class Tombstone(NamedTuple):
 
 
 def erase(
-    driver: Driver,
-    records: Driver,
-    peppers: Peppers,
+    place: Place,
     environment: Environment,
     tenant: str,
     besides: Callable[[], Iterable[object]] = nothing_besides,
@@ -88,6 +93,7 @@ def erase(
 
     `besides` erases what the tenant has elsewhere, one thing for each turn, and is asked until it finds nothing.
     """
+    driver, records, peppers, url = place
     if not peppers.current:
         raise no_pepper()
     if not driver.transact("access.erase", partial(_begin, tenant, peppers)):
@@ -97,6 +103,7 @@ def erase(
     done = Progress(0, 0)
     for _ in range(PASSES_MAX):
         before = done.records, done.besides
+        leave_marks(url, tenant, environment)
         done = yield from erase_records(records, tenant, done)
         for _ in besides():
             done = done._replace(besides=done.besides + 1)
@@ -111,6 +118,13 @@ def erase(
     records.wipe()
     driver.wipe()
     yield done
+
+
+def leave_marks(url: str, tenant: str, environment: Environment) -> None:
+    """Leave word in the store that the records of a tenant are erased, so that nobody who holds one puts it back."""
+    with closing(open_store(url, environment=environment)) as store:
+        for whose in (*ENVIRONMENTS, OPERATOR):
+            operate(store, mark_beneath(f"{whose}:{tenant}"), environment=environment)
 
 
 def erase_records(records: Driver, tenant: str, done: Progress) -> Generator[Progress, None, Progress]:

@@ -28,6 +28,8 @@ class Place(NamedTuple):
     records: Driver
     """Of the store itself: to count and to erase."""
     peppers: Peppers
+    url: str
+    """Of the store."""
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -61,10 +63,10 @@ def _sqlite(url: str, environment: Environment, *, create: bool) -> Place:
     except BaseException:
         driver.close()
         raise
-    return Place(driver, SqliteDriver(real, environment, options.busy_seconds), peppers)
+    return Place(driver, SqliteDriver(real, environment, options.busy_seconds), peppers, url)
 
 
 def _postgres(url: str, environment: Environment, *, create: bool) -> Place:
     peppers = peppers_of(None, environment.random, create=create)
     driver = open_tables(url, SCHEMA, environment, create=create)
-    return Place(driver, driver, peppers)
+    return Place(driver, driver, peppers, url)

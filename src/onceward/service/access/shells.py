@@ -214,7 +214,7 @@ class Access(_Shell):
         """
         self._flows.desk.forget_all()
         place = self._place
-        return erase(place.driver, place.records, place.peppers, self._environment, check_tenant(name), besides)
+        return erase(place, self._environment, check_tenant(name), besides)
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -1,6 +1,6 @@
 -- Put a record where the expected version stands, or say what stands there: {1, now, fence} or {0, now, row}.
 --
--- KEYS  record, ids, open, due, stale, families, floor: one slot
+-- KEYS  record, ids, open, due, stale, families, floor: one slot; then marks of an erasure, if any is to be looked for
 -- ARGV  expected ('-' for none, '=' and a version), id, family, state, rise, fence, first_at, settled_at, lease,
 --       replay, forget, full, then the other fields and their values
 
@@ -11,6 +11,14 @@ local stands, was_family = old[1], old[3] or ''
 
 if (stands and '=' .. stands or '-') ~= expected then
     return {0, now, stands and row(record)}
+end
+
+-- What was erased is not put back: not while its mark stands.
+for place = 8, #KEYS do
+    local mark = redis.call('HMGET', KEYS[place], 'version', 'forget_at')
+    if mark[1] and (not mark[2] or tonumber(mark[2]) > now) then
+        return {0, now, stands and row(record)}
+    end
 end
 
 local fence, lowest = ARGV[6], redis.call('GET', floor)

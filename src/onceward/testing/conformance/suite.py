@@ -32,6 +32,7 @@ from onceward.testing.conformance.test_put import (
     TestPuttingWhereNothingStands,
     TestTheWholeRecord,
 )
+from onceward.testing.conformance.test_put_back import TestErasing, TestPuttingBack
 from onceward.testing.conformance.test_races import TestRacesForOnePlace, TestRacesSideBySide
 from onceward.testing.conformance.test_rules import (
     TestExpiry,
@@ -50,12 +51,14 @@ __all__ = [
     "TestCancellation",
     "TestDisciplines",
     "TestDurations",
+    "TestErasing",
     "TestExpiry",
     "TestExtend",
     "TestForgetting",
     "TestHolders",
     "TestInstants",
     "TestProcesses",
+    "TestPuttingBack",
     "TestPuttingWhereAVersionIsExpected",
     "TestPuttingWhereNothingStands",
     "TestRacesForOnePlace",

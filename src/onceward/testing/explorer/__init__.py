@@ -25,7 +25,7 @@ from onceward.testing.explorer.exploring import explore
 from onceward.testing.explorer.faults import FAULTS, Fault
 from onceward.testing.explorer.invariants import INVARIANTS, Invariant
 from onceward.testing.explorer.plays import agreed, calls
-from onceward.testing.explorer.scenario import Pass, Purge, Scenario
+from onceward.testing.explorer.scenario import Erase, Forget, Pass, Purge, Scenario
 from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS, scene
 from onceward.testing.explorer.search import Report, Violation
 
@@ -36,7 +36,9 @@ __all__ = [
     "SCENARIOS",
     "Actor",
     "Body",
+    "Erase",
     "Fault",
+    "Forget",
     "Interrupted",
     "Invariant",
     "Pass",

@@ -14,7 +14,7 @@ from hashlib import sha384
 from typing import Any, NamedTuple
 
 from onceward._core.errors import NothingHappened, StoreUnavailable
-from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
+from onceward._core.flow import Boottime, Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
 
@@ -138,7 +138,7 @@ class _Run:
         elif answer is STRUCK:
             self._on(lambda: self.flow.throw(Interrupted()))
         elif type(self.effect) is Call:
-            ended = _enact(self.actor.body, self.effect.operation, answer, self.request)
+            ended = _enact(self.actor, self.effect.operation, answer, self.request)
             self._on(lambda: self.flow.send(ended))
         elif type(self.effect) is Probe:
             probed = Raised(Unknown("the probe failed")) if answer is None else Returned(answer)
@@ -155,10 +155,18 @@ class _Run:
             self.effect, self.ended = None, Ended(None, error.with_traceback(None))
 
 
-def _enact(body: Body, operation: Operation, ran: Ran, request: dict[str, Any]) -> Returned | Raised:
+def confirmed(actor: Actor, operation: Operation) -> None:
+    """What the store said of the lease, and when, on the actor's own clock."""
+    held = operation.record
+    operation.confirm(clock(actor, held.first_at + held.age), held.lease_left or 0)
+
+
+def _enact(actor: Actor, operation: Operation, ran: Ran, request: dict[str, Any]) -> Returned | Raised:
     """Run the function for real, against what the outside world answered."""
+    body = actor.body
     operation.started = True
     operation.held_until = ran.held_until
+    confirmed(actor, operation)
     try:
         return Returned(_function(body, operation, ran, request))
     except (Exception, Interrupted) as error:
@@ -245,7 +253,7 @@ class Position:
             match position.effect:
                 case Chance():
                     position = position._next(position._chance())
-                case Monotonic():
+                case Monotonic() | Boottime():
                     position = position._next(clock(position.actor, now))
                 case Emit():
                     position = position._next(None)
@@ -257,7 +265,7 @@ class Position:
         match self.effect:
             case Chance():
                 return self.told(self._chance(), now)
-            case Monotonic():
+            case Monotonic() | Boottime():
                 return self.told(clock(self.actor, now), now)
         return self
 

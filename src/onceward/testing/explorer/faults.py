@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceward._core import engine, inside, record, sequence
+from onceward._core import ending, engine, inside, record, sequence
 from onceward._core.engine import Ask
-from onceward._core.errors import IllegalMove, Unrecorded
+from onceward._core.errors import IllegalMove, OwnershipLost, Unrecorded
 from onceward._core.flow import Flow, Put, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Record, Standing, State, Write
@@ -51,6 +51,12 @@ class _UnfencedSettle(Register):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Whoever ends an operation is believed to hold it."""
         return put.at in _HELD or super().matches(world, old, put)
+
+
+class _Resurrecting(Register):
+    def is_marked(self, world: World) -> bool:
+        """Nobody looks for a mark."""
+        return False
 
 
 class _TokenOnlySwap(Register):
@@ -205,6 +211,14 @@ def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flo
     return take_back
 
 
+def _taking_it_for_overtaken(right: Callable[..., Flow[Any]]) -> Callable[..., Flow[Any]]:
+    def within_lease(ask: Ask, held: Record, operation: Operation | None) -> Flow[Any]:
+        yield from right(ask, held, operation)
+        raise OwnershipLost
+
+    return within_lease
+
+
 def _believing(right: Callable[..., bool]) -> Callable[..., bool]:
     def spared(operation: Operation, error: BaseException, harmless: Any, *, marked: bool, classifier: Any) -> bool:
         proved = right(operation, error, harmless, marked=marked, classifier=classifier)
@@ -333,6 +347,22 @@ _FAULTS = (
         replaces="_put_inside",
         by=_taking_renewals_for_racers,
         module=inside,
+    ),
+    Fault(
+        "forgotten-overtaken",
+        "a claim that the store forgot is taken for one that another caller took over",
+        "overtaken-is-told",
+        ("forgotten-blind",),
+        replaces="within_lease",
+        by=_taking_it_for_overtaken,
+        module=ending,
+    ),
+    Fault(
+        "resurrected",
+        "what the store forgot is put back although it was erased",
+        "erased-stays-erased",
+        ("erased", "erased-forgotten"),
+        _Resurrecting,
     ),
     Fault(
         "no-constraint",

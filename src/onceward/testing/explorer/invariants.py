@@ -23,15 +23,16 @@ from onceward._core.errors import (
     OwnershipLost,
     RecordedFailure,
     StoreContended,
+    StoreForgot,
     StoreUnavailable,
     Unrecorded,
 )
-from onceward._core.flow import Call, Commit, Finish, Put
+from onceward._core.flow import Call, Commit, Finish, Put, PutBack
 from onceward._core.record import Guarantee, State
 from onceward._core.sequence import ENTRY, MARK, entry_id
 from onceward.testing.explorer.actors import Barred, Interrupted, Missing
 from onceward.testing.explorer.machine import Move, acknowledged
-from onceward.testing.explorer.scenario import Pass, Purge
+from onceward.testing.explorer.scenario import Erase, Pass, Purge
 from onceward.testing.explorer.world import Row
 
 Judge = Callable[[Move], str | None]
@@ -143,7 +144,7 @@ def acknowledged_stands(move: Move) -> str | None:
 @invariant("settled-stands")
 def settled_stands(move: Move) -> str | None:
     """What is settled is never changed; purging may drop an answer that has expired."""
-    if move.before.rows is move.after.rows or type(move.effect) is Pass:
+    if move.before.rows is move.after.rows or type(move.effect) in (Pass, Erase):
         return None
     for row in move.before.rows:
         if row.write.state != State.SETTLED or row.write.kind == MARK or row.is_forgotten(move.before.now):
@@ -255,12 +256,26 @@ def overtaken_is_told(move: Move) -> str | None:
         return None
     if move.effect.at == "takeback":
         return None
+    if old is None:
+        return f"{name} was told that it was overtaken, and the store had forgotten its claim" if told else None
+    if old.write.attempt <= move.effect.write.attempt and old.fence != move.effect.write.fence:
+        # Not claimed over this one, but begun anew after the store had forgotten it.
+        return None if isinstance(error, StoreForgot) else f"the store forgot the claim of {name}: {_heard(error)}"
     if not isinstance(error, OwnershipLost):
         return f"{name} was overtaken, and heard {_heard(error)}"
-    answer = _value_of(old) if old is not None else None
+    answer = _value_of(old)
     if (None if error.outcome is None else error.outcome.value) != answer:
         return f"{name} was overtaken, and was not given the winner's answer"
     return None
+
+
+@invariant("erased-stays-erased")
+def erased_stays_erased(move: Move) -> str | None:
+    """What was claimed before an erasure does not stand after it, also if the store had forgotten it by then."""
+    if move.before.rows is move.after.rows:
+        return None
+    back = [row for row in move.after.rows if row.fence <= move.after.erased]
+    return f"what was erased is {back[0].write.state} again" if back else None
 
 
 @invariant("doubt-is-sticky")
@@ -283,7 +298,7 @@ def doubt_is_sticky(move: Move) -> str | None:
 @invariant("answer-is-true")
 def answer_is_true(move: Move) -> str | None:
     """A store says what is so: what landed stands there, and what is shown is what stands there."""
-    if type(move.effect) not in (Put, Finish) or isinstance(move.answer, Missing):
+    if type(move.effect) not in (Put, PutBack, Finish) or isinstance(move.answer, Missing):
         return None
     if move.actor is None or move.now is None:
         return None

@@ -15,11 +15,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from onceward._core.flow import Begin, Call, Commit, Extend, Finish, Load, Pause, Peek, Probe, Put, Rollback, Sleep
+from onceward._core.flow import (
+    Begin,
+    Call,
+    Commit,
+    Extend,
+    Finish,
+    Load,
+    Pause,
+    Peek,
+    Probe,
+    Put,
+    PutBack,
+    Rollback,
+    Sleep,
+)
 from onceward._core.operation import Operation
 from onceward._core.record import Guarantee, State
+from onceward._core.terms import LEASE_CEILING
 from onceward.testing.explorer.actors import LOST, STRUCK, Actor, Position, Ran, clock
-from onceward.testing.explorer.scenario import Look, Pass, Scenario, Watch
+from onceward.testing.explorer.scenario import Erase, Forget, Happens, Look, Pass, Scenario, Watch
 from onceward.testing.explorer.world import SECOND, Deed, Register, Row, World
 
 REST = 100 * SECOND
@@ -30,9 +45,9 @@ RESTS_MAX = 4
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
-_STORE = (Put, Load, Extend, Finish, Commit)
-_LASTING = (Put, Call, Finish, Commit)
-_STRIKABLE = (Put, Call, Probe, Finish, Pause, Sleep)
+_STORE = (Put, PutBack, Load, Extend, Finish, Commit)
+_LASTING = (Put, PutBack, Call, Finish, Commit)
+_STRIKABLE = (Put, PutBack, Call, Probe, Finish, Pause, Sleep)
 _ENDINGS = ("settle", "release", "doubt")
 
 
@@ -127,7 +142,7 @@ class Machine:
                 yield Step("down", number)
             if now.crashes and not last and isinstance(effect, _LASTING) and not self.scenario.together:
                 yield Step("die", number)
-            if now.interrupts and not last and isinstance(effect, (Put, Call, Finish)):
+            if now.interrupts and not last and isinstance(effect, (Put, PutBack, Call, Finish)):
                 yield Step("strike", number)
         if now.crashes and not last:
             yield Step("crash", number)
@@ -136,8 +151,12 @@ class Machine:
 
     def _may_begin(self, now: Now, actor: Actor) -> bool:
         if actor.after == "*":
-            return now.rests > 0 and now.event == len(self.scenario.events) and self._others_are_over(now, actor)
+            return now.rests > 0 and self._events_are_over(now) and self._others_are_over(now, actor)
         return not actor.after or self._is_over(now, actor.after)
+
+    def _events_are_over(self, now: Now) -> bool:
+        events = self.scenario.events
+        return now.event == len(events) or (type(events[now.event]) is Forget and not self._may_pass(now))
 
     def _is_over(self, now: Now, name: str) -> bool:
         position = now.positions[self.scenario.index[name]]
@@ -157,6 +176,8 @@ class Machine:
 
     def _may_pass(self, now: Now) -> bool:
         event = self.scenario.events[now.event]
+        if type(event) is Forget:  # What was answered and is lost, nobody can mend; nor what a dead holder held.
+            return bool(now.world.rows) and all(row.write.state == State.CLAIMED for row in now.world.rows)
         return type(event) is not Pass or self.scenario.zombies or not self._about_to_act(now)
 
     def _about_to_act(self, now: Now) -> bool:
@@ -166,7 +187,7 @@ class Machine:
         effect, number = position.effect, position.actor.index
         world = now.world
         match effect:
-            case Put() | Finish():
+            case Put() | PutBack() | Finish():
                 return not world.is_locked(effect.write.id, number)
             case Pause():
                 if not effect.id:
@@ -226,8 +247,7 @@ class Machine:
 
     def _take_event(self, now: Now) -> tuple[Now, list[Move]]:
         event = self.scenario.events[now.event]
-        world = now.world
-        world = world._replace(now=world.now + event.microseconds) if isinstance(event, Pass) else world.purged()
+        world = happened(now.world, event)
         return self._advance(now, None, effect=event, world=world, event=now.event + 1)
 
     def _take_flush(self, now: Now) -> tuple[Now, list[Move]]:
@@ -262,7 +282,7 @@ class Machine:
             positions = (*positions[:number], after, *positions[number + 1 :])
         performed = effect if effect is not None else was.effect if was is not None and (dead or not crashed) else None
         old = new = None
-        if isinstance(performed, (Put, Finish)) and number is not None:
+        if isinstance(performed, (Put, PutBack, Finish)) and number is not None:
             identity = performed.write.id
             old, new = now.world.find(identity, number), world.find(identity, number)
         actor = self.scenario.actors[number] if number is not None else None
@@ -277,6 +297,8 @@ class Machine:
             case Put():
                 changed = position.actor.body.mutates and effect.at in _ENDINGS
                 return self.register.put(world, effect, number, changed)
+            case PutBack():
+                return self.register.put_back(world, effect, number)
             case Finish():
                 put = Put(effect.at, effect.write, effect.expect)
                 world, standing = self.register.put(world, put, number)
@@ -332,10 +354,22 @@ class Machine:
         return world, world.happened(held.id)
 
 
+def happened(world: World, event: Happens) -> World:
+    """The world after an event."""
+    match event:
+        case Pass(microseconds):
+            return world._replace(now=world.now + microseconds)
+        case Forget():
+            return world.forgotten()
+        case Erase():
+            return world.erased_now(LEASE_CEILING)
+    return world.purged()
+
+
 def noted(move: Move) -> Notes:
     """What the invariants remember after this change."""
     notes, effect = move.notes, move.effect
-    if isinstance(effect, (Put, Finish)) and move.new is not None and move.new is not move.old:
+    if isinstance(effect, (Put, PutBack, Finish)) and move.new is not None and move.new is not move.old:
         notes = _noted_put(notes, move, move.new)
     elif type(effect) is Call and move.actor is not None and move.answer is not STRUCK and not move.answer.barred:
         notes = _noted_run(notes, move, move.actor)

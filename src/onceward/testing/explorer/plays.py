@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
 from onceward._core import engine, inside, joined, sequence
-from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost
+from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost, StoreForgot
 from onceward._core.flow import Begin, Call, Commit, Effect, Extend, Flow, Load, Raised, Returned, Rollback
 from onceward._core.keys import record_id
 from onceward._core.operation import NOT_FOUND, Found, Inside, Operation
 from onceward._core.record import Glance, Record
 from onceward._core.terms import Terms
 from onceward.gate.asking import KEY, STEP, Asking
-from onceward.testing.explorer.actors import Actor, Interrupted
+from onceward.testing.explorer.actors import Actor, Interrupted, confirmed
 from onceward.testing.explorer.scenario import Look, Watch
 
 SCOPE = "test:explorer"
@@ -183,9 +183,11 @@ def renews(terms: Terms, name: str, times: int = 1) -> Play:
         for _ in range(times):
             found = yield cast(Effect, Watch("watch", name))
             held = held or found
+            operation = Operation(held)
+            confirmed(actor, operation)
             try:
-                held = yield from engine.renew(ask, held)
-            except OwnershipLost:
+                held = yield from engine.renew(ask, held, operation)
+            except (OwnershipLost, StoreForgot):
                 raise
             except IllegalMove:
                 return ()  # It has ended: its function has settled it.

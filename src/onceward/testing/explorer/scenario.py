@@ -28,6 +28,23 @@ class Purge(NamedTuple):
         return "somebody purges"
 
 
+class Forget(NamedTuple):
+    """The store loses what it was last told, as in a failover: while somebody holds a claim, and nothing is settled."""
+
+    def __str__(self) -> str:
+        return "the store forgets"
+
+
+class Erase(NamedTuple):
+    """Somebody erases the scope, and leaves a mark."""
+
+    def __str__(self) -> str:
+        return "somebody erases everything"
+
+
+Happens = Pass | Purge | Forget | Erase
+
+
 class Look(NamedTuple):
     """
     An effect of an operator's flow: look where the effect takes place, whether it did.
@@ -55,7 +72,7 @@ class Scenario:
     """What is tried, in one line."""
     actors: tuple[Actor, ...]
     terms: Terms = DEFAULT_TERMS
-    events: tuple[Pass | Purge, ...] = ()
+    events: tuple[Happens, ...] = ()
     """What happens to the store, in this order, at any time."""
     crashes: int = 0
     """How many actors may die, anywhere: before an effect, or after it and before its answer."""

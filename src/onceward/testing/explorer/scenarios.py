@@ -22,7 +22,7 @@ from onceward.testing.explorer.plays import (
     reconciles,
     renews,
 )
-from onceward.testing.explorer.scenario import Pass, Purge, Scenario
+from onceward.testing.explorer.scenario import Erase, Forget, Pass, Purge, Scenario
 from onceward.testing.explorer.world import SECOND
 
 LAPSE = Pass(11 * SECOND)
@@ -244,6 +244,34 @@ def _leases() -> list[Scenario]:
     return found
 
 
+def _forgotten() -> list[Scenario]:
+    """A store that loses what it was told, while the holder lives: its ending is put back, or it is known why not."""
+    found = []
+    for guarantee in ("blind", "keyed", "probed"):
+        terms = agreed(guarantee)
+        two = (Actor("A", calls(terms)), Actor("B", calls(terms), after="A"))
+        story = "the store forgets the claim of a running operation"
+        found.append(scene(f"forgotten-{guarantee}", story, terms, *two, events=(Forget(),), losses=1))
+        events = (Forget(), LAPSE)
+        found.append(scene(f"forgotten-late-{guarantee}", f"{story}, and it ends late", terms, *two, events=events))
+    terms = agreed("blind")
+    fails = (Actor("A", calls(terms), FAILS), Actor("B", calls(terms), after="A"))
+    story = "the store forgets the claim of an operation that fails"
+    found.append(scene("forgotten-fails", story, terms, *fails, events=(Forget(), LAPSE)))
+    renewer = Actor("renewer", renews(terms, "A"), background=True)
+    two = (Actor("A", calls(terms)), Actor("B", calls(terms), after="A"))
+    story = "the store forgets, and a renewal races with the ending to put it back"
+    found.append(scene("forgotten-renewal", story, terms, *two, renewer, events=(Forget(),)))
+    story = "an operation is erased while it runs"
+    found.append(scene("erased", story, terms, *two, renewer, events=(Erase(),), effects_max=2))
+    story = "the store forgets an operation, which is then erased"
+    found.append(scene("erased-forgotten", story, terms, *two, events=(Forget(), Erase()), losses=1, effects_max=2))
+    terms = agreed("repeatable")
+    story = "the store forgets the claim of a running operation, and one of two callers dies"
+    found.append(scene("forgotten-crash", story, terms, *pair(calls(terms)), events=(Forget(),), crashes=1))
+    return found
+
+
 def _windows() -> list[Scenario]:
     """A keyed downstream forgets keys. What is sent again must arrive before it does."""
     terms = agreed("keyed", keyed_for=60)
@@ -344,6 +372,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_requests(),
     *_failures(),
     *_leases(),
+    *_forgotten(),
     *_windows(),
     *_crowds(),
     *_shapes(),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward._core.flow import Call, Commit, Finish, Load, Pause, Peek, Probe, Put
+from onceward._core.flow import Call, Commit, Finish, Load, Pause, Peek, Probe, Put, PutBack
 from onceward._core.operation import Found
 from onceward._core.record import Standing
 from onceward.testing.explorer.actors import Missing, Position
@@ -59,7 +59,7 @@ def _done(effect: Any, move: Move) -> str:
     if isinstance(move.answer, Missing):
         return f"{getattr(effect, 'at', 'pause')}: {move.answer.value}"
     match effect:
-        case Put() | Finish():
+        case Put() | PutBack() | Finish():
             return f"{effect.at}: {_standing(move.answer)}"
         case Call():
             return f"runs its function: {_ran(move)}"

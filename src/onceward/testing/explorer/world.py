@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onceward._core.flow import Put
+from onceward._core.flow import Put, PutBack
 from onceward._core.operation import NOT_FOUND, Found, NotFound
 from onceward._core.record import NOW, Record, Standing, State, Write
 
@@ -100,6 +100,10 @@ class World(NamedTuple):
     """The highest fence that a fenced resource has seen, per key: it refuses a lower one."""
     past: tuple[Row, ...] = ()
     """Rows that were replaced (kept only for faults that need a stale one)."""
+    erased: int = 0
+    """The greatest fence that an erasure may have deleted: whatever has it, or a lower one, must not come back."""
+    marked_until: int = 0
+    """Until when the mark of that erasure stands."""
     lag: int = 0
     """How long a claim waits in the store after its lease has begun (it read the clock, then waited for a lock)."""
 
@@ -206,6 +210,15 @@ class World(NamedTuple):
                 count += 1
         return world, count
 
+    def forgotten(self) -> World:
+        """Everything is lost. Fences rise all the same: in a failover the clock has gone on, if by a little."""
+        return self._replace(rows=(), floor=max([self.floor, *(row.fence for row in self.rows)]))
+
+    def erased_now(self, life: int) -> World:
+        """Everything is deleted, and a mark is left for so long."""
+        floor = max([self.floor, self.now, *(row.fence for row in self.rows)])
+        return self._replace(rows=(), floor=floor, erased=floor, marked_until=self.now + life)
+
     def purged(self) -> World:
         """Delete what may be forgotten; make tombstones of what has expired."""
         kept, floor = [], self.floor
@@ -257,6 +270,17 @@ class Register:
         if self.keeps_past and old is not None:
             world = world._replace(past=(*world.past, old))
         return world.written(new, actor), Standing(True, self.read(new, world, actor))
+
+    def put_back(self, world: World, effect: PutBack, actor: int) -> tuple[World, Standing]:
+        """Put what the store forgot where nothing stands, unless it was erased."""
+        put = Put(effect.at, effect.write, None)
+        if self.is_marked(world):
+            return world, self.refused(world, world.find(put.write.id, actor), put, actor)
+        return self.put(world, put, actor)
+
+    def is_marked(self, world: World) -> bool:
+        """Whether the mark of an erasure stands."""
+        return world.now < world.marked_until
 
     def addressed(self, put: Put, changed: Any) -> Put:
         """Where the write goes: to the id that was fixed when the call began."""
