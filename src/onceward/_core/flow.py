@@ -12,6 +12,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from onceward._core.events import Event
+from onceward._core.holders import Process
 from onceward._core.record import Write
 
 T = TypeVar("T")
@@ -48,6 +49,12 @@ class Chance(NamedTuple):
 
 class Monotonic(NamedTuple):
     """Answer: seconds on a clock that never goes back."""
+
+
+class Living(NamedTuple):
+    """Answer: whether that process lives. True; False (it is proved dead); None (nobody can tell from here)."""
+
+    process: Process
 
 
 class Pause(NamedTuple):
@@ -202,6 +209,7 @@ Effect: TypeAlias = (
     | Extend
     | Chance
     | Monotonic
+    | Living
     | Pause
     | Sleep
     | Call
@@ -228,15 +236,19 @@ CHANCE = Chance()
 MONOTONIC = Monotonic()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Emit, Clocks, Refund))
+INSTANT = frozenset((Chance, Monotonic, Living, Emit, Clocks, Refund))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
+OUTSIDE = frozenset(("parted", "abandoned"))
+"""Puts that go into the store by themselves, also in atomic mode: the caller's transaction must not take them back."""
+
 BOUNDARIES = {
     "peek": "the record is looked at",
     "claim": "the claim is put",
+    "abandoned": "what a dead holder left is put in doubt",
     "takeback.load": "an interrupted claim is looked up",
     "takeback": "an interrupted claim is released",
     "renew": "the lease is renewed",

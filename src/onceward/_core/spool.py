@@ -8,8 +8,9 @@ The spool of an emitter: items that wait in the store until it is time to send s
           again
 
 An item is a record of a kind of its own, put by compare-and-swap like any other; the rules are those of `record.py`.
-While it waits it is claimed by the emitter that took it, under a lease that covers the waiting and the sending. An
-emitter that dies lets its leases lapse, and the next one takes the items over. No clock here: times are handed in.
+While it waits it is claimed by the emitter that took it, under a lease that covers the waiting and the sending. What an
+emitter leaves when it dies, the next one takes over: at once if it sees that the process is dead, else when the lease
+has lapsed. No clock here: times are handed in.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from onceward._core.errors import (
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import CHANCE, Flow, Put
 from onceward._core.keys import digest_of, record_id
+from onceward._core.looking import looked_at
 from onceward._core.record import (
     FRESH,
     Claimant,
@@ -40,9 +42,11 @@ from onceward._core.record import (
     Refusal,
     Refuse,
     Start,
+    Wait,
     Write,
     claim,
     decide,
+    is_claimed,
     release,
     renew,
     settle,
@@ -137,6 +141,10 @@ class Place(NamedTuple):
     name: str
     lease: int
     """Microseconds."""
+    holder: bytes | None = None
+    """The process that holds items from now on."""
+    by_lease: bool = False
+    """Whether items pass on only when their lease ends (takeover="lease")."""
 
 
 class Draft(NamedTuple):
@@ -167,7 +175,8 @@ def _claimant(place: Place, key: str, fingerprint: bytes) -> Claimant:
     id = record_id(EMIT, place.scope, place.name, key)
     # Repeatable, because whoever receives an item again sees the same key.
     guarantee = Guarantee.REPEATABLE.value
-    return Claimant(id, EMIT, place.scope, key, place.name, None, guarantee, fingerprint, place.lease, 0, False)
+    who = (place.scope, key, place.name, None, guarantee, fingerprint)
+    return Claimant(id, EMIT, *who, place.lease, 0, False, place.holder, place.by_lease)
 
 
 def _item(key: str, content: bytes) -> Item:
@@ -196,6 +205,8 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
                 held = held._replace(since=now)
             return Emitted(draft.item.reference, draft.item.key, met), held
         decision = decide(found, draft.claimant)
+        if isinstance(decision, Wait):
+            decision = yield from looked_at(decision, draft.claimant)
         if isinstance(decision, Refuse) and decision.why is Refusal.REUSED:
             raise KeyReused(
                 f"reference {digest_of(draft.claimant.id)} of {draft.claimant.operation} stands for another item: "
@@ -203,7 +214,7 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
             )
         if not isinstance(decision, Start):
             return Emitted(draft.item.reference, draft.item.key, True), None
-        # Lapsed or given up, and wanted again: it is ours now. A forgotten one never was.
+        # Lapsed, left by a dead process or given up, and wanted again: it is ours now. A forgotten one never was.
         start = decision
         met = found is not None and shown_state(found) != "absent"
     raise StoreContended
@@ -251,9 +262,15 @@ def end_given_up(held: Held, error: BaseException | None) -> Flow[None]:
     yield Put("emit.stop", write, held.record.version)
 
 
-def is_orphan(found: Record, place: Place) -> bool:
-    """Whether an item of this emitter waits there, and nobody holds it."""
-    return _is_item(found, place) and shown_state(found) == "lapsed"
+def orphaned(found: Record, place: Place) -> Flow[bool]:
+    """Whether an item of this emitter waits there, and nobody holds it: its lease has ended, or its holder is dead."""
+    if not _is_item(found, place):
+        return False
+    claimant = _claimant(place, found.key, found.fingerprint)
+    decision = decide(found, claimant)
+    if isinstance(decision, Wait):
+        decision = yield from looked_at(decision, claimant)
+    return isinstance(decision, Start) and is_claimed(found)
 
 
 def is_given_up(found: Record, place: Place) -> bool:

@@ -21,6 +21,7 @@ from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
+    OUTSIDE,
     Begin,
     Call,
     Chance,
@@ -30,6 +31,7 @@ from onceward._core.flow import (
     Extend,
     Finish,
     Flow,
+    Living,
     Load,
     Monotonic,
     Pause,
@@ -360,6 +362,8 @@ class _Performer:
             return self._gate.environment.monotonic()
         if kind is Emit:
             return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+        if kind is Living:
+            return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
@@ -375,7 +379,7 @@ class _Performer:
 
     def _put(self, effect: Put) -> Awaitable[Any]:
         gate = self._gate
-        if self._joined is not None and effect.at != "parted":
+        if self._joined is not None and effect.at not in OUTSIDE:
             return self._joined.put(effect.write, effect.expect)
         standing = gate.store.put(effect.write, effect.expect)
         if effect.at == "claim" or not gate._bell.is_awaited:

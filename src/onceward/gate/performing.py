@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
+    OUTSIDE,
     Begin,
     Call,
     Chance,
@@ -17,6 +18,7 @@ from onceward._core.flow import (
     Emit,
     Extend,
     Finish,
+    Living,
     Load,
     Monotonic,
     Pause,
@@ -64,7 +66,7 @@ class Performer:
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
-        if self._joined is not None and effect.at != "parted":
+        if self._joined is not None and effect.at not in OUTSIDE:
             return self._joined.put(effect.write, effect.expect)
         standing = self._gate.store.put(effect.write, effect.expect)
         if standing.landed and effect.at != "claim":
@@ -105,6 +107,8 @@ class Performer:
         match effect:
             case Monotonic():
                 return gate.environment.monotonic()
+            case Living():
+                return gate.environment.lives(effect.process)
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():

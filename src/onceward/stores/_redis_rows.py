@@ -118,6 +118,8 @@ def put_command(prefix: str, write: Write, expect: bytes | None) -> Command:
         args += ("result", write.result)
     if write.error is not None:
         args += ("error", write.error)
+    if write.holder is not None:
+        args += ("holder", write.holder)
     return on_record(prefix, PUT, write.id, *args)
 
 
@@ -130,7 +132,7 @@ def load_command(prefix: str, id: bytes) -> Command:
 FIELDS = (
     *("kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version", "token"),
     *("fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result"),
-    "error",
+    *("error", "holder"),
 )
 """In the order of the scripts, which is the order in which a row is read."""
 _VERSION = FIELDS.index("version")
@@ -167,7 +169,7 @@ def loaded(id: bytes, answer: Sequence[Any]) -> Record | None:
 def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:
     """A record from the fields of its hash, in the order of the scripts."""
     kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, *rest = row
-    fence, attempt, first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error = rest
+    fence, attempt, first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error, holder = rest
     try:
         began = int(first_at)
         return Record(
@@ -194,6 +196,7 @@ def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:
             None if codec is None else codec.decode(),
             result,
             error,
+            holder,
         )
     except (AttributeError, TypeError, ValueError):
         raise SchemaMismatch(

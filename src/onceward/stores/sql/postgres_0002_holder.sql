@@ -1,0 +1,5 @@
+-- Which process holds a claim, or left it in doubt: NULL for whoever ended well, and in rows of schema 1.
+-- No default, so that no row is written anew: it takes a moment, however large the table is.
+ALTER TABLE onceward_records ADD COLUMN holder bytea;
+
+UPDATE onceward_meta SET value = 2 WHERE name = 'schema_version';
