@@ -26,10 +26,9 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import SchemaMismatch
 from onceward._core.record import Record, Standing, Write, as_landed
+from onceward.stores._redis_packing import Arg
 
 SHARDS = 16
-
-Arg = bytes | str | int
 
 
 class Command(NamedTuple):
@@ -106,20 +105,20 @@ def put_command(prefix: str, write: Write, expect: bytes | None) -> Command:
         "" if write.replay is None else write.replay,
         "" if write.forget is None else write.forget,
         1 if write.codec is not None or write.error is not None else 0,
-        *("kind", write.kind, "scope", write.scope, "key", write.key, "operation", write.operation),
-        *("guarantee", write.guarantee, "doubt", write.doubt, "fingerprint", write.fingerprint),
-        *("version", write.version, "token", write.token, "attempt", write.attempt),
+        *(b"kind", write.kind, b"scope", write.scope, b"key", write.key, b"operation", write.operation),
+        *(b"guarantee", write.guarantee, b"doubt", write.doubt, b"fingerprint", write.fingerprint),
+        *(b"version", write.version, b"token", write.token, b"attempt", write.attempt),
     ]
     if write.family is not None:
-        args += ("family", write.family)
+        args += (b"family", write.family)
     if write.codec is not None:
-        args += ("codec", write.codec)
+        args += (b"codec", write.codec)
     if write.result is not None:
-        args += ("result", write.result)
+        args += (b"result", write.result)
     if write.error is not None:
-        args += ("error", write.error)
+        args += (b"error", write.error)
     if write.holder is not None:
-        args += ("holder", write.holder)
+        args += (b"holder", write.holder)
     return on_record(prefix, PUT, write.id, *args)
 
 

@@ -254,7 +254,7 @@ def _dead_holders() -> list[Scenario]:
         two = _named(*pair(calls(terms)))
         found.append(scene(f"holder-{guarantee}", story, terms, *two, events=(LAPSE,), crashes=crashes))
         three = _named(*pair(calls(terms)), Actor("C", calls(terms)))
-        found.append(scene(f"holder-{guarantee}-restarts", f"{story}; two restarts at once", terms, *three, crashes=1))
+        found.append(scene(f"holder-{guarantee}-crowd", f"{story}; two restarts at once", terms, *three, crashes=1))
     terms = agreed("keyed")
     found.append(scene("holder-lost", f"{story}; an answer is lost", terms, *_named(*pair(calls(terms))),
                        crashes=1, losses=1))  # fmt: skip

@@ -112,7 +112,7 @@ class World(NamedTuple):
         return self.with_layers(actor, ())._replace(dead=tuple(sorted((*self.dead, actor))))
 
     def is_left_behind(self, row: Row) -> bool:
-        """Whether the holder of that claim has died, named itself, and did not say that its lease is to be waited for."""
+        """Whether the holder of that claim has died and named itself, and its lease need not be waited for."""
         process = holder_of(row.read(self.now))
         return process is not None and process.pid - 1 in self.dead and not is_by_lease(row.read(self.now))
 
