@@ -15,6 +15,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from onceward import processes
+from onceward._core.holders import Process
+
 
 def _counts_suspension() -> Callable[[], float]:
     """Linux has a clock for it; elsewhere (macOS, Windows) the monotonic one goes on while the host sleeps."""
@@ -26,7 +29,7 @@ _boottime = _counts_suspension()
 
 
 class Environment:
-    """Time and chance, the real ones."""
+    """Time and chance, the real ones; and which processes live."""
 
     def monotonic(self) -> float:
         """Seconds on a clock that never goes back: for measuring how long this process has waited."""
@@ -47,6 +50,14 @@ class Environment:
     def chance(self) -> float:
         """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
         return random.random()  # noqa: S311 - the module's own dice are thrown anew after a fork
+
+    def process(self) -> bytes:
+        """This process, as a claim names its holder: known once found out, and anew after a fork."""
+        return processes.this_one()
+
+    def lives(self, process: Process) -> bool | None:
+        """Whether that process lives: True; False (it is proved dead); None (nobody can tell from here)."""
+        return processes.lives(process)
 
     def sleep(self, seconds: float) -> None:
         """Block this thread."""

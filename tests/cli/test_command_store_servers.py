@@ -247,11 +247,12 @@ class TestPostgres:
         run("store", "init", "--store", fresh)
         with Gate(fresh, scope="live:acme") as gate:
             gate.run("job:1", lambda: 1)
-        version = "UPDATE onceward_meta SET value = 2 WHERE name = 'schema_version'"
+        known_before, upcoming = flows.LATEST, flows.LATEST + 1
+        version = f"UPDATE onceward_meta SET value = {upcoming} WHERE name = 'schema_version'"
         later = f"ALTER TABLE onceward_meta ADD note text;\n{version}".encode()
-        known = [*flows.migrations(), (2, later)]
+        known = [*flows.migrations(), (upcoming, later)]
         monkeypatch.setattr(flows, "migrations", lambda: iter(known))
-        monkeypatch.setattr(flows, "LATEST", 2)
+        monkeypatch.setattr(flows, "LATEST", upcoming)
 
         printed = run("store", "migrate", "--sql", "--store", fresh)
         still = rows(fresh, "SELECT value FROM onceward_meta WHERE name = 'schema_version'")
@@ -260,10 +261,10 @@ class TestPostgres:
 
         assert later.decode() in printed.out
         assert "CREATE TABLE" not in printed.out
-        assert [(1,)] == still
-        assert {"before": 1, "after": 2, "moved": True} == moved.document
-        assert "from version 1 to 2: postgres_0002" in moved.err
-        assert {"before": 2, "after": 2, "moved": False} == again.document
+        assert [(known_before,)] == still
+        assert {"before": known_before, "after": upcoming, "moved": True} == moved.document
+        assert f"from version {known_before} to {upcoming}: postgres_{upcoming:04}" in moved.err
+        assert {"before": upcoming, "after": upcoming, "moved": False} == again.document
         assert [(1,)] == rows(fresh, "SELECT count(*) FROM onceward_records")
 
 

@@ -1,8 +1,9 @@
 """
 Rows that an earlier version wrote are read by this one, and a file that was restored does not repeat its fences.
 
-The golden rows are those of `written()`, taken from a file of schema 1. They are stored by users for years: what is in
-the golden file is never changed, only added to; a version that writes other rows has to go on reading these.
+The golden rows are those of `written()`, taken from files of schema 1 and of schema 2, which names the holder. They are
+stored by users for years: what is in a golden file is never changed, only added to; a version that writes other rows
+has to go on reading these. Those of schema 1 are put into a file of schema 1, which this version then brings forward.
 """
 
 from __future__ import annotations
@@ -28,12 +29,18 @@ from onceward import (
     RecordedFailure,
     SchemaMismatch,
 )
+from onceward._core.holders import Process
+from onceward._core.holders import written as written_process
 from onceward._core.record import Record
+from onceward.stores import _sqlite_schema as schema
 from onceward.stores.sqlite import SqliteStore
 from onceward.testing.clock import START_US, StillEnvironment
 from onceward.testing.conformance.rows import reclaimed, row, settled
 
-GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "rows" / "sqlite_schema_1.json"
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "rows"
+LATEST = 2
+"""The schema whose golden rows this version writes."""
+HOLDER = written_process(Process("golden", b"machine!", b"the boot", b"the pids", 4711, 123_456, 1_000_000_000))
 READ_AT_US = START_US + 10_000_000
 """Ten seconds after the first golden row was written: the claim still holds, and the brief answer has expired."""
 SCOPE = "live:acme"
@@ -85,9 +92,17 @@ def _raising(error: Exception) -> Callable[[], Any]:
     return raises
 
 
+class Golden(StillEnvironment):
+    """A still clock, in a process that is the same every time."""
+
+    def process(self) -> bytes:
+        """The holder in the golden rows."""
+        return HOLDER
+
+
 def written(path: Path) -> dict[str, dict[str, Any]]:
     """The rows that this version writes, one for each state, by name."""
-    still = StillEnvironment(seed="golden")
+    still = Golden(seed="golden")
     claimed: dict[str, Any] = {}
     with Gate(SqliteStore(path, environment=still), scope=SCOPE, environment=still) as gate:
         gate.run(key_of("tombstone"), lambda: "gone", retain=1, **ASKED)
@@ -114,9 +129,10 @@ def _row_of(name: str, rows: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return next(one for key, one in rows.items() if key.endswith(key_of(name)))
 
 
-def golden() -> dict[str, dict[str, Any]]:
-    """The golden rows, by name."""
-    rows: dict[str, dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+def golden(version: int = 1) -> dict[str, dict[str, Any]]:
+    """The golden rows of a schema, by name."""
+    text = (GOLDEN / f"sqlite_schema_{version}.json").read_text(encoding="utf-8")
+    rows: dict[str, dict[str, Any]] = json.loads(text)
     return rows
 
 
@@ -139,14 +155,24 @@ def still() -> StillEnvironment:
 
 @pytest.fixture
 def store(tmp_path: Path, still: StillEnvironment) -> Iterator[SqliteStore]:
-    """A fresh store into whose file the golden rows were inserted."""
-    path = tmp_path / "golden.db"
-    store = SqliteStore(path, environment=still)
-    store.load(b"?" * 32)  # The tables are made when it is first used.
-    for one in golden().values():
-        insert(path, one)
+    """A store on a file of schema 1 that holds the golden rows: it is brought forward when it is opened."""
+    store = SqliteStore(file_of(1, tmp_path), environment=still)
     yield store
     store.close()
+
+
+def file_of(version: int, folder: Path) -> Path:
+    """A file as a version of that schema has left it, with its golden rows."""
+    path = folder / f"golden_{version}.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for number, statements in schema.migrations(0):
+            if number <= version:
+                for statement in statements:
+                    connection.execute(statement)
+        connection.execute("UPDATE onceward_meta SET value = ? WHERE name = 'schema_version'", (version,))
+    for one in golden(version).values():
+        insert(path, one)
+    return path
 
 
 @pytest.fixture
@@ -170,13 +196,18 @@ def asks(gate: Gate, name: str, fn: Callable[[], Any] | None = None, **options: 
 class TestReading:
     """What stands in the rows is what is understood."""
 
+    @pytest.mark.parametrize("version", [1, 2])
     @pytest.mark.parametrize("name", STATES)
-    def test_every_column_is_read_as_it_stands(self, store: SqliteStore, name: str) -> None:
+    def test_every_column_is_read_as_it_stands(
+        self, tmp_path: Path, still: StillEnvironment, version: int, name: str
+    ) -> None:
         """
-        Each field has its column's value; instants of ends are read as what is left until then.
+        Each field has its column's value; instants of ends are read as what is left until then. Schema 1 names nobody.
         """
-        one = {column: _value(value) for column, value in golden()[name].items()}
+        one = {"holder": None} | {column: _value(value) for column, value in golden(version)[name].items()}
+        store = SqliteStore(file_of(version, tmp_path), environment=still)
         found = store.load(one["id"])
+        store.close()
         spans = {"lease_left": "lease_until", "replay_left": "replay_until", "forget_left": "forget_at"}
         expected = {field: one[field] for field in Record._fields if field in one} | {
             "age": READ_AT_US - one["first_at"],
@@ -200,12 +231,20 @@ class TestReading:
         """
         All but what is chance: if this fails on purpose, keep the old golden rows and add the new ones beside them.
         """
-        chance = {"version", "token"}
-        now = written(tmp_path / "written.db")[name]
+        chance = {"version", "token", "holder"}
+        now, then = written(tmp_path / "written.db")[name], golden(LATEST)[name]
 
-        assert {column: value for column, value in golden()[name].items() if column not in chance} == {
+        assert {column: value for column, value in then.items() if column not in chance} == {
             column: value for column, value in now.items() if column not in chance
         }
+        assert holder_in(then) == holder_in(now)
+        assert ({"claimed", "in doubt"} >= {name}) == (holder_in(now) is not None)
+
+
+def holder_in(one: dict[str, Any]) -> str | None:
+    """The holder in a row, without the beginning of the claim's token, which is chance."""
+    stored = one["holder"]
+    return None if stored is None else stored["hex"][:4] + stored["hex"][20:]
 
 
 class TestAsking:

@@ -13,6 +13,7 @@ from postgres_support import COLOURS, Handle, handle, query
 from onceward import ConfigurationError, SchemaMismatch, StoreUnavailable
 from onceward.environment import REAL
 from onceward.stores import Selection, open_store
+from onceward.stores._postgres_flow import LATEST
 from onceward.stores._postgres_url import parse
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.conformance.rows import row, settled
@@ -196,7 +197,7 @@ class TestRefusals:
             with handle(url, colour) as store, pytest.raises(SchemaMismatch, match="version 99"):
                 store.put(row("test:refused"))
         finally:
-            admin.execute("UPDATE onceward_meta SET value = 1 WHERE name = 'schema_version'")
+            admin.execute("UPDATE onceward_meta SET value = %s WHERE name = 'schema_version'", (LATEST,))
 
         assert [(0,)] == query(url, "SELECT count(*) FROM onceward_records")
 

@@ -14,7 +14,7 @@ from redis_support import SCOPE, key_of, looking, opened, put_claim, put_settled
 from onceward import AsyncGate, Gate, failpoints
 from onceward._core.errors import StoreCorrupt
 from onceward.environment import Environment
-from onceward.stores import _redis_link
+from onceward.stores import _redis_packing
 from onceward.stores._commit import Entry
 from onceward.stores._redis_pipeline import BATCH_MAX
 from onceward.stores.redis import AsyncRedisStore, RedisStore
@@ -88,7 +88,7 @@ class TestALoneCaller:
         """
         redis-py alone sends the same.
         """
-        monkeypatch.setattr(_redis_link, "pack", None)
+        monkeypatch.setattr(_redis_packing, "pack", None)
         ended = put_settled(store, result=b"\x00\xff" * 5_000)
 
         assert ended.result == store.load(ended.id).result

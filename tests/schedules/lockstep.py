@@ -35,7 +35,7 @@ STEPS_MAX = 500
 
 SAME = (
     *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "token"),
-    *("attempt", "codec", "result", "error"),
+    *("attempt", "codec", "result", "error", "holder"),
 )
 SPANS = ("lease_left", "replay_left", "forget_left")
 

@@ -23,7 +23,7 @@ from servers import postgres as postgres_servers
 from servers import redis as redis_servers
 from servers.handles import COLOURS, Handle, handle
 
-SCHEDULES = int(os.environ.get("SCHEDULES", "80"))
+SCHEDULES = int(os.environ.get("SCHEDULES", "100"))
 """Of each store in each colour."""
 SEED = int(os.environ.get("SEED", "17"))
 

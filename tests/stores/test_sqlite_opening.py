@@ -277,7 +277,7 @@ class TestTheSchema:
         record = store.load(key(1))
         store.close()
 
-        assert (1, 2) == versions
+        assert (NEXT - 1, NEXT) == versions
         assert record is not None
         assert b'"old"' == record.result
 
@@ -348,14 +348,17 @@ class TestTheSchema:
             SqliteStore(tmp_path / "a.db")
 
 
+NEXT = schema.LATEST + 1
+
+
 class earlier:  # noqa: N801 - reads as what it does.
     """Be the version before."""
 
     def __enter__(self) -> None:
-        schema.LATEST = 1
+        schema.LATEST = NEXT - 1
 
     def __exit__(self, *_: object) -> None:
-        schema.LATEST = 2
+        schema.LATEST = NEXT
 
 
 @pytest.fixture
@@ -365,10 +368,10 @@ def next_schema(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     def with_one_more(after: int) -> Any:
         yield from real(after)
-        if schema.LATEST == 2 and after < 2:
-            yield 2, ["CREATE INDEX onceward_first ON onceward_records (first_at)"]
+        if schema.LATEST == NEXT and after < NEXT:
+            yield NEXT, ["CREATE INDEX onceward_first ON onceward_records (first_at)"]
 
-    monkeypatch.setattr(schema, "LATEST", 2)
+    monkeypatch.setattr(schema, "LATEST", NEXT)
     monkeypatch.setattr(schema, "migrations", with_one_more)
     yield
 
@@ -382,7 +385,7 @@ class TestForOperators:
 
         assert tmp_path / "a.db" == sqlite.init(url)
         assert tmp_path / "a.db" == sqlite.init(url)
-        assert (1, 1) == sqlite.migrate(url)
+        assert (schema.LATEST, schema.LATEST) == sqlite.migrate(url)
 
     @pytest.mark.parametrize("command", [sqlite.migrate, sqlite.check])
     def test_looking_at_a_store_makes_none(self, tmp_path: Path, command: Any) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from onceward._core.codec import decode_failure
 from onceward._core.durations import in_words
 from onceward._core.errors import Expired, InDoubt, KeyReused, NotReplayable, OncewardError, ResultInvalid
+from onceward._core.holders import holder_of
 from onceward._core.keys import digest_of
 from onceward._core.operation import instant
-from onceward._core.record import Guarantee, Record, Refusal, is_claimed, is_settled
+from onceward._core.record import Guarantee, Record, Refusal, Wait, is_claimed, is_settled
 
 
 def refusal(why: Refusal, found: Record) -> OncewardError:
@@ -81,7 +82,8 @@ def _what_happened(found: Record) -> str:
     if is_claimed(found):
         return "its holder's lease ran out (the process died, was stopped, or lost the store)"
     if found.error is None:
-        return "could not say what happened"
+        process = holder_of(found)
+        return "could not say what happened" + (f" ({_one_line(str(process))})" if process is not None else "")
     try:
         failure = decode_failure(found.error)
     except ResultInvalid:
@@ -89,10 +91,14 @@ def _what_happened(found: Record) -> str:
     return f"raised {_one_line(failure.type)}: {_one_line(failure.message)}"
 
 
-def in_flight(found: Record) -> str:
+def in_flight(wait: Wait) -> str:
     """Another holder has it."""
-    left = in_words(max(found.lease_left or 0, 0) // 1_000_000 * 1_000_000)
-    return f"{_name(found)} is being run by another caller (its lease: {left}). Ask again with the same key"
+    found, process = wait.record, holder_of(wait.record)
+    left = in_words(max(wait.lease_left, 0) // 1_000_000 * 1_000_000)
+    who = "another caller" if process is None else f"another caller, {_one_line(str(process))}"
+    if wait.alive is False:
+        return f"{_name(found)} was being run by {who}, which has died (its lease: {left}). Ask again when it has ended"
+    return f"{_name(found)} is being run by {who} (its lease: {left}). Ask again with the same key"
 
 
 def overtaken(held: Record, winner: Record | None) -> str:

@@ -49,6 +49,7 @@ from onceward._core.errors import (
 from onceward._core.events import Happening
 from onceward._core.flow import CHANCE, MONOTONIC, Call, Flow, Load, Pause, Probe, Put, Raised, Returned
 from onceward._core.keys import digest_of
+from onceward._core.looking import lives, looked_at, put_in_doubt
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
@@ -119,12 +120,20 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
         look = False
         decision = record.decide(found, ask.claimant)
         start = record.FRESH
+        if isinstance(decision, Wait):
+            decision = yield from looked_at(decision, ask.claimant)
+            if isinstance(decision, Refuse):
+                spins += 1
+                stands = yield from put_in_doubt(decision, chance)
+                if stands is None:
+                    continue
+                decision = decision._replace(record=stands)
         if isinstance(decision, Start):
             start = decision
             spins += 1
         elif isinstance(decision, Wait):
             if ask.terms.in_flight == "accept":
-                return _pending(decision)
+                return _pending(ask, decision)
             if deadline is None:
                 deadline = (yield MONOTONIC) + ask.terms.wait / 1e6
                 yield from tell(ask, Happening.WAITING, decision.record)
@@ -197,18 +206,13 @@ def _wait(ask: Ask, wait: Wait, deadline: float, poll: float) -> Flow[None]:
     left = deadline - (yield MONOTONIC)
     if ask.terms.in_flight == "refuse" or left <= 0:
         yield from tell(ask, Happening.REFUSED, wait.record, "in_flight")
-        raise InFlight(advice.in_flight(wait.record), retry_after_seconds=_soon(wait))
+        raise InFlight(advice.in_flight(wait), retry_after_seconds=record.ask_again_after(wait, ask.claimant.lease))
     yield Pause(wait.record.id, min(poll, left, wait.lease_left / 1e6 + 0.001))
 
 
-def _pending(wait: Wait) -> Outcome[Any]:
-    found = wait.record
-    return Outcome(None, False, found.first_at, found.attempt, found.fence, True, True, _soon(wait))
-
-
-def _soon(wait: Wait) -> float:
-    """Seconds after which asking again is sensible: the holder is probably quick, and at worst its lease ends."""
-    return min(wait.lease_left / 1e6, 1.0)
+def _pending(ask: Ask, wait: Wait) -> Outcome[Any]:
+    found, after = wait.record, record.ask_again_after(wait, ask.claimant.lease)
+    return Outcome(None, False, found.first_at, found.attempt, found.fence, True, True, after)
 
 
 def renew(ask: Ask, held: Record, operation: Operation | None = None) -> Flow[Record]:
@@ -413,6 +417,7 @@ def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> F
             forget=ask.terms.forget if isinstance(answer, Found) else ask.terms.remember_release,
             codec=kept.codec,
             result=kept.data,
+            died=record.is_live(found) and (yield from lives(found)) is False,
         )
         standing: Standing = yield Put("reconcile", write, found.version)
         if landed(standing, write) and standing.record is not None:

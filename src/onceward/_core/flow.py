@@ -12,6 +12,7 @@ from collections.abc import Generator
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from onceward._core.events import Event
+from onceward._core.holders import Process
 from onceward._core.record import Write
 
 T = TypeVar("T")
@@ -60,6 +61,12 @@ class Monotonic(NamedTuple):
 
 class Boottime(NamedTuple):
     """Answer: seconds on a clock that never goes back, and also counts while the host is suspended."""
+
+
+class Living(NamedTuple):
+    """Answer: whether that process lives. True; False (it is proved dead); None (nobody can tell from here)."""
+
+    process: Process
 
 
 class Pause(NamedTuple):
@@ -216,6 +223,7 @@ Effect: TypeAlias = (
     | Chance
     | Monotonic
     | Boottime
+    | Living
     | Pause
     | Sleep
     | Call
@@ -243,7 +251,7 @@ MONOTONIC = Monotonic()
 BOOTTIME = Boottime()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Boottime, Emit, Clocks, Refund))
+INSTANT = frozenset((Chance, Monotonic, Boottime, Living, Emit, Clocks, Refund))
 """Answered on the spot, in either colour."""
 
 INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))
@@ -252,9 +260,13 @@ INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Repo
 CLAIMS = frozenset(("claim", "renew"))
 """Where a put begins a lease: whoever performs it notes when it was sent."""
 
+OUTSIDE = frozenset(("parted", "abandoned"))
+"""Puts that go into the store by themselves, also in atomic mode: the caller's transaction must not take them back."""
+
 BOUNDARIES = {
     "peek": "the record is looked at",
     "claim": "the claim is put",
+    "abandoned": "what a dead holder left is put in doubt",
     "takeback.load": "an interrupted claim is looked up",
     "takeback": "an interrupted claim is released",
     "renew": "the lease is renewed",

@@ -39,8 +39,9 @@ from onceward._core.flow import (
     Returned,
     Rollback,
 )
+from onceward._core.looking import looked_at, put_in_doubt
 from onceward._core.operation import Outcome, Settling, Unclaimed, judge
-from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
+from onceward._core.record import Decision, Record, Refuse, Replay, Standing, Start, Wait, Write
 
 
 class Again(NamedTuple):
@@ -72,7 +73,7 @@ class _Run(NamedTuple):
     """Whether the transaction is ours; otherwise the caller's goes on when ours is undone."""
 
 
-_Came: TypeAlias = Outcome[Any] | Raised | Undo | Wait | Again
+_Came: TypeAlias = Outcome[Any] | Raised | Undo | Wait | Refuse | Again
 """What one attempt came to."""
 
 
@@ -108,12 +109,18 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
                 if spins >= CLAIM_SPINS_MAX:
                     raise StoreContended(retry_after_seconds=POLL_MAX)
                 continue
+            case Refuse(why, found):
+                yield Rollback("rollback")
+                if opened:  # Inside a transaction of the caller's own, the store might wait for it, and it for us.
+                    found = (yield from put_in_doubt(came_to, chance)) or found
+                raise advice.refusal(why, found)
         # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
         yield Rollback("rollback")
         now = yield MONOTONIC
         deadline = now + ask.terms.wait / 1e6 if deadline is None else deadline
         if not opened or ask.terms.in_flight != "wait" or now >= deadline:
-            raise InFlight(advice.in_flight(came_to.record), retry_after_seconds=min(came_to.lease_left / 1e6, 1.0))
+            after = record.ask_again_after(came_to, ask.claimant.lease)
+            raise InFlight(advice.in_flight(came_to), retry_after_seconds=after)
         yield Pause(ask.claimant.id, min(poll, deadline - now))
         poll = min(poll * 1.6, POLL_MAX)
 
@@ -126,7 +133,7 @@ def _claim_first(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
         standing = yield Put("claim", write, None if start.over is None else start.over.version)
         if standing.landed and standing.record is not None:
             return (yield from _run(ask, _claimed(ask, standing.record, chance, opened)))
-        decision = record.decide(standing.record, ask.claimant)
+        decision = yield from _decided(ask, standing.record)
         if not isinstance(decision, Start):
             return (yield from _not_run(ask, decision))
         start = decision
@@ -136,7 +143,7 @@ def _claim_first(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
 def _claim_last(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     yield from _touch(ask)
     found: Record | None = yield Peek("peek", ask.claimant.id)
-    decision = record.decide(found, ask.claimant)
+    decision = yield from _decided(ask, found)
     if not isinstance(decision, Start):
         return (yield from _not_run(ask, decision))
     return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
@@ -147,10 +154,17 @@ def _touch(ask: Ask) -> Flow[None]:
         yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
 
 
-def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait]:
+def _decided(ask: Ask, found: Record | None) -> Flow[Decision]:
+    decision = record.decide(found, ask.claimant)
+    return (yield from looked_at(decision, ask.claimant)) if isinstance(decision, Wait) else decision
+
+
+def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait | Refuse]:
     if isinstance(decision, Wait):
         return decision
     if isinstance(decision, Refuse):
+        if record.is_left_behind(decision):
+            return decision  # Its holder is dead, which is to be stored outside of this transaction.
         raise advice.refusal(decision.why, decision.record)
     outcome = outcome_of(decision.record, ask.restore)
     yield Commit("commit")
@@ -216,7 +230,7 @@ def _release() -> Flow[None]:
         raise
 
 
-def _settle(ask: Ask, run: _Run, value: Any) -> Flow[Outcome[Any] | Wait | Again]:
+def _settle(ask: Ask, run: _Run, value: Any) -> Flow[_Came]:
     try:
         kept = encode(value)
     except NotEncodable as error:
@@ -233,7 +247,7 @@ def _settle(ask: Ask, run: _Run, value: Any) -> Flow[Outcome[Any] | Wait | Again
     return Outcome(decode(kept, ask.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
-def _overtaken(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Wait | Again]:
+def _overtaken(ask: Ask, run: _Run) -> Flow[_Came]:
     """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
     if not isinstance(run.operation, Unclaimed):
         raise IllegalMove(
@@ -247,10 +261,12 @@ def _overtaken(ask: Ask, run: _Run) -> Flow[Outcome[Any] | Wait | Again]:
             "your function ran this very key itself, inside of this operation, so neither could be kept: everything is "
             "undone. Give the inner operation a key of its own"
         )
-    match record.decide(found, ask.claimant):
+    match (yield from _decided(ask, found)):
         case Replay(won):
             return outcome_of(won, ask.restore)
-        case Refuse(why, won):
+        case Refuse(why, won) as decision:
+            if record.is_left_behind(decision):
+                return decision
             raise advice.refusal(why, won)
         case Wait() as decision:
             return decision

@@ -20,7 +20,8 @@ Laws of this file:
 4. Doubt is sticky: only a settle or a reconcile clears it. A rejection speaks for its own attempt only.
 5. The fence only rises, across release, expiry and purge.
 6. A claim is never purged: one that is gone was lost by the store, or erased. Its holder was not overtaken.
-7. Illegal moves raise and change nothing.
+7. A claim passes on when its lease ends, or when its holder is *proved* dead. That proof arrives as a fact, too.
+8. Illegal moves raise and change nothing.
 
 The rows themselves are plain tuples, in `rows.py`. A store moves them by compare-and-swap and judges nothing.
 """
@@ -31,12 +32,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from onceward._core.errors import IllegalMove, SchemaMismatch
+from onceward._core.holders import is_by_lease, restamped, stamped
 from onceward._core.rows import NOW as NOW
 from onceward._core.rows import Claimant as Claimant
 from onceward._core.rows import Glance as Glance
 from onceward._core.rows import Record as Record
 from onceward._core.rows import Standing as Standing
 from onceward._core.rows import Write as Write
+from onceward._core.rows import as_landed as as_landed
+from onceward._core.rows import as_seen as as_seen
 
 
 class State(StrEnum):
@@ -86,6 +90,8 @@ class Wait(NamedTuple):
 
     record: Record
     lease_left: int
+    alive: bool | None = None
+    """Whether its holder is seen alive: True, False (it is dead, and its lease is waited for all the same), or None."""
 
 
 class Refusal(StrEnum):
@@ -119,8 +125,8 @@ _SCHEMES = frozenset((1, 2, 3))
 _HARMLESS = frozenset((Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value))
 
 
-def decide(found: Record | None, claimant: Claimant) -> Decision:
-    """What happens when this pair of scope and key shows up again."""
+def decide(found: Record | None, claimant: Claimant, *, died: bool = False) -> Decision:
+    """What happens when this pair of scope and key shows up again; `died`: its holder is proved dead."""
     if found is None:
         return FRESH
     _check_known(found)
@@ -132,9 +138,37 @@ def decide(found: Record | None, claimant: Claimant) -> Decision:
         return _decide_settled(found)
     if found.state == State.RELEASED:
         return Start(found)
-    if found.state == State.CLAIMED and found.lease_left is not None and found.lease_left > 0:
-        return Wait(found, found.lease_left)
+    if is_live(found) and not (died and _passes_on(found, claimant)):
+        return Wait(found, found.lease_left or 0, False if died else None)
     return _decide_unknown(found, claimant)
+
+
+def _passes_on(found: Record, claimant: Claimant) -> bool:
+    """Whether the claim of a dead holder is anybody's before its lease ends: neither side may have said otherwise."""
+    if claimant.by_lease or is_by_lease(found):
+        return False
+    # What a probe is asked right after a crash it may answer too early: a request can still be on its way.
+    asks = claimant.can_probe or found.guarantee == Guarantee.PROBED
+    return not asks or (found.guarantee in _HARMLESS and not found.doubt)
+
+
+def is_left_behind(refuse: Refuse) -> bool:
+    """Whether it is refused because its holder died, although the lease lasts: that is known to nobody else yet."""
+    return refuse.why is Refusal.IN_DOUBT and is_live(refuse.record)
+
+
+def ask_again_after(wait: Wait, lease: int) -> float:
+    """
+    Seconds after which a caller who does not wait should ask again; `lease` is how long such a claim holds.
+
+    A holder that is seen alive is probably quick: a second. One that is dead holds until its lease ends, and no longer.
+    Of one that cannot be seen, as long again as nothing was heard of it (it claimed, or renewed, so long ago), and at
+    most until its lease ends: short at first, and few questions in all if it is dead.
+    """
+    left = wait.lease_left / 1e6
+    if wait.alive is False:
+        return left
+    return min(left, 1.0 if wait.alive else max(1.0, lease / 1e6 - left))
 
 
 def replays(seen: Glance, fingerprint: bytes) -> bool:
@@ -176,6 +210,11 @@ def still_honoured(found: Record, claimant: Claimant) -> bool:
     A call may be sent at any time while the lease holds, so the whole lease has to fit into the downstream's time.
     """
     return found.age + claimant.lease < claimant.keyed_for
+
+
+def is_live(record: Record) -> bool:
+    """Whether somebody holds it: claimed, and its lease lasts."""
+    return record.state == State.CLAIMED and record.lease_left is not None and record.lease_left > 0
 
 
 def is_in_doubt(record: Record) -> bool:
@@ -243,6 +282,7 @@ def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> 
         None,
         None,
         rise=True,
+        holder=None if claimant.holder is None else stamped(claimant.holder, token, claimant.by_lease),
     )
 
 
@@ -286,6 +326,7 @@ def settle_unclaimed(
         codec=codec,
         result=result,
         error=error,
+        holder=None,
     )
 
 
@@ -313,6 +354,13 @@ def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) 
     """Claimed -> in doubt: this attempt cannot say what happened."""
     _must_hold(held, "leave in doubt")
     return _ended(held, _IN_DOUBT, version, held.token, 1, None, None, error=error)
+
+
+def abandon(found: Record, *, token: bytes, version: bytes) -> Write:
+    """Claimed -> in doubt, by somebody else: its holder is dead. A new token, so that nothing of it lands any more."""
+    _must_hold(found, "leave in doubt")
+    holder = None if found.holder is None else restamped(found.holder, token)
+    return _ended(found, _IN_DOUBT, version, token, 1, None, None)._replace(holder=holder)
 
 
 def renew(held: Record, *, version: bytes, lease: int) -> Write:
@@ -343,13 +391,15 @@ def reconcile(
     forget: int | None = None,
     codec: str | None = None,
     result: bytes | None = None,
+    died: bool = False,
 ) -> Write:
     """In doubt (or lapsed) -> settled if it happened, released if not. A new token: a late holder is overtaken."""
-    if found.state == State.CLAIMED and found.lease_left is not None and found.lease_left > 0:
+    if is_live(found) and (not died or is_by_lease(found)):
+        left = (found.lease_left or 0) / 1e6
         raise IllegalMove(
-            f"a holder still has this operation for {found.lease_left / 1e6:.1f} s unless it renews; "
+            f"a holder still has this operation for {left:.1f} s unless it renews; "
             "reconcile when its lease has run out",
-            retry_after_seconds=found.lease_left / 1e6,
+            retry_after_seconds=left,
         )
     if found.state not in (State.CLAIMED, State.IN_DOUBT):
         raise IllegalMove(f"this operation is {shown_state(found)}, not in doubt: there is nothing to reconcile")
@@ -401,6 +451,8 @@ def _ended(
         error,
         rise=False,
         relaxed=relaxed,
+        # Who ran it matters while somebody does, and while nobody knows what became of it.
+        holder=found.holder if state in (_CLAIMED, _IN_DOUBT) else None,
     )
 
 
@@ -444,56 +496,4 @@ def same_ending(found: Record, write: Write) -> bool:
         write.codec,
         write.result,
         write.error,
-    )
-
-
-def as_landed(write: Write, *, now: int, fence: int) -> Record:
-    """What a store reads back right after `write` landed at its time `now` (microseconds) with that fence."""
-    first_at = write.first_at or now
-    return Record(
-        write.id,
-        write.kind,
-        write.scope,
-        write.key,
-        write.operation,
-        write.family,
-        write.state,
-        write.guarantee,
-        write.doubt,
-        write.fingerprint,
-        write.version,
-        write.token,
-        fence,
-        write.attempt,
-        first_at,
-        now if write.settled_at == NOW else write.settled_at,
-        now - first_at,
-        write.lease,
-        write.replay,
-        write.forget,
-        write.codec,
-        write.result,
-        write.error,
-    )
-
-
-def as_seen(claimant: Claimant, *, first_at: int, attempt: int, fence: int) -> Record:
-    """What a claimant knows of a record whose answer it was handed: enough to name it, nothing to write with."""
-    return Record(
-        claimant.id,
-        claimant.kind,
-        claimant.scope,
-        claimant.key,
-        claimant.operation,
-        claimant.family,
-        _SETTLED,
-        claimant.guarantee,
-        0,
-        claimant.fingerprint,
-        b"",
-        b"",
-        fence,
-        attempt,
-        first_at,
-        *(None, 0, None, None, None, None, None, None),
     )

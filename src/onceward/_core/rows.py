@@ -44,6 +44,8 @@ class Record(NamedTuple):
     codec: str | None
     result: bytes | None
     error: bytes | None
+    holder: bytes | None = None
+    """Which process made the claim (`holders.py` says how); None: it is not known, or nobody holds it."""
 
 
 class Glance(NamedTuple):
@@ -93,6 +95,7 @@ class Write(NamedTuple):
     """The fence becomes the greatest of `fence`, the store's clock in microseconds and any purged fence plus one."""
     relaxed: bool = False
     """This write may skip the disk sync if the store offers that (a relaxed settle)."""
+    holder: bytes | None = None
 
 
 class Standing(NamedTuple):
@@ -117,3 +120,60 @@ class Claimant(NamedTuple):
     keyed_for: int
     """How long the downstream honours a key, in microseconds (for `keyed`)."""
     can_probe: bool
+    holder: bytes | None = None
+    """The process that asks; None: it does not say."""
+    by_lease: bool = False
+    """Whether a claim passes on only when its lease ends, whatever became of its holder."""
+
+
+def as_landed(write: Write, *, now: int, fence: int) -> Record:
+    """What a store reads back right after `write` landed at its time `now` (microseconds) with that fence."""
+    first_at = write.first_at or now
+    return Record(
+        write.id,
+        write.kind,
+        write.scope,
+        write.key,
+        write.operation,
+        write.family,
+        write.state,
+        write.guarantee,
+        write.doubt,
+        write.fingerprint,
+        write.version,
+        write.token,
+        fence,
+        write.attempt,
+        first_at,
+        now if write.settled_at == NOW else write.settled_at,
+        now - first_at,
+        write.lease,
+        write.replay,
+        write.forget,
+        write.codec,
+        write.result,
+        write.error,
+        write.holder,
+    )
+
+
+def as_seen(claimant: Claimant, *, first_at: int, attempt: int, fence: int) -> Record:
+    """What a claimant knows of a record whose answer it was handed: enough to name it, nothing to write with."""
+    return Record(
+        claimant.id,
+        claimant.kind,
+        claimant.scope,
+        claimant.key,
+        claimant.operation,
+        claimant.family,
+        "settled",
+        claimant.guarantee,
+        0,
+        claimant.fingerprint,
+        b"",
+        b"",
+        fence,
+        attempt,
+        first_at,
+        *(None, 0, None, None, None, None, None, None),
+    )

@@ -8,8 +8,9 @@ The spool of an emitter: items that wait in the store until it is time to send s
           again
 
 An item is a record of a kind of its own, put by compare-and-swap like any other; the rules are those of `record.py`.
-While it waits it is claimed by the emitter that took it, under a lease that covers the waiting and the sending. An
-emitter that dies lets its leases lapse, and the next one takes the items over. No clock here: times are handed in.
+While it waits it is claimed by the emitter that took it, under a lease that covers the waiting and the sending. What an
+emitter leaves when it dies, the next one takes over: at once if it sees that the process is dead, else when the lease
+has lapsed. No clock here: times are handed in.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from onceward._core.codec import JSON, Encoded, NotEncodable, decode, encode, encode_failure
 from onceward._core.durations import SECOND, microseconds
@@ -33,6 +34,7 @@ from onceward._core.errors import (
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.flow import CHANCE, Flow, Put
 from onceward._core.keys import digest_of, record_id
+from onceward._core.looking import looked_at
 from onceward._core.record import (
     FRESH,
     Claimant,
@@ -42,9 +44,11 @@ from onceward._core.record import (
     Refuse,
     Standing,
     Start,
+    Wait,
     Write,
     claim,
     decide,
+    is_claimed,
     release,
     renew,
     settle,
@@ -139,6 +143,10 @@ class Place(NamedTuple):
     name: str
     lease: int
     """Microseconds."""
+    holder: bytes | None = None
+    """The process that holds items from now on."""
+    by_lease: bool = False
+    """Whether items pass on only when their lease ends (takeover="lease")."""
 
 
 class Draft(NamedTuple):
@@ -169,7 +177,8 @@ def _claimant(place: Place, key: str, fingerprint: bytes) -> Claimant:
     id = record_id(EMIT, place.scope, place.name, key)
     # Repeatable, because whoever receives an item again sees the same key.
     guarantee = Guarantee.REPEATABLE.value
-    return Claimant(id, EMIT, place.scope, key, place.name, None, guarantee, fingerprint, place.lease, 0, False)
+    who = (place.scope, key, place.name, None, guarantee, fingerprint)
+    return Claimant(id, EMIT, *who, place.lease, 0, False, place.holder, place.by_lease)
 
 
 def _item(key: str, content: bytes) -> Item:
@@ -198,6 +207,8 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
                 held = held._replace(since=now)
             return Emitted(draft.item.reference, draft.item.key, met), held
         decision = decide(found, draft.claimant)
+        if isinstance(decision, Wait):
+            decision = yield from looked_at(decision, draft.claimant)
         if isinstance(decision, Refuse) and decision.why is Refusal.REUSED:
             raise KeyReused(
                 f"reference {digest_of(draft.claimant.id)} of {draft.claimant.operation} stands for another item: "
@@ -205,7 +216,7 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
             )
         if not isinstance(decision, Start):
             return Emitted(draft.item.reference, draft.item.key, True), None
-        # Lapsed or given up, and wanted again: it is ours now. A forgotten one never was.
+        # Lapsed, left by a dead process or given up, and wanted again: it is ours now. A forgotten one never was.
         start = decision
         met = found is not None and shown_state(found) != "absent"
     raise StoreContended
@@ -264,9 +275,15 @@ def _moved(at: str, write: Write, held: Held) -> Flow[Standing]:
     return standing
 
 
-def is_orphan(found: Record, place: Place) -> bool:
-    """Whether an item of this emitter waits there, and nobody holds it."""
-    return _is_item(found, place) and shown_state(found) == "lapsed"
+def orphaned(found: Record, place: Place) -> Flow[bool]:
+    """Whether an item of this emitter waits there, and nobody holds it: its lease has ended, or its holder is dead."""
+    if not _is_item(found, place):
+        return False
+    claimant = _claimant(place, found.key, found.fingerprint)
+    decision = decide(found, claimant)
+    if isinstance(decision, Wait):
+        decision = yield from looked_at(decision, claimant)
+    return isinstance(decision, Start) and is_claimed(found)
 
 
 def is_given_up(found: Record, place: Place) -> bool:
@@ -278,7 +295,7 @@ def _is_item(found: Record, place: Place) -> bool:
     return found.kind == EMIT and found.operation == place.name and found.codec == CODEC
 
 
-def _is_own(found: Record | None, write: Write) -> bool:
+def _is_own(found: Record | None, write: Write) -> TypeGuard[Record]:
     return found is not None and found.version == write.version
 
 

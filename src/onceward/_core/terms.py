@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     relaxed_settle: bool
     claim: Literal["first", "last"]
     settle: Literal["gate", "inside"]
+    takeover: Literal["holder", "lease"]
 
 
 class CallOptions(Options, total=False):
@@ -105,6 +106,8 @@ class Terms:
     """In atomic mode, when the key is written: `first` (a racer waits before it works), or `last` (after the work)."""
     settle: str = "gate"
     """Who stores the answer: the `gate`, or the function, `inside` a transaction of its own (with `atomic`)."""
+    takeover: str = "holder"
+    """When a claim passes on: as soon as its `holder` is proved dead on this host, or only when its `lease` ends."""
 
     @property
     def forget(self) -> int:
@@ -135,6 +138,7 @@ _CHOICES = {
     "after_expiry": ("refuse", "run"),
     "claim": ("first", "last"),
     "settle": ("gate", "inside"),
+    "takeover": ("holder", "lease"),
 }
 
 _NAMES = frozenset(field.name for field in fields(Terms))

@@ -13,7 +13,7 @@ from typing import Any
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record
 from onceward._core.reply import Reply
-from onceward.gate.records import RecordView, view
+from onceward.gate.records import HolderView, RecordView, view
 
 
 def camel(name: str) -> str:
@@ -52,6 +52,8 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")  # Codec bytes/1.
+    if isinstance(value, HolderView):
+        return {camel(field.name): _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Reply):
         return _answer(value)  # Codec http/1.
     return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from onceward._core.codec import HTTP
+from onceward._core.holders import holder_of
 from onceward._core.record import Record
 from onceward.cli.documents import record_document
 from onceward.cli.printing import say, say_document
@@ -50,6 +51,7 @@ def tell_record(record: Record, *, as_json: bool) -> None:
                 ("fence", seen.fence),
                 ("first at", seen.first_at.isoformat(timespec="seconds")),
                 ("settled at", seen.settled_at and seen.settled_at.isoformat(timespec="seconds")),
+                ("holder", holder_of(record)),
                 ("lease", _left(seen.lease_seconds_left)),
                 ("replays", _left(seen.replay_seconds_left)),
                 ("kept", _left(seen.forget_seconds_left)),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from onceward._core.codec import type_name
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError, RequestInvalid
-from onceward._core.flow import Flow
+from onceward._core.flow import Effect, Flow, Living
 from onceward._core.letters import Letter
 from onceward._core.recipes import recipe
 from onceward._core.record import Record
@@ -31,9 +31,10 @@ from onceward._core.spool import (
     end_sent,
     fates,
     is_given_up,
-    is_orphan,
+    orphaned,
 )
 from onceward._core.stops import GivenUp
+from onceward.drive import run
 from onceward.emitter.delivery import Delivery, Flushed, Kept, Lost
 from onceward.failpoints import declare
 from onceward.gate import AsyncGate, Gate
@@ -88,7 +89,7 @@ class EmitterBase:
         self._about = self._asking.about((EMIT,), EMIT)
         self._dead, self._policy = _checked_policy(retry, self.name)
         lease = microseconds(cadence.seconds + retry.elapsed + MARGIN, "lease")
-        self._place = Place(gate.scope, self.name, lease)
+        self._lease = lease
         self._room = spool_max
         self._begin()
 
@@ -98,6 +99,12 @@ class EmitterBase:
         self._unended: list[Ending] = []
         self._look_at = float("-inf")
         self._closed = False
+
+    @property
+    def _place(self) -> Place:
+        """Where the items are, and who holds them from now on: another process after a fork."""
+        by_lease = self._asking.terms.takeover == "lease"
+        return Place(self._asking.scope, self.name, self._lease, self._environment.process(), by_lease)
 
     # --- looking ---
 
@@ -132,8 +139,14 @@ class EmitterBase:
         return Selection(scope=self._place.scope, kind=EMIT, unsettled=not given_up)
 
     def _wanted(self, page: Sequence[Record], *, given_up: bool) -> list[Record]:
-        test = is_given_up if given_up else is_orphan
-        return [one for one in page if test(one, self._place)]
+        place = self._place
+        if given_up:
+            return [one for one in page if is_given_up(one, place)]
+        return [one for one in page if run(orphaned(one, place), self._look)]
+
+    def _look(self, effect: Effect) -> bool | None:
+        """Whether a process lives: all that is asked for here, and no wait."""
+        return self._environment.lives(effect.process) if isinstance(effect, Living) else None
 
     def _room_left(self) -> int:
         return self._spool.room - self._spool.used

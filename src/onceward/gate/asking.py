@@ -180,6 +180,8 @@ class Asking:
             terms.lease,
             terms.keyed_for,
             probes,
+            self.environment.process(),
+            terms.takeover == "lease",
         )
         return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
 

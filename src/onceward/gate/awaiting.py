@@ -22,6 +22,7 @@ from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     CLAIMS,
+    OUTSIDE,
     Begin,
     Boottime,
     Call,
@@ -32,6 +33,7 @@ from onceward._core.flow import (
     Extend,
     Finish,
     Flow,
+    Living,
     Load,
     Monotonic,
     Pause,
@@ -367,6 +369,8 @@ class _Performer:
             return self._gate.environment.boottime()
         if kind is Emit:
             return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+        if kind is Living:
+            return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
@@ -382,7 +386,7 @@ class _Performer:
 
     def _put(self, effect: Put) -> Awaitable[Any]:
         gate = self._gate
-        if self._joined is not None and effect.at != "parted":
+        if self._joined is not None and effect.at not in OUTSIDE:
             return self._joined.put(effect.write, effect.expect)
         if effect.at in CLAIMS:
             self._sent = gate.environment.boottime()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward._core.flow import Chance, Effect, Flow, Load, Put
+from onceward._core.flow import Chance, Effect, Flow, Living, Load, Put
 from onceward._core.keys import record_id
 from onceward._core.letters import discard, letter_id
 from onceward._core.operation import Found, NotFound
@@ -125,6 +125,8 @@ def _performer(store: Store, environment: Environment) -> Callable[[Effect], Any
                 return store.load(effect.id)
             case Chance():
                 return environment.random(48)
+            case Living():
+                return environment.lives(effect.process)
         raise ConfigurationError(f"an operator's flow does not need {type(effect).__name__}")
 
     return perform

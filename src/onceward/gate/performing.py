@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     CLAIMS,
+    OUTSIDE,
     Begin,
     Boottime,
     Call,
@@ -19,6 +20,7 @@ from onceward._core.flow import (
     Emit,
     Extend,
     Finish,
+    Living,
     Load,
     Monotonic,
     Pause,
@@ -69,7 +71,7 @@ class Performer:
         return self._seldom(effect)
 
     def _put(self, effect: Put) -> Any:
-        if self._joined is not None and effect.at != "parted":
+        if self._joined is not None and effect.at not in OUTSIDE:
             return self._joined.put(effect.write, effect.expect)
         if effect.at in CLAIMS:
             self._sent = self._gate.environment.boottime()
@@ -119,6 +121,8 @@ class Performer:
                 standing = gate.store.put_back(effect.write, effect.marks)
                 gate._bell.ring(effect.write.id)
                 return standing
+            case Living():
+                return gate.environment.lives(effect.process)
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():

@@ -12,6 +12,7 @@ from onceward._core.codec import Encoded, decode, decode_failure
 from onceward._core.erasing import mark_scope
 from onceward._core.errors import OncewardError
 from onceward._core.flow import Flow
+from onceward._core.holders import holder_of
 from onceward._core.keys import digest_of, record_id
 from onceward._core.operation import instant
 from onceward._core.record import Record, shown_state
@@ -19,6 +20,16 @@ from onceward._core.register import AsyncStore, Selection, Store
 from onceward.environment import Environment
 from onceward.gate.asking import KEY, SCAN_PAGE, Asking
 from onceward.gate.operating import operate, operate_async
+
+
+@dataclass(frozen=True, slots=True)
+class HolderView:
+    """The process that made a claim."""
+
+    host: str
+    pid: int
+    started_at: datetime | None
+    """In UTC; None: not known (a system without /proc)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +58,8 @@ class RecordView:
     """The stored result; None also if there is none, or it cannot be read (see `codec`)."""
     failure: str | None
     """The failure that was recorded, as `type: message`."""
+    holder: HolderView | None
+    """Which process runs it, or left it in doubt; None: nobody does, or it is not known."""
 
 
 def view(record: Record) -> RecordView:
@@ -71,7 +84,15 @@ def view(record: Record) -> RecordView:
         codec=record.codec,
         result=_result(record),
         failure=_failure(record),
+        holder=_holder(record),
     )
+
+
+def _holder(record: Record) -> HolderView | None:
+    process = holder_of(record)
+    if process is None:
+        return None
+    return HolderView(process.host, process.pid, process.started_at)
 
 
 def _seconds(micros: int | None) -> float | None:

@@ -34,7 +34,7 @@ from onceward.stores._seen import Seen
 
 T = TypeVar("T")
 
-LATEST = 1
+LATEST = 2
 """The schema's version that this code knows."""
 
 TRIES = 4

@@ -28,7 +28,7 @@ from onceward._core.register import Selection
 COLUMNS = (
     *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
     *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
-    *("codec", "result", "error"),
+    *("codec", "result", "error", "holder"),
 )
 TYPES = {
     **dict.fromkeys(COLUMNS, "bytea"),
@@ -129,9 +129,10 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".en
 
 CLAIM, SWAP = claim_statement(CLOCK), swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
-"""Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
+"""Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes; `BATCH` it never sees."""
 
 BATCH_FIELDS = (*(field for field in Write._fields if field != "relaxed"), "expect")
+_RELAXED = Write._fields.index("relaxed")
 _GIVEN = ", ".join(f"%({field})b::{TYPES[field]}[]" for field in BATCH_FIELDS)
 
 BATCH = f"""
@@ -292,6 +293,11 @@ def scan_statement(after: bytes, limit: int, selection: Selection) -> Scanned:
     return Scanned(sql.encode(), {"after": after, "limit": limit, "scope": selection.scope, "kind": selection.kind})
 
 
+def without_relaxed(write: Write) -> tuple[Any, ...]:
+    """What a batch binds of a write: `BATCH_FIELDS` but the last."""
+    return (*write[:_RELAXED], *write[_RELAXED + 1 :])
+
+
 def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> dict[str, Any]:
     """What a put binds."""
     parameters: dict[str, Any] = dict(zip(Write._fields, write, strict=True))
@@ -303,7 +309,7 @@ def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxe
 
 def batch_parameters(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> dict[str, Any]:
     """What a batch binds: a column each."""
-    columns = zip(*(write[:-1] for write, _ in puts), strict=True)
+    columns = zip(*(without_relaxed(write) for write, _ in puts), strict=True)
     parameters: dict[str, Any] = {field: list(column) for field, column in zip(BATCH_FIELDS, columns, strict=False)}
     parameters["expect"] = [expect for _, expect in puts]
     parameters["lock_timeout"] = lock_timeout
@@ -322,7 +328,7 @@ def record_of(then: int, row: Sequence[Any]) -> Record:
             None if lease_until is None else lease_until - then,
             None if replay_until is None else replay_until - then,
             None if forget_at is None else forget_at - then,
-            *row[19:22],
+            *row[19:23],
         ),
     )
 
@@ -336,7 +342,7 @@ def standing_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Stand
         return None if expect is None else Standing(False, None)
     if expect is not None and row[13] == expect:
         return None
-    return Standing(False, record_of(then, row[3:25]))
+    return Standing(False, record_of(then, row[3:26]))
 
 
 def _landed(write: Write, now: int, then: int, fence: int) -> Record:
@@ -361,5 +367,6 @@ def _landed(write: Write, now: int, then: int, fence: int) -> Record:
             None if write.replay is None else write.replay - passed,
             None if write.forget is None else write.forget - passed,
             *write[19:22],
+            write.holder,
         ),
     )

@@ -75,7 +75,7 @@ FIND_MANY = numbered("find_many", rows.FIND_MANY, ("ids",))
 def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
     """What `CLAIM` binds; and `SWAP`, if there is a version to expect."""
     id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
-    fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise = write[12:23]
+    fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder = write[12:]
     values = [
         *(id, kind.encode(), scope.encode(), key.encode(), operation.encode(), family),
         *(state.encode(), guarantee.encode(), _int2(doubt), fingerprint, version, token),
@@ -85,7 +85,7 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
         None if replay is None else int8(replay),
         None if forget is None else int8(forget),
         None if codec is None else codec.encode(),
-        *(result, error, _TRUE if rise else _FALSE),
+        *(result, error, _TRUE if rise else _FALSE, holder),
         *(lock_timeout.encode(), _TRUE if relaxed else _FALSE),
     ]
     if expect is not None:
@@ -131,7 +131,7 @@ def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
 
 def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:
     """What `BATCH` binds: a column each."""
-    columns = zip(*((*write[:-1], expect) for write, expect in puts), strict=True)
+    columns = zip(*((*rows.without_relaxed(write), expect) for write, expect in puts), strict=True)
     values: list[Value] = [array_of(kind, column) for kind, column in zip(_COLUMNS, columns, strict=True)]
     values += (lock_timeout.encode(), _TRUE if relaxed else _FALSE)
     return values

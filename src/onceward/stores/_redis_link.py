@@ -11,28 +11,18 @@ file, forgets claims, and an operation would run twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import redis.exceptions as exceptions
 
 from onceward._core.errors import ConfigurationError
-from onceward.stores._redis_rows import SCRIPTS, Arg
+from onceward.stores._redis_packing import Arg, packed
+from onceward.stores._redis_rows import SCRIPTS
 from onceward.stores._redis_url import Address, Wire, may_send_again, meaning_of
 
 Args = tuple[Arg, ...]
 
-
-def _packer() -> Callable[[Args], bytes] | None:
-    """A speed-up, if it is there; the bytes are the same without it."""
-    try:
-        from hiredis import pack_command
-    except ImportError:
-        return None
-    return cast("Callable[[Args], bytes]", pack_command)
-
-
-pack = _packer()
 
 _REFUSED = (
     "the Redis server {name} {why}: it may forget a claim, and the operation would run twice. {cure}. To accept that "
@@ -93,8 +83,7 @@ class Link:
     def _talk(self, connection: Wire, commands: Sequence[Args], answers: list[Any]) -> None:
         """Send what has no answer yet, and read."""
         waiting = commands[len(answers) :]
-        packed = connection.pack_commands(waiting) if pack is None else [b"".join(map(pack, waiting))]
-        connection.send_packed_command(packed)
+        connection.send_packed_command([b"".join(map(packed, waiting))])
         for _ in waiting:
             try:
                 answers.append(connection.read_response(disable_decoding=True))

@@ -26,10 +26,9 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import SchemaMismatch
 from onceward._core.record import Record, Standing, Write, as_landed
+from onceward.stores._redis_packing import Arg
 
 SHARDS = 16
-
-Arg = bytes | str | int
 
 
 class Command(NamedTuple):
@@ -107,18 +106,20 @@ def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence
         "" if write.replay is None else write.replay,
         "" if write.forget is None else write.forget,
         1 if write.codec is not None or write.error is not None else 0,
-        *("kind", write.kind, "scope", write.scope, "key", write.key, "operation", write.operation),
-        *("guarantee", write.guarantee, "doubt", write.doubt, "fingerprint", write.fingerprint),
-        *("version", write.version, "token", write.token, "attempt", write.attempt),
+        *(b"kind", write.kind, b"scope", write.scope, b"key", write.key, b"operation", write.operation),
+        *(b"guarantee", write.guarantee, b"doubt", write.doubt, b"fingerprint", write.fingerprint),
+        *(b"version", write.version, b"token", write.token, b"attempt", write.attempt),
     ]
     if write.family is not None:
-        args += ("family", write.family)
+        args += (b"family", write.family)
     if write.codec is not None:
-        args += ("codec", write.codec)
+        args += (b"codec", write.codec)
     if write.result is not None:
-        args += ("result", write.result)
+        args += (b"result", write.result)
     if write.error is not None:
-        args += ("error", write.error)
+        args += (b"error", write.error)
+    if write.holder is not None:
+        args += (b"holder", write.holder)
     return on_record(prefix, PUT, write.id, *args, beside=marks)
 
 
@@ -131,7 +132,7 @@ def load_command(prefix: str, id: bytes) -> Command:
 FIELDS = (
     *("kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version", "token"),
     *("fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result"),
-    "error",
+    *("error", "holder"),
 )
 """In the order of the scripts, which is the order in which a row is read."""
 _VERSION = FIELDS.index("version")
@@ -168,7 +169,7 @@ def loaded(id: bytes, answer: Sequence[Any]) -> Record | None:
 def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:
     """A record from the fields of its hash, in the order of the scripts."""
     kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, *rest = row
-    fence, attempt, first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error = rest
+    fence, attempt, first_at, settled_at, lease_until, replay_until, forget_at, codec, result, error, holder = rest
     try:
         began = int(first_at)
         return Record(
@@ -195,6 +196,7 @@ def record_of(id: bytes, now: int, row: Sequence[Any]) -> Record:
             None if codec is None else codec.decode(),
             result,
             error,
+            holder,
         )
     except (AttributeError, TypeError, ValueError):
         raise SchemaMismatch(

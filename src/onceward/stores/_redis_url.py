@@ -7,7 +7,7 @@ No exception of the driver leaves the store, and no password is ever shown: neit
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -24,6 +24,7 @@ from onceward._core.errors import (
     StoreFull,
     StoreUnavailable,
 )
+from onceward.stores._redis_packing import Packer
 
 TIMEOUT_SECONDS = 5.0
 """How long a call waits for the server: far above any script of ours, below HTTP timeouts."""
@@ -45,9 +46,6 @@ class Wire(Protocol):
 
     def disconnect(self) -> None:
         """Hang up."""
-
-    def pack_commands(self, commands: Sequence[Sequence[bytes | str | int]]) -> list[bytes]:
-        """Commands as they are sent."""
 
     def send_packed_command(self, command: list[bytes], check_health: bool = True) -> None:
         """Send them."""
@@ -89,6 +87,7 @@ class Address(NamedTuple):
             made: Wire = kind(
                 **{name: value for name, value in self.driver.items() if name != "connection_class"},
                 protocol=2,
+                command_packer=Packer(),
                 retry=Retry(NoBackoff(), 0),
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,

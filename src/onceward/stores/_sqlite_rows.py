@@ -22,12 +22,13 @@ from onceward._core.register import Selection
 _COLUMNS = (
     *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
     *("token", "fence", "attempt", "first_at", "settled_at", "lease_until", "replay_until", "forget_at"),
-    *("codec", "result", "error"),
+    *("codec", "result", "error", "holder"),
 )
-_NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error")
+_NULLABLE = ("family", "settled_at", "lease_until", "replay_until", "forget_at", "codec", "result", "error", "holder")
 _READ = (
     "id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt, "
-    "first_at, settled_at, ? - first_at, lease_until - ?, replay_until - ?, forget_at - ?, codec, result, error"
+    "first_at, settled_at, ? - first_at, lease_until - ?, replay_until - ?, forget_at - ?, codec, result, error, "
+    "holder"
 )
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 
@@ -150,7 +151,7 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
     bytes are bound as bytearrays.
     """
     (id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token) = write[:12]
-    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _) = write[12:]
+    (_, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder) = write[12:]
     first_at = first_at or now
     if settled_at == NOW:
         settled_at = now
@@ -161,18 +162,19 @@ def _put(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int, f
         None if lease is None else now + lease,
         None if replay is None else now + replay,
         None if forget is None else now + forget,
-        codec, result, error, fence if rise else _ANY_FENCE, b"" if expect is None else bytearray(expect),
+        codec, result, error, None if holder is None else bytearray(holder),
+        fence if rise else _ANY_FENCE, b"" if expect is None else bytearray(expect),
     )
     shape = (
         expect is None, family is None, settled_at is None, lease is None, replay is None, forget is None,
-        codec is None, result is None, error is None,
+        codec is None, result is None, error is None, holder is None,
     )
     sql, bound = _statement(shape)
     if cursor.execute(sql, bound(values)).rowcount != 1:
         return None
     return new_tuple(Record, (
         id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token, fence, attempt,
-        first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error,
+        first_at, settled_at, now - first_at, lease, replay, forget, codec, result, error, holder,
     ))
     # fmt: on
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from onceward import failpoints
 from onceward._core.errors import SchemaMismatch
 
-LATEST = 1
+LATEST = 2
 
 BEGUN = failpoints.declare("sqlite.migrate.begun", "the write lock is ours | the first statement of a migration")
 STATEMENT = failpoints.declare("sqlite.migrate.statement", "one statement of a migration is done | the next one")

@@ -13,7 +13,8 @@ local NEVER = 9007199254740992
 
 local FIELDS = {
     'kind', 'scope', 'key', 'operation', 'family', 'state', 'guarantee', 'doubt', 'fingerprint', 'version', 'token',
-    'fence', 'attempt', 'first_at', 'settled_at', 'lease_until', 'replay_until', 'forget_at', 'codec', 'result', 'error'
+    'fence', 'attempt', 'first_at', 'settled_at', 'lease_until', 'replay_until', 'forget_at', 'codec', 'result',
+    'error', 'holder'
 }
 
 local function text(number)

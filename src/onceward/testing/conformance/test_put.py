@@ -166,6 +166,7 @@ class TestPuttingWhereAVersionIsExpected:
 
 EVERY_FIELD: dict[str, dict[str, Any]] = {
     "claimed": {"lease": HOUR_US},
+    "with its holder": {"lease": HOUR_US, "holder": b"\x01\x00\xff a process, as bytes that are no text"},
     "settled": {
         "state": "settled",
         "first_at": WHEN,
@@ -206,7 +207,8 @@ class TestTheWholeRecord:
         """
         A swap moves the whole record: no field of the one before is kept, and none is lost.
         """
-        before = do(store.put(row(scope)._replace(**EVERY_FIELD["settled"], family=bytes(32)), None)).record
+        full = row(scope)._replace(**EVERY_FIELD["settled"], family=bytes(32), holder=b"somebody")
+        before = do(store.put(full, None)).record
         write = row(scope, fingerprint=b"\x02" + bytes(32), operation="other", guarantee="keyed", doubt=1, rise=False)
 
         assert _as_put(write) == _as_read(do, store, write, before.version)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import NothingHappened, StoreUnavailable
 from onceward._core.flow import Boottime, Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
+from onceward._core.holders import Process, mark_of, written
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
 
@@ -88,7 +89,15 @@ class Actor:
     """Begins once that actor is over. "*": once everybody is, all faults are past, and some time has gone by."""
     background: bool = False
     """Need not come to an end."""
+    named: bool = False
+    """Whether its claims say which process it is, so that others can see whether it lives."""
     index: int = 0
+
+    @property
+    def process(self) -> bytes | None:
+        """What its claims say of who holds them."""
+        here = (mark_of("machine", "one"), mark_of("boot", "one"), mark_of("space", "one"))
+        return written(Process("explorer", *here, self.index + 1, 1, 0)) if self.named else None
 
 
 class Ran(NamedTuple):

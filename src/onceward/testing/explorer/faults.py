@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceward._core import ending, engine, inside, record, sequence
+from onceward._core import ending, engine, inside, looking, record, sequence
 from onceward._core.engine import Ask
 from onceward._core.errors import IllegalMove, OwnershipLost, Unrecorded
 from onceward._core.flow import Flow, Put, Returned
@@ -219,6 +219,20 @@ def _taking_it_for_overtaken(right: Callable[..., Flow[Any]]) -> Callable[..., F
     return within_lease
 
 
+def _burying_alive(right: Callable[..., Flow[bool | None]]) -> Callable[..., Flow[bool | None]]:
+    """Whoever named itself is taken for dead."""
+
+    def lives(found: Record) -> Flow[bool | None]:
+        alive = yield from right(found)
+        return None if alive is None else False
+
+    return lives
+
+
+def _always(right: Callable[..., bool]) -> Callable[..., bool]:
+    return lambda *anything: True
+
+
 def _believing(right: Callable[..., bool]) -> Callable[..., bool]:
     def spared(operation: Operation, error: BaseException, harmless: Any, *, marked: bool, classifier: Any) -> bool:
         proved = right(operation, error, harmless, marked=marked, classifier=classifier)
@@ -388,6 +402,23 @@ _FAULTS = (
         replaces="_take_back",
         by=_claiming_that_it_ran,
         module=engine,
+    ),
+    Fault(
+        "holder-buried-alive",
+        "a holder that lives is taken for dead",
+        "one-live-lease",
+        ("holder-repeatable", "holder-keyed"),
+        replaces="lives",
+        by=_burying_alive,
+        module=looking,
+    ),
+    Fault(
+        "probed-at-once",
+        "a probe is asked as soon as the holder is dead, while its request may still be on its way",
+        "one-live-lease",
+        ("holder-probed",),
+        replaces="_passes_on",
+        by=_always,
     ),
 )
 

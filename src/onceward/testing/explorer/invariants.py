@@ -219,12 +219,17 @@ def fence_rises(move: Move) -> str | None:
 
 @invariant("one-live-lease")
 def one_live_lease(move: Move) -> str | None:
-    """While a holder's lease lasts, by the store's clock, nobody else gets the key."""
+    """
+    While a holder's lease lasts, by the store's clock, nobody else gets the key; unless the holder is dead, and no
+    probe would be asked too early.
+    """
     old, new = move.old, move.new
     if old is None or new is None or new is old or new.write.token == old.write.token:
         return None
     if move.effect.at in _HELD or not old.is_live(move.before.now):
         return None  # What an overtaken holder writes has an invariant of its own.
+    if move.before.is_left_behind(old) and old.write.guarantee != Guarantee.PROBED:
+        return None
     return f"a {move.effect.at} took the key from a holder whose lease lasts"
 
 

@@ -21,6 +21,7 @@ from onceward._core.flow import (
     Commit,
     Extend,
     Finish,
+    Living,
     Load,
     Pause,
     Peek,
@@ -193,6 +194,8 @@ class Machine:
                 if not effect.id:
                     return True
                 row = world.find(effect.id, number)
+                if row is not None and world.is_left_behind(row) and row.write.guarantee != Guarantee.PROBED:
+                    return True  # Whoever waits looks again and again; here, when there is something to be seen.
                 return (None if row is None else self.register.read(row, world, number)) != position.seen
             case Begin():
                 return not (self.scenario.serial and any(one.actor != number for one in world.transactions))
@@ -217,7 +220,7 @@ class Machine:
             case "flush":
                 return self._take_flush(now)
             case "crash":
-                world = now.world.with_layers(step.actor, ())
+                world = now.world.without(step.actor)
                 return self._advance(now, step.actor, world=world, crashes=now.crashes - 1)
         return self._take_turn(now, step)
 
@@ -241,7 +244,7 @@ class Machine:
         if step.kind == "lose":
             return self._advance(now, step.actor, LOST, world=world, losses=now.losses - 1)
         if step.kind == "die":
-            world = world.with_layers(step.actor, ())
+            world = world.without(step.actor)
             return self._advance(now, step.actor, answer, dead=True, world=world, crashes=now.crashes - 1)
         return self._advance(now, step.actor, answer, world=world)
 
@@ -306,6 +309,8 @@ class Machine:
             case Load() | Peek():
                 row = world.find(effect.id, number)
                 return world, None if row is None else self.register.read(row, world, number)
+            case Living():
+                return world, effect.process.pid - 1 not in world.dead
             case Call():
                 return self._call(world, position.actor, effect.operation)
             case Probe():

@@ -31,12 +31,18 @@ def agreed(guarantee: str, **options: Any) -> Terms:
     return ASKING.agreed({"guarantee": guarantee, "lease": 10, "wait": 30, **options})
 
 
+def _ask(actor: Actor, parts: tuple[str, ...], request: Any, terms: Terms, **options: Any) -> engine.Ask:
+    """What an actor asks for. Actors are no processes, so each of them says by itself who it is."""
+    ask = ASKING.ask(parts, request, terms, **options)
+    return ask._replace(claimant=ask.claimant._replace(holder=actor.process))
+
+
 def calls(terms: Terms, key: str = NAME, *, peeks: bool = False) -> Play:
     """Call an operation, as `gate.call` does; `peeks`: over a store where it looks first."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         probes = terms.guarantee == "probed"
-        ask = ASKING.ask((key,), request, terms, marked=actor.body.marked, probes=probes)
+        ask = _ask(actor, (key,), request, terms, marked=actor.body.marked, probes=probes)
         if peeks:
             found: Record | None = yield Load("peek", ask.claimant.id)
             seen = engine.glanced(glance_of(found), ask.claimant.fingerprint, None) if found is not None else None
@@ -57,7 +63,7 @@ def calls_joined(terms: Terms) -> Play:
     """Call an operation inside one's own transaction, as `gate.atomic` does."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
-        ask = ASKING.ask((NAME,), request, terms)
+        ask = _ask(actor, (NAME,), request, terms)
         outcome = yield from joined.operate_joined(ask)
         return ((ask.claimant.id, outcome),)
 
@@ -68,7 +74,7 @@ def calls_inside(terms: Terms) -> Play:
     """Call an operation whose function settles it inside a transaction of its own."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
-        ask = ASKING.ask((NAME,), request, terms)
+        ask = _ask(actor, (NAME,), request, terms)
         flow = inside.operation_flow(ask)
         effect = next(flow)
         try:
@@ -128,7 +134,7 @@ def plans(terms: Terms) -> Play:
         answers = []
         yield Extend("touch", family, terms.retain, terms.forget)
         for step in ("one", "two"):
-            ask = ASKING.ask((NAME, step), request, terms, kind=STEP, family=family)
+            ask = _ask(actor, (NAME, step), request, terms, kind=STEP, family=family)
             answers.append((ask.claimant.id, (yield from engine.operate(ask))))
         return tuple(answers)
 
@@ -141,7 +147,7 @@ def numbers(terms: Terms, *which: int) -> Play:
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
         answers = []
         for number in which:
-            ask = ASKING.ask((NAME, str(number)), request, terms, kind=sequence.ENTRY)
+            ask = _ask(actor, (NAME, str(number)), request, terms, kind=sequence.ENTRY)
             answers.append((ask.claimant.id, (yield from sequence.take(ask, NAME, number))))
         return tuple(answers)
 
@@ -156,7 +162,7 @@ def reconciles(terms: Terms, *, bound: bool = True) -> Play:
     """
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
-        ask = ASKING.ask((NAME,), None, terms)
+        ask = _ask(actor, (NAME,), None, terms)
         fence: int | None = None
         if bound:
             found: Record | None = yield Load("reconcile.load", ask.claimant.id)
@@ -178,7 +184,7 @@ def renews(terms: Terms, name: str, times: int = 1) -> Play:
     """Renew the lease of an actor while its function runs, as the gate's renewer does."""
 
     def play(actor: Actor, request: dict[str, Any]) -> Flow[Any]:
-        ask = ASKING.ask((NAME,), request, terms)
+        ask = _ask(actor, (NAME,), request, terms)
         held: Record | None = None
         for _ in range(times):
             found = yield cast(Effect, Watch("watch", name))

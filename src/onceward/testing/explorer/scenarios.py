@@ -6,6 +6,7 @@ Every scenario ends alike: when everybody is over and faults have stopped, a lon
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from onceward._core.errors import NothingHappened
@@ -272,6 +273,39 @@ def _forgotten() -> list[Scenario]:
     return found
 
 
+def _dead_holders() -> list[Scenario]:
+    """Claims that say who holds them: what the dead leave behind is not waited for, where that is safe."""
+    found = []
+    story = "callers say who they are, and see who is dead"
+    for guarantee, crashes in (("blind", 2), ("keyed", 2), ("probed", 1), ("repeatable", 2)):
+        terms = agreed(guarantee)
+        two = _named(*pair(calls(terms)))
+        found.append(scene(f"holder-{guarantee}", story, terms, *two, events=(LAPSE,), crashes=crashes))
+        three = _named(*pair(calls(terms)), Actor("C", calls(terms)))
+        found.append(scene(f"holder-{guarantee}-crowd", f"{story}; two restarts at once", terms, *three, crashes=1))
+    terms = agreed("keyed")
+    found.append(scene("holder-lost", f"{story}; an answer is lost", terms, *_named(*pair(calls(terms))),
+                       crashes=1, losses=1))  # fmt: skip
+    terms = agreed("atomic", settle="inside")
+    two = _named(*pair(calls_inside(terms)))
+    found.append(scene("holder-inside", f"{story}; settled inside", terms, *two, events=(LAPSE,), crashes=1))
+    terms = agreed("keyed")
+    resumed = _named(Actor("A", plans(terms)), Actor("B", plans(terms), after="A"))
+    found.append(scene("holder-plan", f"{story}; a plan is resumed", terms, *resumed, crashes=1))
+    terms = agreed("keyed", takeover="lease")
+    two = _named(*pair(calls(terms)))
+    found.append(scene("holder-lease", "takeover='lease': the dead are waited for", terms, *two, crashes=1))
+    terms = agreed("blind")
+    operator = Actor("operator", reconciles(terms), background=True)
+    people = (*_named(*pair(calls(terms))), operator)
+    found.append(scene("holder-reconcile", f"{story}; a person reconciles", terms, *people, crashes=1))
+    return found
+
+
+def _named(*actors: Actor) -> tuple[Actor, ...]:
+    return tuple(replace(actor, named=True) for actor in actors)
+
+
 def _windows() -> list[Scenario]:
     """A keyed downstream forgets keys. What is sent again must arrive before it does."""
     terms = agreed("keyed", keyed_for=60)
@@ -373,6 +407,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *_failures(),
     *_leases(),
     *_forgotten(),
+    *_dead_holders(),
     *_windows(),
     *_crowds(),
     *_shapes(),

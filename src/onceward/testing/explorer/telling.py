@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward._core.flow import Call, Commit, Finish, Load, Pause, Peek, Probe, Put, PutBack
+from onceward._core.flow import Call, Commit, Finish, Living, Load, Pause, Peek, Probe, Put, PutBack
 from onceward._core.operation import Found
 from onceward._core.record import Standing
 from onceward.testing.explorer.actors import Missing, Position
@@ -69,6 +69,8 @@ def _done(effect: Any, move: Move) -> str:
             return f"looks outside: {_seen(move.answer)}"
         case Load() | Peek():
             return f"{effect.at}: {'nothing' if move.answer is None else move.answer.state}"
+        case Living():
+            return f"looks for process {effect.process.pid}: {'it lives' if move.answer else 'it is dead'}"
         case Pause():
             return "has waited"
         case Commit():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from onceward._core.flow import Put, PutBack
+from onceward._core.holders import holder_of, is_by_lease
 from onceward._core.operation import NOT_FOUND, Found, NotFound
 from onceward._core.record import NOW, Record, Standing, State, Write
 
@@ -43,6 +44,7 @@ class Row(NamedTuple):
             write.codec,
             write.result,
             write.error,
+            write.holder,
         )
 
     def is_live(self, now: int) -> bool:
@@ -106,6 +108,17 @@ class World(NamedTuple):
     """Until when the mark of that erasure stands."""
     lag: int = 0
     """How long a claim waits in the store after its lease has begun (it read the clock, then waited for a lock)."""
+    dead: tuple[int, ...] = ()
+    """Who has died, by number. Whoever named itself in its claim is seen to be dead."""
+
+    def without(self, actor: int) -> World:
+        """After the death of that actor: its transaction is undone."""
+        return self.with_layers(actor, ())._replace(dead=tuple(sorted((*self.dead, actor))))
+
+    def is_left_behind(self, row: Row) -> bool:
+        """Whether the holder of that claim has died and named itself, and its lease need not be waited for."""
+        process = holder_of(row.read(self.now))
+        return process is not None and process.pid - 1 in self.dead and not is_by_lease(row.read(self.now))
 
     def find(self, id: bytes, actor: int = -1) -> Row | None:
         """The row of that id, as this actor sees it: with what its own transaction wrote."""
