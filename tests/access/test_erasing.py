@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 from access_support import World, kinds
 
-from onceward import ConfigurationError, Gate, Retry, TokenInvalid
+from onceward import ConfigurationError, Gate, Retry, StoreForgot, TokenInvalid
 from onceward.service.access import erasing, top_up_once
+from onceward.stores import open_store
 
 CANARY = "personal-data-of-a-customer"
 TENANTS = ("acme", "acme2", "acme-eu", "ac", "other")
@@ -48,6 +50,11 @@ def fill(world: World, scope: str) -> None:
             Retry(1, dead=gate.dead_letters()).bind(key="given-up").call(fails)
 
 
+def beside(world: World, scope: str) -> Gate:
+    """A gate whose clock is that of whoever erases."""
+    return Gate(open_store(world.url, environment=world.environment), scope=scope, environment=world.environment)
+
+
 def owned(world: World) -> dict[str, list[int]]:
     """What each tenant has: records, tokens, reservations, top-ups, itself."""
     found: dict[str, list[int]] = {}
@@ -81,7 +88,9 @@ def test_the_check_itself(access: Any, world: World, monkeypatch: pytest.MonkeyP
     An erasure that goes by how a name begins would be seen.
     """
     before = owned(world)
-    monkeypatch.setattr(erasing, "tenant_of", lambda scope: "acme" if scope.split(":")[1].startswith("acme") else None)
+    monkeypatch.setattr(
+        erasing, "tenant_of", lambda scope: "acme" if f"{scope}:".split(":")[1].startswith("acme") else None
+    )
 
     list(access.erase_tenant("acme"))
 
@@ -140,6 +149,43 @@ def test_no_fence_is_given_out_again(access: Any, world: World) -> None:
 
     [(floor,)] = world.rows("SELECT value FROM onceward_meta WHERE name = 'fence_floor'")
     assert floor >= greatest + 1000000000000000 - 10**9
+
+
+@pytest.mark.fault("a-tenant-is-erased-without-a-mark")
+@pytest.mark.parametrize("scope", ["live:acme", "live:acme:token:abc", "test:acme"])
+def test_a_running_operation_does_not_bring_a_record_back(access: Any, world: World, scope: str) -> None:
+    """
+    Its claim is erased while its function runs: its answer is not stored, and its caller is told. Afterwards a tenant
+    of that name works as ever.
+    """
+    heard: list[Any] = []
+
+    def erased() -> str:
+        list(access.erase_tenant("acme"))
+        return CANARY
+
+    with beside(world, scope) as gate:
+        with contextlib.suppress(StoreForgot):
+            heard.append(gate.run("running", erased))
+        left = owned(world)["acme"]
+        anew = [gate.run("running", lambda: "anew"), gate.run("running", lambda: "not again")]
+
+    assert ([], [0, 0, 0, 0, 0]) == (heard, left)
+    assert ["anew", "anew"] == anew
+
+
+def test_another_tenants_record_is_put_back_all_the_same(access: Any, world: World) -> None:
+    """
+    A mark is of one tenant: another, whose claim the store has forgotten meanwhile, is not kept from putting it back.
+    """
+    with beside(world, "live:acme2") as gate:
+
+        def forgotten(operation: Any) -> str:
+            list(access.erase_tenant("acme"))
+            assert 1 == gate.store.erase([operation.id])
+            return "kept"
+
+        assert ["kept", "kept"] == [gate.run("running", forgotten), gate.run("running", lambda: "again")]
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])

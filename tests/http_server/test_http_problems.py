@@ -43,8 +43,20 @@ SETTLED = {
 CLASSES = {
     one.code: one
     for one in vars(errors).values()
-    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
+    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError and "code" in vars(one)
 }
+
+
+@pytest.mark.fault("what-the-store-forgot-is-a-page-of-its-own")
+def test_what_the_store_forgot_is_in_doubt_for_whoever_asks_over_http() -> None:
+    """
+    409 `in_doubt`, never to be repeated, in the words of every doubt: why is for the log.
+    """
+    reply, document = told(errors.StoreForgot("the store lost the claim of live:acme"))
+    _, doubt = told(errors.InDoubt("somebody must look"))
+
+    assert (409, "in_doubt", "never") == (reply.status, document["code"], document["retry"])
+    assert doubt == document
 
 
 def made(kind: type[OncewardError]) -> OncewardError:

@@ -14,6 +14,7 @@ from redis_support import SCOPE, opened, put_claim, put_settled
 
 import redis
 from onceward import AsyncGate, ConfigurationError, Gate, StoreUnavailable
+from onceward._core.erasing import marks_of
 from onceward.stores import Selection
 from onceward.stores.redis import AsyncRedisStore, RedisStore
 from onceward.testing.conformance.rows import row, settled
@@ -98,6 +99,24 @@ class TestOnACluster:
         assert 20 == store.extend(bytes(32), 1, 1)
         assert (20, 0) == tuple(store.purge(100))
         assert 20 == len(store.scan(b"", 100, Selection()))
+
+    def test_what_is_erased_stays_erased_on_every_node(self, store: RedisStore) -> None:
+        """
+        The mark stands beside each record, whichever shard that is in; what nobody erased is put back.
+        """
+        gate, endings = Gate(store, scope=f"{SCOPE}:erased"), []
+        for number in range(128):
+            held = store.put(row(gate.scope, f"k{number}"), None).record
+            endings.append(settled(held))
+            store.erase([held.id])
+        marks = [marks_of(write.id, write.scope) for write in endings]
+        back = [store.put_back(write, mark).landed for write, mark in zip(endings, marks, strict=True)]
+        erased = gate.records.erase()
+        again = [store.put_back(write, mark) for write, mark in zip(endings, marks, strict=True)]
+
+        assert ({True}, 128) == (set(back), erased)
+        assert {(False, None)} == set(again)
+        assert 16 == len({write.id[0] >> 4 for write in endings})
 
     def test_tasks_share_round_trips_to_every_node(self, nodes: list[RedisServer]) -> None:
         """

@@ -240,8 +240,8 @@ def keep_on(held: Held, lease: int, now: float) -> Flow[Held | None]:
     chance = yield CHANCE
     content = held.record.result
     write = renew(held.record, version=chance[16:32], lease=lease)._replace(codec=CODEC, result=content)
-    standing = yield from _moved("emit.renew", write, held)
-    return _held(held.item, standing.record, now) if _is_own(standing.record, write) else None
+    found = (yield from _moved("emit.renew", write, held)).record
+    return _held(held.item, found, now) if found is not None and found.version == write.version else None
 
 
 def end_sent(held: Held, replay: int, forget: int) -> Flow[None]:

@@ -16,6 +16,7 @@ from onceward._core.errors import (
     OutcomeUnknown,
     OwnershipLost,
     RecordedFailure,
+    StoreForgot,
     StoreUnavailable,
 )
 from onceward._core.events import Event, Happening
@@ -138,7 +139,9 @@ class Attempt:
 
 def outcome_of(error: BaseException) -> Ended:
     """What an exception says about the attempt that raised it."""
-    if isinstance(error, OutcomeUnknown | OwnershipLost | StoreUnavailable) or not isinstance(error, Exception):
+    if isinstance(error, OutcomeUnknown | OwnershipLost | StoreForgot | StoreUnavailable) or not isinstance(
+        error, Exception
+    ):
         return Ended.UNKNOWN
     if isinstance(error, RecordedFailure):
         return Ended.REPLAYED

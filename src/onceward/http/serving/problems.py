@@ -112,4 +112,6 @@ def title_of(kind: type[OncewardError]) -> str:
     """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
     if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION:
         return OURS
-    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
+    # Of the class that the code is of: what a narrower one adds is for callers in Python.
+    owner = next(one for one in kind.__mro__ if "code" in vars(one))
+    return " ".join((owner.__doc__ or "").strip().partition("\n\n")[0].split())
