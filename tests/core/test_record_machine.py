@@ -16,6 +16,7 @@ from onceward._core import engine, record
 from onceward._core.engine import Ask
 from onceward._core.errors import AlreadySettled, IllegalMove, SchemaMismatch
 from onceward._core.flow import Call, Chance, Effect, Flow, Load, Monotonic, Pause, Put, Raised, Returned
+from onceward._core.holders import Process, holder_of, stamped, written
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import NOW, Claimant, Record, Refuse, Replay, Start, Wait, Write
 from onceward._core.terms import DEFAULT_TERMS
@@ -31,6 +32,9 @@ LEASE, KEYED_FOR = 60 * SECOND, 1_000 * SECOND
 GUARANTEES = ("atomic", "repeatable", "keyed", "probed", "blind")
 
 CLAIMANT = Claimant(b"i" * 32, "key", "test:acme", "k", "charge", b"f" * 32, "blind", SAME, LEASE, KEYED_FOR, False)
+
+PROCESS = written(Process("web-1", b"machine!", b"the boot", b"the pids", 4711, 1, 1))
+HELD_BY = stamped(PROCESS, TOKEN, by_lease=False)
 
 CLAIMED = Record(
     id=CLAIMANT.id,
@@ -75,7 +79,8 @@ FORGOTTEN = SETTLED._replace(replay_left=-SECOND, forget_left=0)
 
 # --- what is decided ---
 
-# Read from the top: the first line that fits decides. A dot fits everything; "unsure" is claimed or in doubt.
+# Read from the top: the first line that fits decides. A dot fits everything; "unsure" is claimed or in doubt, and the
+# lease of a "dead" one lasts although its holder is proved dead.
 TABLE = """
 life       request  state     lease   stored      doubt  kept      asked as  age    probe  | answer
 forgotten  .        .         .       .           .      .         .         .      .      | start
@@ -86,6 +91,12 @@ lasting    same     settled   .       .           .      result    .         .  
 lasting    same     settled   .       .           .      failure   .         .      .      | replay
 .          same     released  .       .           .      .         .         .      .      | start
 .          same     claimed   live    .           .      .         .         .      .      | wait
+.          same     claimed   dead    atomic      no     .         .         .      .      | start
+.          same     claimed   dead    repeatable  no     .         .         .      .      | start
+.          same     claimed   dead    probed      .      .         .         .      .      | wait
+.          same     claimed   dead    .           .      .         .         .      yes    | wait
+.          same     claimed   dead    keyed       .      .         keyed     young  no     | start, in doubt
+.          same     claimed   dead    .           .      .         .         .      no     | refuse: in_doubt
 .          same     claimed   lapsed  atomic      no     .         .         .      .      | start
 .          same     claimed   lapsed  repeatable  no     .         .         .      .      | start
 .          same     unsure    lapsed  .           .      .         .         .      yes    | start, in doubt, probe
@@ -97,7 +108,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "life": ("lasting", "expired", "forgotten"),
     "request": ("same", "other"),
     "state": ("claimed", "settled", "released", "in_doubt"),
-    "lease": ("live", "lapsed"),
+    "lease": ("live", "lapsed", "dead"),
     "stored": GUARANTEES,
     "doubt": ("no", "yes"),
     "kept": ("result", "failure", "nothing"),
@@ -132,7 +143,7 @@ def cases() -> Iterator[dict[str, str]]:
     """Every combination that can stand in a store: only a claim has a lease, and in doubt has the doubt."""
     for values in product(*(VALUES[column] for column in COLUMNS)):
         case = dict(zip(COLUMNS, values, strict=True))
-        if case["state"] != "claimed" and case["lease"] == "live":
+        if case["state"] != "claimed" and case["lease"] != "lapsed":
             continue
         if case["state"] == "in_doubt" and case["doubt"] == "no":
             continue
@@ -146,13 +157,14 @@ def found_in(case: dict[str, str]) -> Record:
         guarantee=case["stored"],
         doubt=int(case["doubt"] == "yes"),
         fingerprint=SAME if case["request"] == "same" else OTHER,
-        lease_left=1 if case["lease"] == "live" else 0 if case["state"] == "claimed" else None,
+        lease_left=1 if case["lease"] != "lapsed" else 0 if case["state"] == "claimed" else None,
         replay_left=1 if case["life"] == "lasting" else 0,
         forget_left=0 if case["life"] == "forgotten" else 1,
         age=KEYED_FOR - LEASE - 1 if case["age"] == "young" else KEYED_FOR - LEASE,
         codec="json/1" if case["kept"] == "result" else None,
         result=b"0" if case["kept"] == "result" else None,
         error=b"{}" if case["kept"] == "failure" else None,
+        holder=HELD_BY,
     )
 
 
@@ -181,12 +193,32 @@ class TestDeciding:
             count += 1
             line = next(line for line in table if line.fits(case))
             claimant = CLAIMANT._replace(guarantee=case["asked as"], can_probe=case["probe"] == "yes")
-            answer = told(record.decide(found_in(case), claimant))
+            answer = told(record.decide(found_in(case), claimant, died=case["lease"] == "dead"))
             if answer != line.answer:
                 wrong.append((case, line.answer, answer))
 
         assert [] == wrong[:5]
-        assert 9 * 1_800 == count  # Nine kinds of row, times everything else.
+        assert 11 * 1_800 == count  # Eleven kinds of row, times everything else.
+
+    @pytest.mark.parametrize("side", ["holder", "claimant"])
+    def test_by_lease_alone_a_dead_holder_is_as_good_as_a_living_one(self, side: str) -> None:
+        """
+        In all of these cases, whoever of the two has said takeover="lease"; and if the holder cannot be read.
+        """
+        wrong = []
+        for case in cases():
+            if case["lease"] != "dead":
+                continue
+            claimant = CLAIMANT._replace(guarantee=case["asked as"], can_probe=case["probe"] == "yes")
+            found = found_in(case)._replace(holder=stamped(PROCESS, TOKEN, by_lease=side == "holder"))
+            named = claimant._replace(by_lease=side == "claimant")
+            nameless = found._replace(holder=None)
+            if any(
+                record.decide(one, named, died=True)[:2] != record.decide(one, named)[:2] for one in (found, nameless)
+            ):
+                wrong.append(case)
+
+        assert [] == wrong[:5]
 
     def test_a_quick_look_replays_just_what_is_to_be_replayed(self) -> None:
         """
@@ -278,6 +310,7 @@ MOVES: dict[str, Callable[[Record], Write]] = {
     "settle a failure": lambda held: record.settle(held, version=NEW_VERSION, replay=1, forget=2, error=b"{}"),
     "release": lambda held: record.release(held, version=NEW_VERSION, forget=2),
     "leave in doubt": lambda held: record.leave_in_doubt(held, version=NEW_VERSION, error=b"{}"),
+    "abandon": lambda found: record.abandon(found, token=NEW_TOKEN, version=NEW_VERSION),
     "renew": lambda held: record.renew(held, version=NEW_VERSION, lease=LEASE),
     "reconcile: it happened": lambda found: record.reconcile(
         found, happened=True, token=NEW_TOKEN, version=NEW_VERSION, replay=1, forget=2, codec="json/1", result=b"1"
@@ -319,6 +352,10 @@ LEGAL = {
     ("leave in doubt", "claimed, with doubt"): "in_doubt",
     ("leave in doubt", "lapsed"): "in_doubt",
     ("leave in doubt", "lapsed, with doubt"): "in_doubt",
+    ("abandon", "claimed"): "in_doubt",
+    ("abandon", "claimed, with doubt"): "in_doubt",
+    ("abandon", "lapsed"): "in_doubt",
+    ("abandon", "lapsed, with doubt"): "in_doubt",
     ("renew", "claimed"): "claimed",
     ("renew", "claimed, with doubt"): "claimed",
     ("renew", "lapsed"): "claimed",
@@ -369,11 +406,11 @@ class TestMoving:
         assert (NEW_VERSION, False) == (write.version, write.rise)
 
     @pytest.mark.parametrize(("move", "name"), sorted(LEGAL))
-    def test_only_a_reconcile_changes_the_token(self, move: str, name: str) -> None:
+    def test_what_others_decide_changes_the_token(self, move: str, name: str) -> None:
         """
-        So that whoever held it is overtaken by a person's decision, and by nothing else here.
+        So that whoever held it is overtaken: by a person's decision, or by who finds it dead. Nothing else here does.
         """
-        expected = NEW_TOKEN if move.startswith("reconcile") else TOKEN
+        expected = NEW_TOKEN if move.startswith(("reconcile", "abandon")) else TOKEN
 
         assert expected == MOVES[move](RECORDS[name]).token
 
@@ -383,7 +420,7 @@ class TestMoving:
         A release with doubt goes back into doubt; a renewal carries it along.
         """
         clears = move.startswith(("settle", "reconcile"))
-        doubtful = bool(RECORDS[name].doubt) or move == "leave in doubt"
+        doubtful = bool(RECORDS[name].doubt) or move in ("leave in doubt", "abandon")
 
         assert int(doubtful and not clears) == MOVES[move](RECORDS[name]).doubt
 
@@ -402,6 +439,30 @@ class TestMoving:
         write = MOVES[move](RECORDS[name])
 
         assert (NOW if write.state == "settled" else None) == write.settled_at
+
+    @pytest.mark.parametrize(("move", "name"), sorted(LEGAL))
+    def test_a_record_names_its_holder_until_it_has_ended_well(self, move: str, name: str) -> None:
+        """
+        While somebody runs it, and while nobody knows what became of it; whoever put it there.
+        """
+        found = RECORDS[name]._replace(holder=HELD_BY)
+        write = MOVES[move](found)
+        landed = record.as_landed(write, now=1, fence=1)
+
+        assert (write.state in ("claimed", "in_doubt")) == (holder_of(landed) == holder_of(found))
+        assert (write.state in ("claimed", "in_doubt")) == (write.holder is not None)
+
+    def test_a_live_claim_of_a_dead_holder_can_be_reconciled(self) -> None:
+        """
+        If its death is proved, and nobody said that its lease is to be waited for.
+        """
+        found = CLAIMED._replace(holder=HELD_BY)
+        decided = record.reconcile(found, happened=False, token=NEW_TOKEN, version=NEW_VERSION, died=True)
+        by_lease = found._replace(holder=stamped(PROCESS, TOKEN, by_lease=True))
+
+        assert ("released", NEW_TOKEN) == (decided.state, decided.token)
+        with pytest.raises(IllegalMove):
+            record.reconcile(by_lease, happened=False, token=NEW_TOKEN, version=NEW_VERSION, died=True)
 
     def test_a_live_claim_cannot_be_reconciled_yet(self) -> None:
         """

@@ -53,7 +53,7 @@ def test_a_restarted_emitter_sends_what_the_dead_one_held(desk: Desk) -> None:
     assert (["usage:1", "usage:2"], 0) == (sorted(sent), done.waiting)
 
 
-@pytest.mark.fault("a-dead-emitters-items-are-waited-for")
+@pytest.mark.fault("a-dead-emitters-item-is-not-taken-when-emitted")
 def test_an_item_of_a_dead_emitter_that_is_emitted_again_is_sent(desk: Desk) -> None:
     """
     It is a duplicate, and it is ours now.

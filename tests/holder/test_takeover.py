@@ -38,7 +38,7 @@ def test_what_may_run_again_runs_at_once(desk: Desk, guarantee: Any) -> None:
     assert (["done"], 2) == (desk.runs, desk.do(gate.records.get("k")).attempt)
 
 
-@pytest.mark.fault("a-dead-keyed-claim-is-sent-under-another-key")
+@pytest.mark.fault("a-dead-keyed-claim-leaves-no-doubt")
 def test_keyed_is_sent_again_under_the_same_key_and_in_doubt_until_it_settles(desk: Desk) -> None:
     """
     The first send may have arrived: what is sent again has the same downstream key, and doubt is kept meanwhile.
@@ -59,6 +59,7 @@ def test_keyed_is_sent_again_under_the_same_key_and_in_doubt_until_it_settles(de
 
 
 @pytest.mark.fault("the-dead-are-waited-for")
+@pytest.mark.fault("a-dead-holders-doubt-is-not-stored")
 def test_blind_is_in_doubt_at_once_and_everybody_can_see_it(desk: Desk) -> None:
     """
     It is stored, so that other hosts see it, with who left it; and can be decided at once.
@@ -128,6 +129,7 @@ def test_whoever_is_not_proved_dead_is_waited_for(desk: Desk, who: Any, guarante
     assert heard.retry_after_seconds <= 1
 
 
+@pytest.mark.fault("a-name-speaks-for-any-claim")
 def test_a_stale_name_does_not_speak_for_a_later_claim(desk: Desk) -> None:
     """
     A claim that an older version made over a dead one leaves the column as it was: it names nobody then.
@@ -174,7 +176,6 @@ def test_a_record_names_its_holder_while_somebody_runs_it(desk: Desk) -> None:
     assert desk.do(gate.records.get("k")).holder is None
 
 
-@pytest.mark.fault("a-late-finisher-is-believed")
 def test_a_holder_that_was_taken_for_dead_changes_nothing_when_it_comes_back(desk: Desk) -> None:
     """
     If the proof was wrong (a cloned machine), it is refused as any late finisher is, and given the winner's answer.

@@ -16,6 +16,7 @@ import redis
 from onceward import AsyncGate, ConfigurationError, Gate, StoreUnavailable
 from onceward._core.erasing import marks_of
 from onceward.stores import Selection
+from onceward.stores import _redis_packing as packing
 from onceward.stores.redis import AsyncRedisStore, RedisStore
 from onceward.testing.conformance.rows import row, settled
 from servers.redis import DURABLE, SECONDS_MAX, RedisServer, needed, started
@@ -235,3 +236,26 @@ def _shard_at_home(store: RedisStore, nodes: list[RedisServer]) -> tuple[Any, in
     new = next(node for node in nodes if node is not old)
     _client(new).cluster("BUMPEPOCH")  # What it says about the slot is newer than what the old one says.
     return write, key_slot(f"{{{store._server.prefix}:{write.id.hex()[0]}}}".encode()), (old, new)
+
+
+@pytest.mark.fault("numbers-are-handed-to-hiredis")
+def test_the_nodes_are_sent_bytes_only(nodes: list[RedisServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    On every path to a Cluster: finding the nodes, putting, and reading from all of them.
+    """
+    handed: list[tuple[Any, ...]] = []
+    real = packing.pack
+    assert real is not None
+
+    def noting(words: tuple[bytes, ...]) -> bytes:
+        handed.append(tuple(words))
+        return real(words)
+
+    monkeypatch.setattr(packing, "pack", noting)
+    with opened(f"redis://127.0.0.1:{nodes[0].port}/?cluster=1&prefix=packed") as store:
+        put_settled(store)
+        store.scan(b"", 10, Selection())
+        store.purge(10)
+
+    assert {bytes} == {type(word) for words in handed for word in words}
+    assert {b"CLUSTER", b"EVALSHA", b"ZRANGEBYLEX"} <= {words[0] for words in handed}

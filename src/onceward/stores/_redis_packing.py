@@ -27,9 +27,9 @@ pack = _packer()
 
 def spelt(args: Sequence[Arg]) -> tuple[bytes, ...]:
     """The words of a command as bytes."""
-    return tuple([
-        arg if type(arg) is bytes else arg.encode() if type(arg) is str else b"%d" % arg for arg in args  # type: ignore[str-format]
-    ])  # fmt: skip
+    return tuple(
+        [arg if isinstance(arg, bytes) else arg.encode() if isinstance(arg, str) else b"%d" % arg for arg in args]
+    )
 
 
 def packed(args: Sequence[Arg]) -> bytes:

@@ -121,6 +121,7 @@ def test_one_that_is_gone_is_dead(child: tuple[subprocess.Popen[bytes], Process]
     assert processes.lives(process) is False
 
 
+@pytest.mark.fault("a-zombie-is-taken-for-alive")
 def test_a_zombie_is_dead(child: tuple[subprocess.Popen[bytes], Process]) -> None:
     """
     Killed, and not yet fetched by its parent: it does nothing any more.
