@@ -147,14 +147,15 @@ def run_console(body: str, folder: Path) -> list[str]:
 
 
 def run_block(all_blocks: list[Block], block: Block, folder: Path) -> list[str]:
-    """Run a block, and before it those that it continues, in one folder. A script is run, and then run again."""
+    """Run a block, and before it those that it continues, in one folder; then run the scripts among them again."""
     wrong: list[str] = []
-    for number, (language, text) in enumerate(scripts(chain(all_blocks, block))):
-        if language == "console":
-            wrong += run_console(text, folder)
-            continue
-        for when in ("the first run", "run again in the same folder"):
-            wrong += [f"{when}: {told}" for told in run_python(text, folder, f"script_{number}")]
+    linked = list(enumerate(scripts(chain(all_blocks, block))))
+    for number, (language, text) in linked:
+        wrong += run_python(text, folder, f"script_{number}") if language == "python" else run_console(text, folder)
+    for number, (language, text) in linked:
+        if language == "python" and not wrong:
+            told = run_python(text, folder, f"script_{number}")
+            wrong += [f"it works once, and fails when it is run again in the same folder: {one}" for one in told]
     return wrong
 
 

@@ -88,7 +88,8 @@ class IdempotencyMiddleware:
         self._methods = self._reception.routes.methods
         self._well_known = well_known or "\0"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Frameworks type these three differently (Starlette as mappings, Litestar as TypedDicts), and all may call it.
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection."""
         if scope["type"] != "http" or not (
             scope["method"] in self._methods or scope["path"].startswith(self._well_known)
