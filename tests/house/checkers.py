@@ -8,9 +8,11 @@ nothing is fetched when it runs. (Without that extra it would fetch Node from el
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,12 +32,12 @@ class Complaint(NamedTuple):
 MYPY_LINE = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<message>.*)$")
 
 
-def mypy(folder: Path, *, untyped_libraries: bool = False) -> list[Complaint]:
+def mypy(folder: Path) -> list[Complaint]:
     """The errors of `mypy --strict` in the files of a folder; the project's own settings say what has no types."""
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), "--strict"]
     command += ["--no-error-summary", "--hide-error-context", "--no-pretty", "--cache-dir", str(ROOT / ".mypy_cache")]
-    if untyped_libraries:  # Django's decorators and bases are Any to whoever has no stubs of it.
-        command += ["--allow-untyped-decorators", "--allow-subclassing-any"]
+    # Django's decorators and bases are Any to whoever has no stubs of it.
+    command += ["--allow-untyped-decorators", "--allow-subclassing-any"]
     done = _run([*command, "."], folder)
     found = [MYPY_LINE.match(line) for line in done.stdout.splitlines()]
     complaints = [Complaint(one["file"].removeprefix("./"), int(one["line"]), one["message"]) for one in found if one]
@@ -46,7 +48,14 @@ def mypy(folder: Path, *, untyped_libraries: bool = False) -> list[Complaint]:
 
 def pyright(folder: Path) -> list[Complaint]:
     """The errors of pyright in the files of a folder, with its usual settings; what has no types has none here."""
-    settings = {"include": ["."], "pythonVersion": "3.11", "useLibraryCodeForTypes": False}
+    settings = {
+        "include": ["."],
+        "extraPaths": [str(ROOT / "src")],
+        "pythonVersion": "3.11",
+        "useLibraryCodeForTypes": False,
+        "reportUnusedExpression": False,
+        "reportAttributeAccessIssue": True,
+    }
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)]
     done = _run(command, folder)
@@ -56,7 +65,9 @@ def pyright(folder: Path) -> list[Complaint]:
         raise RuntimeError(f"pyright could not run: {done.stdout}{done.stderr}") from error
     return [
         Complaint(
-            Path(one["file"]).relative_to(folder.resolve()).as_posix(), one["range"]["start"]["line"] + 1, one["message"]
+            Path(one["file"]).relative_to(folder.resolve()).as_posix(),
+            one["range"]["start"]["line"] + 1,
+            one["message"],
         )
         for one in said
         if one["severity"] == "error"
@@ -66,12 +77,17 @@ def pyright(folder: Path) -> list[Complaint]:
 CHECKERS = {"mypy": mypy, "pyright": pyright}
 
 
-def write_scripts(pages: list[Path], folder: Path) -> dict[str, str]:
+def read(page: Path) -> str:
+    """The text of a page."""
+    return page.read_text(encoding="utf-8")
+
+
+def write_scripts(pages: list[Path], folder: Path, *, text_of: Callable[[Path], str] = read) -> dict[str, str]:
     """Every python script of these pages as a file, with the page's own line numbers; which page each is from."""
     from_page = {}
     for page in pages:
         name = page.relative_to(ROOT).as_posix()
-        for linked in chains(blocks(page.read_text(encoding="utf-8"))):
+        for linked in chains(blocks(text_of(page))):
             for language, script in scripts(linked):
                 if language == "python":
                     line = len(script) - len(script.lstrip("\n")) + 1
@@ -88,4 +104,7 @@ def on_pages(complaints: list[Complaint], from_page: dict[str, str]) -> list[str
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+    environment = {**os.environ, "MYPYPATH": str(ROOT / "src")}
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )

@@ -138,7 +138,7 @@ class Gate:
         Run `fn` once under `key`, and tell how that came about.
 
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
-        value is what was stored, as JSON has it (a Decimal is text); `once` restores what its function is annotated with.
+        value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
         """
         called = self._asking.called_or_replayed(
             key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False

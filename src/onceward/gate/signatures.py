@@ -76,7 +76,11 @@ class BoundMethod(HasContract, Protocol[P, V_co]):
 
 
 class OnItsClass(HasContract, Protocol[P, V_co, O_co]):
-    """A declared method as its class has it: `Shop.charge`, called with the object first; or a class method."""
+    """
+    A declared method as its class has it: `Shop.charge`, called with the object first; or a class method.
+
+    (mypy takes any method for a class method here, and so does not miss the object.)
+    """
 
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V_co: ...
