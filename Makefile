@@ -34,7 +34,7 @@ racers: $(STAMP) ## 32 processes, 64 threads, 1,000 tasks for one key and for a 
 	RACERS=all $(BIN)/python -m pytest -q -rP tests/racers
 
 .PHONY: check
-check: lint ## ruff, mypy --strict, import layering, README and docs examples
+check: lint ## ruff, mypy --strict and pyright, import layering, README and docs examples
 	$(PYTEST) tests/house
 
 .PHONY: lint

@@ -153,6 +153,17 @@ class TestDeclaredFunctions:
         assert ["o-2", 1, "charge:o-2"] == heard(lambda: pay(order="o-2"))
         assert ["o-1", 2, "pay:o-1"] == heard(lambda: Payments().pay("o-1", 2))
         assert ["o-2", 1, "pay:o-2"] == heard(lambda: Payments().pay(order="o-2"))
+
+    def test_the_operation_at_the_front_is_not_in_the_signature(self) -> None:
+        """
+        Frameworks that look see what a caller may pass; `key_of` takes the same.
+        """
+        with Gate("memory://", scope="test:shop") as gate:
+
+            @gate.once(key="charge:{order}")
+            def pay(operation: Operation, order: str, amount: int = 1) -> str:
+                return order
+
         assert ("charge:o-3", ["order", "amount"]) == (pay.key_of("o-3"), list(signature(pay).parameters))
 
     def test_a_method_is_keyed_by_its_arguments(self, world: Any) -> None:
