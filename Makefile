@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+SERVE_VENV := .venv-serve
+SERVE_STAMP := $(SERVE_VENV)/.ready
 # Workers for the tests: one more than cores, since they also wait; never fewer than three (races need company).
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$(( n < 2 ? 3 : n + 1 )))
 PYTEST ?= $(BIN)/python -m pytest -n $(JOBS) -q
@@ -32,7 +34,7 @@ racers: $(STAMP) ## 32 processes, 64 threads, 1,000 tasks for one key and for a 
 	RACERS=all $(BIN)/python -m pytest -q -rP tests/racers
 
 .PHONY: check
-check: lint ## ruff, mypy --strict, import layering, README and docs examples
+check: lint ## ruff, mypy --strict and pyright, import layering, README and docs examples
 	$(PYTEST) tests/house
 
 .PHONY: lint
@@ -53,9 +55,16 @@ faults: $(STAMP) ## Plant every fault of tests/faults in a scratch copy: its tes
 demo: $(STAMP) ## Senders and a worker, killed with kill -9: one effect each (GATE=off shows the duplicates)
 	$(BIN)/python examples/demo.py --gate $(or $(GATE),on)
 
+# Serving needs three packages, not the hundred that developing does: an environment of its own.
+$(SERVE_STAMP): pyproject.toml
+	@echo "making $(SERVE_VENV) with what serving needs (once; about 30 MB, some seconds)"
+	@test -x $(SERVE_VENV)/bin/python || $(PYTHON) -m venv $(SERVE_VENV)
+	@$(SERVE_VENV)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[serve]'
+	@touch $@
+
 .PHONY: serve
-serve: $(STAMP) ## Serve SQL over HTTP with keys and plans, on this machine (SERVE='--port 8080 ...')
-	$(BIN)/onceward serve $(SERVE)
+serve: $(SERVE_STAMP) ## Serve SQL over HTTP with keys and plans, on this machine (SERVE='--port 8080 ...')
+	$(SERVE_VENV)/bin/onceward serve $(SERVE)
 
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither

@@ -24,7 +24,7 @@ async def main() -> None:
             fetching = asyncio.Event()
 
             @gate.once(key="welcome:{user_id}")
-            async def welcome(user_id: str, *, operation: Operation) -> str:
+            async def welcome(operation: Operation, user_id: str) -> str:
                 fetching.set()
                 await template_is_ready.wait()  # Before the effect: a cancellation here proves that nothing happened.
                 with operation.effect():

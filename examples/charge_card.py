@@ -34,7 +34,7 @@ def main() -> None:
 
         # How long the bank honours a key is the bank's promise. Past that, an unknown outcome is in doubt.
         @gate.once(key="charge:{order_id}", guarantee="keyed", keyed_for=24 * 3600)
-        def charge(order_id: str, amount: Decimal, *, operation: Operation) -> Charge:
+        def charge(operation: Operation, order_id: str, amount: Decimal) -> Charge:
             key = operation.downstream_key("stripe")  # The same on every attempt, in every process.
             answer = ask_bank(bank.url, {"order": order_id, "amount": str(amount)}, key)
             if next(line_breaks):

@@ -26,7 +26,7 @@ def main() -> None:
 
         # When it was delivered is not part of what it says: a redelivery is the same event.
         @gate.once(key="event:{event_id}", exclude=("delivered_at",))
-        def on_paid(event_id: str, order: str, delivered_at: float, *, operation: Operation) -> dict[str, str]:
+        def on_paid(operation: Operation, event_id: str, order: str, delivered_at: float) -> dict[str, str]:
             if not warehouse_open.is_set():
                 raise ConnectionRefusedError("the warehouse is closed")
             with operation.effect():

@@ -27,7 +27,8 @@ class Ours:
 
     def fresh(self, key: str, request: Request) -> Result:
         """Run once."""
-        return self._gate.run(key, self._charge, request=request)
+        result: Result = self._gate.run(key, self._charge, request=request)
+        return result
 
     replay = fresh
 

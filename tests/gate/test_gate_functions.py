@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -125,6 +126,45 @@ class TestDeclaredFunctions:
 
         assert ["o-1", "charge:o-1", "acme", 1] == pay("o-1")
         assert pay.call("o-1").replayed
+
+    @pytest.mark.fault("an-operation-at-the-front-takes-an-arguments-place")
+    def test_the_operation_may_stand_at_the_front(self, world: Any) -> None:
+        """
+        First, or after `self`: where type checkers can take it away. However the other arguments are given.
+        """
+        gate = world.gate()
+
+        @gate.once(key="charge:{order}")
+        def pay(operation: Operation, order: str, amount: int = 1) -> list[Any]:
+            return [order, amount, operation.key]
+
+        class Payments:
+            @gate.once(key="pay:{order}")
+            def pay(self, operation: Operation, order: str, amount: int = 1) -> list[Any]:
+                return [order, amount, operation.key]
+
+        def heard(call: Any) -> Any:
+            try:
+                return call()
+            except TypeError as error:
+                return error
+
+        assert ["o-1", 2, "charge:o-1"] == heard(lambda: pay("o-1", 2))
+        assert ["o-2", 1, "charge:o-2"] == heard(lambda: pay(order="o-2"))
+        assert ["o-1", 2, "pay:o-1"] == heard(lambda: Payments().pay("o-1", 2))
+        assert ["o-2", 1, "pay:o-2"] == heard(lambda: Payments().pay(order="o-2"))
+
+    def test_the_operation_at_the_front_is_not_in_the_signature(self) -> None:
+        """
+        Frameworks that look see what a caller may pass; `key_of` takes the same.
+        """
+        with Gate("memory://", scope="test:shop") as gate:
+
+            @gate.once(key="charge:{order}")
+            def pay(operation: Operation, order: str, amount: int = 1) -> str:
+                return order
+
+        assert ("charge:o-3", ["order", "amount"]) == (pay.key_of("o-3"), list(signature(pay).parameters))
 
     def test_a_method_is_keyed_by_its_arguments(self, world: Any) -> None:
         """

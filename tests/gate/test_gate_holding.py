@@ -84,7 +84,7 @@ def test_the_operation_runs_from_claim_to_end(gate: Gate) -> None:
     while_it_runs = current_operation()
     holding.end(Returned(None))
 
-    assert (holding.operation, None) == (while_it_runs, current_operation())
+    assert (holding.operation, None) == (while_it_runs, current_operation(None))
 
 
 def test_a_failure_is_judged_as_ever(gate: Gate) -> None:

@@ -1,8 +1,9 @@
 """
 What the documentation shows, works.
 
-Every fenced `python` block in the README and under docs/ is run as a script of its own, in an empty folder; in a
-traceback, line numbers are those of the page. Every line `$ onceward ...` in a fenced `console` block is run too, and
+Every fenced `python` block in the README and under docs/ is run as a script of its own, in an empty folder, and then
+run again in the same folder: what a first run left behind is what a reader's second run finds. In a traceback, line
+numbers are those of the page. Every line `$ onceward ...` in a fenced `console` block is run too, and
 the output shown below it, if any, must be what is printed (`...` stands for anything). The words after the language:
 
     python continued     goes on from the block before it: same script, same folder
@@ -23,43 +24,16 @@ import re
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from doc_pages import PAGES, ROOT, Block, blocks, chain, loose_fences, scripts
 
 import onceward
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SECONDS_MAX = 60
-
-# Spellings under which an example would escape being run: write `python` or `console`.
-ESCAPES = frozenset({"py", "py3", "python3", "pycon", "bash", "sh", "shell", "shell-session", "zsh"})
-
-FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^`\n]*)\n(?P<body>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-
-
-class Block(NamedTuple):
-    """One fenced block: the words after its fence, the line its body begins on, and its body."""
-
-    words: tuple[str, ...]
-    line: int
-    body: str
-
-    @property
-    def language(self) -> str:
-        return self.words[0] if self.words else ""
-
-    @property
-    def continues(self) -> bool:
-        return "continued" in self.words
-
-    @property
-    def is_run(self) -> bool:
-        return self.language in ("python", "console") and "no-run" not in self.words
 
 
 class Command(NamedTuple):
@@ -68,54 +42,6 @@ class Command(NamedTuple):
     typed: str
     exit_code: int
     output: str | None
-
-
-def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page."""
-    return [
-        Block(
-            tuple(fence["info"].split()),
-            page.count("\n", 0, fence.start("body")) + 1,
-            re.sub(rf"^{fence['indent']}", "", fence["body"], flags=re.MULTILINE),
-        )
-        for fence in FENCE.finditer(page)
-    ]
-
-
-def loose_fences(page: str) -> list[str]:
-    """Fences that open and never close, and languages that would escape being run."""
-    found = blocks(page)
-    inside = {line for block in found for line in range(block.line - 1, block.line + block.body.count("\n") + 1)}
-    lines = enumerate(page.splitlines(), start=1)
-    loose = [f"line {number}: not closed" for number, line in lines if "```" in line[:12] and number not in inside]
-    return loose + [f"line {block.line - 1}: {block.language}" for block in found if block.language in ESCAPES]
-
-
-def chain(all_blocks: list[Block], block: Block) -> list[Block]:
-    """A block with those that it continues, first to last."""
-    run = [one for one in all_blocks if one.is_run]
-    end = run.index(block)
-    start = end
-    while run[start].continues:
-        if start == 0:
-            raise ValueError(f"line {run[start].line}: nothing to continue")
-        start -= 1
-    return run[start : end + 1]
-
-
-def scripts(linked: list[Block]) -> Iterator[tuple[str, str]]:
-    """What to run for a chain: neighbouring python blocks are one script, with the page's line numbers."""
-    script = ""
-    for block in linked:
-        if block.language == "python":
-            script += "\n" * (block.line - 1 - script.count("\n")) + block.body
-        else:
-            if script:
-                yield "python", script
-                script = ""
-            yield "console", block.body
-    if script:
-        yield "python", script
 
 
 def commands(body: str) -> list[Command]:
@@ -221,10 +147,15 @@ def run_console(body: str, folder: Path) -> list[str]:
 
 
 def run_block(all_blocks: list[Block], block: Block, folder: Path) -> list[str]:
-    """Run a block, and before it those that it continues, in one folder."""
+    """Run a block, and before it those that it continues, in one folder; then run the scripts among them again."""
     wrong: list[str] = []
-    for number, (language, text) in enumerate(scripts(chain(all_blocks, block))):
+    linked = list(enumerate(scripts(chain(all_blocks, block))))
+    for number, (language, text) in linked:
         wrong += run_python(text, folder, f"script_{number}") if language == "python" else run_console(text, folder)
+    for number, (language, text) in linked:
+        if language == "python" and not wrong:
+            told = run_python(text, folder, f"script_{number}")
+            wrong += [f"it works once, and fails when it is run again in the same folder: {one}" for one in told]
     return wrong
 
 

@@ -37,8 +37,6 @@ class Shop:
     def handle(self) -> tuple[int, bytes]:
         self.runs += 1
         operation, connection, status = current_operation(), self.connect(), 0
-        if operation is None:
-            raise RuntimeError("no operation")
         try:
             for step in self.story:
                 match step:

@@ -186,13 +186,17 @@ def slowed_down(address: str) -> str | None:
     return None
 
 
+@pytest.mark.fault("serving-installs-everything")
 def test_make_serve_is_the_same_command() -> None:
     """
-    `make serve` sets itself up and starts it.
+    `make serve` makes an environment of its own, says so, puts what serving needs into it and no more, and starts it.
     """
-    planned = subprocess.run(["make", "-n", "serve"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    dry = ["make", "-n", "serve", "SERVE=--port 8080", "SERVE_STAMP=no-such-environment/.ready"]
+    planned = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
-    assert re.search(r"onceward serve", planned)
+    assert re.search(r"^\.venv-serve/bin/onceward serve --port 8080$", planned, re.MULTILINE)
+    assert re.search(r"^echo \"making \.venv-serve with what serving needs", planned, re.MULTILINE)
+    assert ["'.[serve]'"] == re.findall(r"^\.venv-serve/bin/python -m pip install .* -e (\S+)$", planned, re.MULTILINE)
 
 
 WRONG: dict[str, list[Any]] = {

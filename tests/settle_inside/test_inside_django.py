@@ -40,8 +40,6 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[DjangoDesk]
 
 def _charge(answer: Any) -> None:
     operation = current_operation()
-
-    assert operation is not None
     with connections[ALIAS].cursor() as cursor:
         cursor.execute("INSERT INTO charges VALUES (1, '1')")
     operation.settle_inside(connections[ALIAS], answer)

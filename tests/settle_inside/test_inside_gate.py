@@ -196,12 +196,9 @@ class TestShapes:
         """
 
         def handler() -> None:
-            operation = current_operation()
+            bench.charge(current_operation())
 
-            assert operation is not None
-            bench.charge(operation)
-
-        assert None is current_operation()
+        assert None is current_operation(None)
         assert "charged" == bench.gate.run("order:1", handler, **OPTIONS)
 
     def test_what_is_told(self, bench: Bench) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, ConfigurationError, Gate, KeyInvalid, KeyMissing, needs_key
+from onceward import AsyncGate, ConfigurationError, Gate, KeyInvalid, KeyMissing, current_operation, needs_key
 from onceward.environment import REAL
 from servers import postgres, redis
 
@@ -306,3 +306,26 @@ def _refusal(context: contextvars.Context, provider: Provider) -> BaseException 
     except KeyMissing as refusal:
         return refusal
     return None
+
+
+@pytest.mark.fault("no-operation-is-none")
+def test_who_asks_for_the_operation_where_none_runs_is_refused(scope: str) -> None:
+    """
+    Inside it is the operation, in both colours; outside it raises, or is the default that was given.
+    """
+
+    async def ask() -> str:
+        return current_operation().key
+
+    async def main() -> str:
+        async with AsyncGate("memory://", scope=scope) as gate:
+            key: str = await gate.run("charge:o-17", ask)
+            return key
+
+    with Gate("memory://", scope=scope) as gate:
+        inside = gate.run("charge:o-17", lambda: current_operation().key)
+
+    assert (inside, current_operation(None), current_operation("none")) == (asyncio.run(main()), None, "none")
+    with pytest.raises(KeyMissing, match="no gate is running an operation here") as refusal:
+        current_operation()
+    assert "key_missing" == refusal.value.code

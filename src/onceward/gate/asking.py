@@ -315,9 +315,7 @@ class Asking:
             return outcome, arguments
         probes = probe is not None
         ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None)
-        if taken.takes_operation:
-            return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
-        return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments
+        return Called(ask, lambda operation: taken.invoke(operation, args, kwargs), probe), arguments
 
     def declare(
         self,

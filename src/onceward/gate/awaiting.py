@@ -14,7 +14,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial, wraps
 from types import CoroutineType, TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
@@ -58,7 +58,6 @@ from onceward.environment import Environment
 from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
-from onceward.gate.declaring import OperationContract
 from onceward.gate.inside import SettlesInside, introduce
 from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async, walk_async
 from onceward.gate.plan import AsyncPlan
@@ -66,6 +65,7 @@ from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
 from onceward.gate.sealing import Seal
 from onceward.gate.sequence import AsyncSequence
+from onceward.gate.signatures import AsyncDeclare
 from onceward.gate.strict import begin
 from onceward.gate.waiting import AsyncBell
 from onceward.gate.window import AsyncWindow
@@ -73,23 +73,6 @@ from onceward.outbox.adding import AsyncOutbox
 from onceward.stores import open_async_store
 
 T = TypeVar("T")
-
-
-class AsyncOnceFunction(Protocol[T]):
-    """Same as `OnceFunction`, but awaits."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, T]:
-        """Run it once per key; the value."""
-
-    def call(self, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Outcome[T]]:
-        """Same, and tell how that came about."""
-
-    def key_of(self, *args: Any, **kwargs: Any) -> str:
-        """The key of a call with these arguments; nothing is run."""
-
-    @property
-    def contract(self) -> OperationContract:
-        """What callers may rely on: what identifies an operation, and for how long."""
 
 
 class AsyncGate:
@@ -143,14 +126,14 @@ class AsyncGate:
     async def call(
         self,
         key: str,
-        fn: Callable[..., Awaitable[T]],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Same as `Gate.call`, but awaits."""
         called = self._asking.called_or_replayed(
             key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=True
@@ -163,19 +146,19 @@ class AsyncGate:
         self,
         terms: Terms,
         key: str,
-        fn: Callable[..., Awaitable[T]],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Same as `Gate.call_on`, but awaits."""
         called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=True)
         if isinstance(called, Outcome):
             return called
         return await self.drive(operation_flow(called.ask), called)
 
-    async def run(self, key: str, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
+    async def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `Gate.run`, but awaits."""
         if "in_flight" in options:
             check_answered(options)
@@ -191,12 +174,12 @@ class AsyncGate:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[..., Awaitable[T]]], AsyncOnceFunction[T]]:
+    ) -> AsyncDeclare:
         """Same as `Gate.once`; the result is to be awaited."""
         check_answered(options)
         terms = self._asking.agreed(options)
 
-        def decorate(fn: Callable[..., Awaitable[T]]) -> AsyncOnceFunction[T]:
+        def decorate(fn: Callable[..., Any]) -> Any:
             taken = self._asking.declare(
                 fn,
                 key,
@@ -209,7 +192,7 @@ class AsyncGate:
                 probe=probe,
             )
 
-            async def call(*args: Any, **kwargs: Any) -> Outcome[T]:
+            async def call(*args: Any, **kwargs: Any) -> Outcome[Any]:
                 called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
                 if isinstance(called, Outcome):
                     return called
@@ -219,27 +202,27 @@ class AsyncGate:
                 return await self.drive(operation_flow(called.ask), called)
 
             @wraps(fn)
-            async def wrapper(*args: Any, **kwargs: Any) -> T:
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
                 return (await call(*args, **kwargs)).answer
 
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
-            return cast("AsyncOnceFunction[T]", wrapper)
+            return wrapper
 
-        return decorate
+        return cast("AsyncDeclare", decorate)
 
     @overload
     def atomic(
         self,
         connection: Any,
         key: str,
-        fn: Callable[..., Awaitable[T]],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         **options: Unpack[Options],
-    ) -> Coroutine[Any, Any, T]: ...
+    ) -> Coroutine[Any, Any, Any]: ...
 
     @overload
     def atomic(

@@ -4,7 +4,7 @@
     gate = Gate("sqlite:///agent.db", scope="live:acme")
 
     @gate.once(key="charge:{order_id}", guarantee="keyed")
-    def charge(order_id: str, amount: Decimal, *, operation: Operation) -> dict: ...
+    def charge(operation: Operation, order_id: str, amount: Decimal) -> dict[str, str]: ...
 
 A shell performs effects: it calls the store, the user's function, the clock. It decides nothing.
 """
@@ -16,7 +16,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward import failpoints
 from onceward._core.durations import SECOND
@@ -46,7 +46,6 @@ from onceward.gate.asking import (
 )
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
-from onceward.gate.declaring import OperationContract
 from onceward.gate.holding import Holding, until_called
 from onceward.gate.joining import Joined, join, walk
 from onceward.gate.performing import Performer
@@ -55,6 +54,7 @@ from onceward.gate.records import Records, RecordView, view
 from onceward.gate.renewal import Renewer
 from onceward.gate.sealing import Seal
 from onceward.gate.sequence import Sequence
+from onceward.gate.signatures import Declare
 from onceward.gate.strict import begin
 from onceward.gate.waiting import Bell
 from onceward.gate.window import Window
@@ -62,23 +62,6 @@ from onceward.outbox.adding import Outbox
 from onceward.stores import open_store
 
 T = TypeVar("T")
-
-
-class OnceFunction(Protocol[T]):
-    """A function under `@gate.once`."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> T:
-        """Run it once per key; the value."""
-
-    def call(self, *args: Any, **kwargs: Any) -> Outcome[T]:
-        """Same, and tell how that came about."""
-
-    def key_of(self, *args: Any, **kwargs: Any) -> str:
-        """The key of a call with these arguments; nothing is run."""
-
-    @property
-    def contract(self) -> OperationContract:
-        """What callers may rely on: what identifies an operation, and for how long."""
 
 
 class Gate:
@@ -143,18 +126,19 @@ class Gate:
     def call(
         self,
         key: str,
-        fn: Callable[..., T],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """
         Run `fn` once under `key`, and tell how that came about.
 
-        `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation.
+        `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
+        value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
         """
         called = self._asking.called_or_replayed(
             key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False
@@ -167,12 +151,12 @@ class Gate:
         self,
         terms: Terms,
         key: str,
-        fn: Callable[..., T],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
         called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=False)
         if isinstance(called, Outcome):
@@ -198,7 +182,7 @@ class Gate:
         called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, terms, awaits=False)
         return called if isinstance(called, Outcome) else self.held(operation_flow(called.ask), called)
 
-    def run(self, key: str, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
+    def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `call`, but returns the value alone."""
         if "in_flight" in options:
             check_answered(options)
@@ -214,7 +198,7 @@ class Gate:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Callable[[Callable[..., T]], OnceFunction[T]]:
+    ) -> Declare:
         """
         Declare that a function runs once per key.
 
@@ -225,7 +209,7 @@ class Gate:
         check_answered(options)
         terms = self._asking.agreed(options)
 
-        def decorate(fn: Callable[..., T]) -> OnceFunction[T]:
+        def decorate(fn: Callable[..., Any]) -> Any:
             taken = self._asking.declare(
                 fn,
                 key,
@@ -238,7 +222,7 @@ class Gate:
                 probe=probe,
             )
 
-            def call(*args: Any, **kwargs: Any) -> Outcome[T]:
+            def call(*args: Any, **kwargs: Any) -> Outcome[Any]:
                 called, arguments = self._asking.declared_ask(taken, terms, args, kwargs, probe)
                 if isinstance(called, Outcome):
                     return called
@@ -248,27 +232,27 @@ class Gate:
                 return self.drive(operation_flow(called.ask), called)
 
             @wraps(fn)
-            def wrapper(*args: Any, **kwargs: Any) -> T:
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
                 return call(*args, **kwargs).answer
 
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
-            return cast("OnceFunction[T]", wrapper)
+            return wrapper
 
-        return decorate
+        return cast("Declare", decorate)
 
     @overload
     def atomic(
         self,
         connection: Any,
         key: str,
-        fn: Callable[..., T],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         **options: Unpack[Options],
-    ) -> T: ...
+    ) -> Any: ...
 
     @overload
     def atomic(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 from onceward._core.codec import Restore
 from onceward._core.durations import SECOND
 from onceward._core.errors import ConfigurationError
+from onceward._core.operation import Operation
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.restore import restorer, return_annotation
 from onceward._core.terms import Terms
@@ -180,7 +181,17 @@ class Declared(NamedTuple):
     """Those of them that are the request: the fingerprint is over these."""
     connection: str | None
     takes_operation: bool
+    place: int | None
+    """Where among the positional arguments the operation stands; None: it is given by name."""
     marked: bool
+
+    def invoke(self, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function: with the operation where it wants it."""
+        if not self.takes_operation:
+            return self.fn(*args, **kwargs)
+        if self.place is None or len(args) < self.place:
+            return self.fn(*args, **kwargs, operation=operation)
+        return self.fn(*args[: self.place], operation, *args[self.place :], **kwargs)
 
     def contract(self, terms: Terms) -> OperationContract:
         """What callers may rely on."""
@@ -255,8 +266,17 @@ def declared(
         request=tuple(n for n in names if n not in left_out),
         connection=connection,
         takes_operation=takes_operation,
+        place=_place(signature),
         marked=marked if marked is not None else (takes_operation and marks_anywhere(fn)),
     )
+
+
+def _place(signature: inspect.Signature) -> int | None:
+    """Where the operation stands among the positional parameters."""
+    for place, parameter in enumerate(signature.parameters.values()):
+        if parameter.name == OPERATION and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            return place
+    return None
 
 
 def marks_anywhere(fn: Callable[..., Any]) -> bool:

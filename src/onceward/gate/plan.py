@@ -7,8 +7,8 @@ call gives all of them their full retention again, so that step 1 cannot expire 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
 
 from onceward._core.engine import Ask, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
     from onceward.gate.blocking import Gate
 
-T = TypeVar("T")
 
 TOUCH_AT_MOST_EVERY = 1.0
 """Seconds between two touches of a plan by one `Plan` object: touching is a write, a replay is none."""
@@ -94,7 +93,7 @@ class Plan:
     def call(
         self,
         step: str,
-        fn: Callable[..., T],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
@@ -102,7 +101,7 @@ class Plan:
         marked: bool | None = None,
         connection: Any = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """
         Run a step once, and tell how that came about.
 
@@ -130,7 +129,7 @@ class Plan:
         called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=False, joins=False)
         return self._gate.held(steps.flow(called.ask), called)
 
-    def step(self, step: str, fn: Callable[..., T], **options: Unpack[StepOptions]) -> T:
+    def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
         """Same as `call`, but returns the value alone."""
         return (self.call(step, fn, **options)).answer
 
@@ -150,7 +149,7 @@ class AsyncPlan:
     async def call(
         self,
         step: str,
-        fn: Callable[..., Awaitable[T]],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
@@ -158,7 +157,7 @@ class AsyncPlan:
         marked: bool | None = None,
         connection: Any = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Same as `Plan.call`, but awaits."""
         joins = connection is not None
         called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=True, joins=joins)
@@ -167,7 +166,7 @@ class AsyncPlan:
             return await self._gate.drive(operate_joined(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
 
-    async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[StepOptions]) -> T:
+    async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
         """Same as `Plan.step`, but awaits."""
         return (await self.call(step, fn, **options)).answer
 

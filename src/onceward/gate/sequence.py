@@ -7,8 +7,8 @@ restarts and purges; results are kept for their retention.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
 
 from onceward._core.engine import reconcile
 from onceward._core.errors import ConfigurationError
@@ -21,8 +21,6 @@ from onceward.gate.records import RecordView, view
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
     from onceward.gate.blocking import Gate
-
-T = TypeVar("T")
 
 
 class _Numbers:
@@ -67,19 +65,19 @@ class Sequence:
     def call(
         self,
         number: int,
-        fn: Callable[..., T],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Run number `number` once, if it is its turn."""
         called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=False)
         return self._gate.drive(take(called.ask, self._numbers.name, number), called)
 
-    def run(self, number: int, fn: Callable[..., T], **options: Unpack[CallOptions]) -> T:
+    def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `call`, but returns the value alone."""
         return (self.call(number, fn, **options)).answer
 
@@ -99,19 +97,19 @@ class AsyncSequence:
     async def call(
         self,
         number: int,
-        fn: Callable[..., Awaitable[T]],
+        fn: Callable[..., Any],
         *,
         request: Any = None,
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Outcome[T]:
+    ) -> Outcome[Any]:
         """Same as `Sequence.call`, but awaits."""
         called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=True)
         return await self._gate.drive(take(called.ask, self._numbers.name, number), called)
 
-    async def run(self, number: int, fn: Callable[..., Awaitable[T]], **options: Unpack[CallOptions]) -> T:
+    async def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `Sequence.run`, but awaits."""
         return (await self.call(number, fn, **options)).answer
 

@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from onceward._core.errors import ConfigurationError, KeyMissing
 from onceward._core.operation import Operation
@@ -25,6 +25,10 @@ from onceward.gate.declaring import is_async, name_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
+D = TypeVar("D")
+
+_REFUSE: Any = object()
+"""Stands for no default: None is one."""
 
 
 class Running:
@@ -53,10 +57,31 @@ def begin(operation: Operation) -> Running:
     return running
 
 
-def current_operation() -> Operation | None:
-    """The operation that a gate is running around whoever asks; None if there is none."""
+@overload
+def current_operation() -> Operation: ...
+
+
+@overload
+def current_operation(default: D) -> Operation | D: ...
+
+
+def current_operation(default: Any = _REFUSE) -> Any:
+    """
+    The operation that a gate is running around whoever asks.
+
+    Where none is running: `KeyMissing`, or the default if one is given, as in `current_operation(None)`.
+    """
     running = _running.get()
-    return None if running is None else running.operation
+    operation = None if running is None else running.operation
+    if operation is not None:
+        return operation
+    if default is _REFUSE:
+        raise KeyMissing(
+            "no gate is running an operation here: this code was called directly, or for a request without a key. Call "
+            "it in a function that a gate runs: gate.run(key, ...), @gate.once(key=...). Where both may be, ask for "
+            "current_operation(None). In a thread of your own, start it with contextvars.copy_context().run"
+        )
+    return default
 
 
 def needs_key(fn: Callable[P, T]) -> Callable[P, T]:

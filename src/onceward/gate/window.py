@@ -8,8 +8,8 @@ you type and the like, and refuses operations declared as money.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from onceward._core.engine import operate
 from onceward._core.errors import ConfigurationError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
     from onceward.gate.blocking import Gate
 
-T = TypeVar("T")
 
 WINDOW_SECONDS = 300
 """Five minutes: past it a repeat is more likely meant than retried."""
@@ -63,12 +62,12 @@ class Window:
         self._gate = gate
         self._requests = _Requests(asking, name, seconds, money, options)
 
-    def call(self, request: Any, fn: Callable[..., T], *, money: bool = False) -> Outcome[T]:
+    def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
         called = self._requests.called(request, fn, money, awaits=False)
         return self._gate.drive(operate(called.ask), called)
 
-    def run(self, request: Any, fn: Callable[..., T], *, money: bool = False) -> T:
+    def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Same as `call`, but returns the value alone."""
         return (self.call(request, fn, money=money)).answer
 
@@ -82,11 +81,11 @@ class AsyncWindow:
         self._gate = gate
         self._requests = _Requests(asking, name, seconds, money, options)
 
-    async def call(self, request: Any, fn: Callable[..., Awaitable[T]], *, money: bool = False) -> Outcome[T]:
+    async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Same as `Window.call`, but awaits."""
         called = self._requests.called(request, fn, money, awaits=True)
         return await self._gate.drive(operate(called.ask), called)
 
-    async def run(self, request: Any, fn: Callable[..., Awaitable[T]], *, money: bool = False) -> T:
+    async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Same as `Window.run`, but awaits."""
         return (await self.call(request, fn, money=money)).answer

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 from urllib.parse import quote
 
 from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled, OncewardError, UploadTimeout
@@ -25,6 +25,7 @@ from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.serving.answers import in_body, settled_answer
 from onceward.http.serving.begun import Begun
+from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.problems import WELL_KNOWN, problem
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
@@ -76,7 +77,7 @@ class IdempotencyMiddleware:
         profile: str | Profile = "default",
         routes: Iterable[Route] = (),
         well_known: str | None = WELL_KNOWN,
-        **changes: Any,
+        **changes: Unpack[ProfileChanges],
     ) -> None:
         if not isinstance(gate, AsyncGate):
             raise ConfigurationError(f"an ASGI application awaits: give it an AsyncGate, not a {type(gate).__name__}")
@@ -87,7 +88,8 @@ class IdempotencyMiddleware:
         self._methods = self._reception.routes.methods
         self._well_known = well_known or "\0"
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    # Frameworks type these three differently (Starlette as mappings, Litestar as TypedDicts), and all may call it.
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection."""
         if scope["type"] != "http" or not (
             scope["method"] in self._methods or scope["path"].startswith(self._well_known)

@@ -217,7 +217,7 @@ class Carrier:
             spoken = self._key(seen.request)
         if spoken is not None:
             return self._named(spoken), self._quoted
-        operation = None if safe or self._profile is None else current_operation()
+        operation = None if safe or self._profile is None else current_operation(None)
         if operation is None or self._profile is None:
             return None, False
         return self._from(operation, self._profile, seen, said), self._quoted

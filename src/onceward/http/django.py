@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, Unpack
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
@@ -35,6 +35,7 @@ from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
 from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
@@ -51,7 +52,7 @@ CHANGES = "onceward_changes"
 _RAISED = "_onceward_raised"
 
 
-def idempotent(**changes: Any) -> Callable[[V], V]:
+def idempotent(**changes: Unpack[ProfileChanges]) -> Callable[[V], V]:
     """Treat this view otherwise than the settings say: any field of a profile."""
     profile(**changes)  # Refused here, where it is written, if it cannot work.
     return lambda view: _said(view, changes)
@@ -62,7 +63,7 @@ def not_idempotent(view: V) -> V:
     return _said(view, None)
 
 
-def _said(view: V, changes: dict[str, Any] | None) -> V:
+def _said(view: V, changes: ProfileChanges | None) -> V:
     setattr(view, CHANGES, (changes,))
     return view
 
@@ -175,7 +176,7 @@ class _Desk(Generic[G]):
         self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
         self._well_known = well_known
         self._reception: Reception[G] = self._made(self._profile, routes)
-        self._others: dict[int, tuple[dict[str, Any], Reception[G]]] = {}
+        self._others: dict[int, tuple[ProfileChanges, Reception[G]]] = {}
         self.now = gate.environment.monotonic
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
 
@@ -198,7 +199,7 @@ class _Desk(Generic[G]):
         admitted = reception.admit(incoming_of(request, self._single))
         return (reception, admitted) if isinstance(admitted, Admitted) else admitted
 
-    def _for(self, changes: dict[str, Any]) -> Reception[G]:
+    def _for(self, changes: ProfileChanges) -> Reception[G]:
         found = self._others.get(id(changes))
         if found is None:
             found = self._others[id(changes)] = (changes, self._made(profile(self._profile, **changes)))

@@ -15,13 +15,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from onceward._core.errors import OncewardError, ScopeMissing
 from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.http.serving.answers import in_body
 from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.environ import identity_headers, incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import NEVER_STORED, Profile
@@ -58,7 +59,7 @@ class IdempotencyMiddleware:
         profile: str | Profile = "default",
         routes: Iterable[Route] = (),
         well_known: str | None = WELL_KNOWN,
-        **changes: Any,
+        **changes: Unpack[ProfileChanges],
     ) -> None:
         self.app = app
         self._now = gate.environment.monotonic

@@ -14,13 +14,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import isfinite
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Unpack
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import KEY_CHARACTERS_MAX
 from onceward._core.terms import AfterExpiry, Seconds
-
-RememberStatus: TypeAlias = Literal["success", "all"] | Callable[[int], bool]
+from onceward.http.serving.changes import ProfileChanges, RememberStatus
 
 STORED_HEADERS = (
     "cache-control",
@@ -181,7 +180,7 @@ _WORD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CODE = re.compile(r"[A-Za-z0-9_.-]+")
 
 
-def profile(base: str | Profile = "default", /, **changes: Any) -> Profile:
+def profile(base: str | Profile = "default", /, **changes: Unpack[ProfileChanges]) -> Profile:
     """A profile by its name, with changes; refused here if it cannot work."""
     if isinstance(base, str):
         if base not in PROFILES:

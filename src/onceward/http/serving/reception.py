@@ -20,6 +20,7 @@ from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
+from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.fingerprints import RequestFingerprint
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.problems import WELL_KNOWN, pending, problem
@@ -97,7 +98,7 @@ class Reception(Generic[G]):
         profile_: str | Profile,
         routes: Iterable[Route],
         well_known: str | None = WELL_KNOWN,
-        changes: dict[str, Any],
+        changes: ProfileChanges,
     ) -> None:
         if scope is None:
             raise ScopeMissing(

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.terms import Terms
+from onceward.http.serving.changes import ProfileChanges, RouteChanges
 from onceward.http.serving.profile import Profile, profile
 from onceward.http.serving.running import gate_options
 
@@ -25,7 +26,9 @@ _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(:path)?\}")
 class Route:
     """A path (and perhaps methods), and what of the profile is otherwise there."""
 
-    def __init__(self, path: str, *, methods: Iterable[str] | None = None, skip: bool = False, **changes: Any) -> None:
+    def __init__(
+        self, path: str, *, methods: Iterable[str] | None = None, skip: bool = False, **changes: Unpack[RouteChanges]
+    ) -> None:
         if not isinstance(path, str) or not path.startswith("/"):
             raise ConfigurationError(f"a route begins with a slash: /{path}")
         if skip and changes:
@@ -93,9 +96,12 @@ class Routes:
         return found if found is not None and method in found.profile.methods else None
 
 
-def _changes(route: Route) -> dict[str, Any]:
+def _changes(route: Route) -> ProfileChanges:
     # A route that names its methods means these, whatever the profile says.
-    return route.changes if route.methods is None else {"methods": tuple(sorted(route.methods)), **route.changes}
+    changes: ProfileChanges = {**route.changes}
+    if route.methods is not None:
+        changes["methods"] = tuple(sorted(route.methods))
+    return changes
 
 
 def _pattern(path: str) -> str:

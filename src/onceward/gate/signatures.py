@@ -1,0 +1,293 @@
+"""
+What type checkers see of a declared function: its own parameters, without the operation that a gate fills in.
+
+    @gate.once(key="charge:{order_id}")
+    def charge(operation: Operation, order_id: str, amount: Decimal) -> Receipt: ...
+
+    charge("o-17", Decimal("12.50"))    # checked against (order_id: str, amount: Decimal) -> Receipt
+
+Python's types can take a parameter away at the front and nowhere else. So `operation` is the first parameter, or in a
+method the one after `self`. Given by keyword only it works as well, and then calls cannot be checked.
+
+Nothing here runs: a declared function is a plain function, with `call`, `key_of` and `contract` as attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+
+from onceward._core.operation import Operation, Outcome
+from onceward.gate.declaring import OperationContract
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+T = TypeVar("T")
+S = TypeVar("S")
+V = TypeVar("V")
+O = TypeVar("O")  # noqa: E741 - the outcome
+T_co = TypeVar("T_co", covariant=True)
+S_contra = TypeVar("S_contra", contravariant=True)
+V_co = TypeVar("V_co", covariant=True)
+O_co = TypeVar("O_co", covariant=True)
+
+
+class HasContract(Protocol):
+    """What every form of a declared function has."""
+
+    @property
+    def contract(self) -> OperationContract:
+        """What callers may rely on: what identifies an operation, and for how long."""
+
+
+class DeclaredFunction(HasContract, Protocol[P, V_co, O_co]):
+    """A function under `@gate.once`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V_co:
+        """Run it once per key; the value."""
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> O_co:
+        """Same, and tell how that came about."""
+
+    def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of a call with these arguments; nothing is run."""
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> OnItsClass[P, V_co, O_co]: ...
+
+    @overload
+    def __get__(
+        self: DeclaredFunction[Concatenate[S, Q], V, O], instance: S, owner: type | None = None
+    ) -> BoundMethod[Q, V]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> BoundMethod[..., V_co]: ...
+
+
+class BoundMethod(HasContract, Protocol[P, V_co]):
+    """
+    A declared method of an object: `shop.charge`.
+
+    It is called, and no more: its outcome and its key are asked of the class, `Shop.charge.call(shop, ...)`.
+    """
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V_co:
+        """Run it once per key; the value."""
+
+
+class OnItsClass(HasContract, Protocol[P, V_co, O_co]):
+    """
+    A declared method as its class has it: `Shop.charge`, called with the object first; or a class method.
+
+    (mypy takes any method for a class method here, and so does not miss the object.)
+    """
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> V_co: ...
+
+    @overload
+    def __call__(self: OnItsClass[Concatenate[type[S], Q], V, O], *args: Q.args, **kwargs: Q.kwargs) -> V: ...
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> O_co:
+        """Same, and tell how that came about."""
+
+    def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of a call with these arguments; nothing is run."""
+
+
+class UncheckedFunction(HasContract, Protocol[V_co, O_co]):
+    """A declared function that takes `operation` by keyword only: its calls cannot be checked."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> V_co:
+        """Run it once per key; the value."""
+
+    def call(self, *args: Any, **kwargs: Any) -> O_co:
+        """Same, and tell how that came about."""
+
+    def key_of(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call with these arguments; nothing is run."""
+
+    def __get__(self, instance: object, owner: type | None = None) -> Self:
+        """As a method: unchecked, too."""
+
+
+class DeclaredMethod(HasContract, Protocol[S_contra, P, V_co, O_co]):
+    """A method under `@gate.once` that takes the operation after `self`."""
+
+    def __call__(self, this: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> V_co:
+        """Run it once per key; the value."""
+
+    def call(self, this: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> O_co:
+        """Same, and tell how that came about."""
+
+    def key_of(self, this: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of a call with these arguments; nothing is run."""
+
+    @overload
+    def __get__(
+        self, instance: None, owner: type | None = None
+    ) -> OnItsClass[Concatenate[S_contra, P], V_co, O_co]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> BoundMethod[P, V_co]: ...
+
+
+# --- how a function may take the operation ---
+
+
+class TakesItFirst(Protocol[P, T_co]):
+    """A function: `(operation, ...)`. The parameter's name counts, so that no other first parameter is taken for it."""
+
+    def __call__(self, operation: Operation, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Run it."""
+
+
+class TakesItAfterSelf(Protocol[S_contra, P, T_co]):
+    """A method: `(self, operation, ...)`."""
+
+    def __call__(self, this: S_contra, /, operation: Operation, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Run it."""
+
+
+class TakesItByKeyword(Protocol[T_co]):
+    """Any function with `*, operation`. Pyright knows it by this; mypy needs the number of parameters, see below."""
+
+    def __call__(self, *args: Any, operation: Operation, **kwargs: Any) -> T_co:
+        """Run it."""
+
+
+class TakesOnlyIt(Protocol[T_co]):
+    """`(*, operation)`."""
+
+    def __call__(self, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter1(Protocol[T_co]):
+    """`(a, *, operation)`."""
+
+    def __call__(self, a: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter2(Protocol[T_co]):
+    """`(a, b, *, operation)`."""
+
+    def __call__(self, a: Any, b: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter3(Protocol[T_co]):
+    """`(a, b, c, *, operation)`."""
+
+    def __call__(self, a: Any, b: Any, c: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter4(Protocol[T_co]):
+    """`(a, b, c, d, *, operation)`."""
+
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter5(Protocol[T_co]):
+    """`(a, b, c, d, e, *, operation)`."""
+
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+class TakesItAfter6(Protocol[T_co]):
+    """`(a, b, c, d, e, f, *, operation)`: who has more puts the operation first."""
+
+    def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, /, *, operation: Operation) -> T_co:
+        """Run it."""
+
+
+# --- what `once` returns ---
+
+OnceFunction: TypeAlias = DeclaredFunction[P, T, Outcome[T]]
+"""A function under `@gate.once`."""
+
+AsyncOnceFunction: TypeAlias = DeclaredFunction[P, Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]
+"""Same, to be awaited."""
+
+_Unchecked: TypeAlias = UncheckedFunction[T, Outcome[T]]
+_AsyncUnchecked: TypeAlias = UncheckedFunction[Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]
+
+
+class Declare(Protocol):
+    """What `Gate.once` returns: the decorator."""
+
+    @overload
+    def __call__(self, fn: TakesItFirst[P, T], /) -> OnceFunction[P, T]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(self, fn: TakesItAfterSelf[S, P, T], /) -> DeclaredMethod[S, P, T, Outcome[T]]: ...
+
+    @overload
+    def __call__(self, fn: TakesItByKeyword[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesOnlyIt[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter1[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter2[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter3[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter4[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter5[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter6[T], /) -> _Unchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> OnceFunction[P, T]: ...
+
+
+class AsyncDeclare(Protocol):
+    """What `AsyncGate.once` returns: the decorator."""
+
+    @overload
+    def __call__(self, fn: TakesItFirst[P, Awaitable[T]], /) -> AsyncOnceFunction[P, T]: ...  # type: ignore[overload-overlap]
+
+    @overload
+    def __call__(
+        self, fn: TakesItAfterSelf[S, P, Awaitable[T]], /
+    ) -> DeclaredMethod[S, P, Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]: ...
+
+    @overload
+    def __call__(self, fn: TakesItByKeyword[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesOnlyIt[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter1[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter2[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter3[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter4[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter5[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: TakesItAfter6[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, Awaitable[T]], /) -> AsyncOnceFunction[P, T]: ...
