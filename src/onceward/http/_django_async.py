@@ -27,6 +27,7 @@ from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept, refuses_by_itself
 from onceward.http.serving.spool import Spool
+from onceward.http.serving.weight import off_the_loop
 
 _running: set[asyncio.Task[Any]] = set()
 
@@ -85,7 +86,7 @@ class AsyncExchange:
             outcome: Outcome[Any] = await call(
                 identity.key,
                 self._run,
-                request=admitted.fingerprint.digest(),
+                request=await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size),
                 name=admitted.name,
                 probe=admitted.profile.probe,
                 marked=False,

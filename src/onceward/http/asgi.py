@@ -39,6 +39,7 @@ from onceward.http.serving.running import (
     remembers,
 )
 from onceward.http.serving.spool import Spool
+from onceward.http.serving.weight import off_the_loop
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -125,7 +126,8 @@ class IdempotencyMiddleware:
         try:
             gate = reception.gate_for(await self._scope_of(admitted.incoming))
             await _upload(admitted, spool, receive)
-            outcome = await _called(gate, admitted, exchange)
+            request = await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size)
+            outcome = await _called(gate, admitted, request, exchange)
         except FailedAnswer:
             return None  # It is about this attempt.
         except RaisedAndRolledBack:
@@ -149,9 +151,9 @@ class IdempotencyMiddleware:
         return await found if inspect.isawaitable(found) else found
 
 
-def _called(gate: AsyncGate, admitted: Admitted, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
+def _called(gate: AsyncGate, admitted: Admitted, request: bytes, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
     """The handler under the gate: under its key, or as a step of its plan."""
-    identity, request, probe = admitted.identity, admitted.fingerprint.digest(), admitted.profile.probe
+    identity, probe = admitted.identity, admitted.profile.probe
     if identity.plan is None:
         return gate.call_on(
             admitted.terms, identity.key, exchange.run, request=request, name=admitted.name, probe=probe
