@@ -23,9 +23,9 @@ from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled,
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
-from onceward.http.serving.answers import in_body, settled_answer
+from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
 from onceward.http.serving.begun import Begun
-from onceward.http.serving.problems import WELL_KNOWN, problem
+from onceward.http.serving.problems import WELL_KNOWN, refusal
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
 from onceward.http.serving.recording import Recording
@@ -38,6 +38,7 @@ from onceward.http.serving.running import (
     refuses_by_itself,
     remembers,
 )
+from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 from onceward.http.serving.weight import off_the_loop
 
@@ -50,7 +51,6 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 WITHOUT_BODY = frozenset({204, 205, 304})
 OPERATION = "operation"
 """Where the handler finds its operation: `scope["state"]["operation"]`."""
-ABOUT_THE_BODY = frozenset({b"content-length", b"etag"})
 ENDS_THE_CONNECTION = frozenset({408, 413})
 """Refusals in the middle of a body: the rest of it is not wanted."""
 
@@ -91,7 +91,7 @@ class IdempotencyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         if scope["type"] != "http" or not (
-            scope["method"] in self._methods or scope["path"].startswith(self._well_known)
+            scope["method"].upper() in self._methods or scope["path"].startswith(self._well_known)
         ):
             await self.app(scope, receive, send)
             return
@@ -105,10 +105,18 @@ class IdempotencyMiddleware:
 
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
+        try:
+            gate = self._reception.gate_for(await self._scope_of(admitted.incoming), admitted.profile)
+        except OncewardError as error:
+            await _answer(self._reception.refused(admitted, error), scope, send)
+            return
+        if gate is None:
+            await self.app(scope, receive, send)
+            return
         spool = Spool(admitted.profile)
         exchange = _Exchange(self.app, admitted, scope, receive, send, spool, self._reception.well_known)
         try:
-            reply = await self._gated(admitted, exchange, spool, receive)
+            reply = await self._gated(gate, admitted, exchange, spool, receive)
             if reply is None:
                 await exchange.finish()
             else:
@@ -120,11 +128,12 @@ class IdempotencyMiddleware:
             exchange.abandon()
             spool.close()
 
-    async def _gated(self, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive) -> Reply | None:
+    async def _gated(
+        self, gate: AsyncGate, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive
+    ) -> Reply | None:
         """Run it under the gate. The answer to give; None: the handler's own."""
         reception = self._reception
         try:
-            gate = reception.gate_for(await self._scope_of(admitted.incoming))
             await _upload(admitted, spool, receive)
             request = await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size)
             outcome = await _called(gate, admitted, request, exchange)
@@ -147,8 +156,11 @@ class IdempotencyMiddleware:
         scope_of = self._reception.scope_of
         if isinstance(scope_of, str):
             return scope_of
-        found = scope_of(incoming)
-        return await found if inspect.isawaitable(found) else found
+        try:
+            found = scope_of(incoming)
+            return await found if inspect.isawaitable(found) else found
+        except Exception as error:
+            raise unknown(error) from error
 
 
 def _called(gate: AsyncGate, admitted: Admitted, request: bytes, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
@@ -300,7 +312,7 @@ class _Exchange:
         if self.has_begun:
             return Unkept(500, error)
         self.raised = None
-        self._substitute = problem(HandlerFailed(), self._admitted.profile, pages=self._pages)
+        self._substitute = refusal(HandlerFailed(), self._admitted.profile, pages=self._pages)
         return self._substitute
 
     async def _replay_request(self) -> Message:
@@ -352,6 +364,7 @@ class _Exchange:
     async def _pass(self, piece: bytes) -> None:
         if not self.has_begun:
             self.has_begun = True
+            self._notice()
             await self._tell(self._start)
         if piece:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
@@ -374,30 +387,32 @@ class _Exchange:
             return
         body = self._recording.rest()
         if not self.has_begun:
-            if self._admitted.profile.marker == "envelope":
-                body = self._put_into_an_envelope(body)
+            wrapped = enveloped(self._recording.result(), self._admitted.profile, self.outcome)
+            if wrapped is not None:
+                body = wrapped
+                self._change_head(without=ABOUT_THE_BODY, more=(("content-length", str(len(body))),))
+            self._notice()
             await self._tell(self._start)
         await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _put_into_an_envelope(self, body: bytes) -> bytes:
-        """The first answer has the same shape as its replays."""
-        start, reply = self._start or {}, self._recording.result()
-        if not isinstance(reply, Reply):
-            return body
-        first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
-        wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
-        if wrapped.body != reply.body:
-            headers = [one for one in start.get("headers", ()) if bytes(one[0]).lower() not in ABOUT_THE_BODY]
-            headers.append((b"content-length", str(len(wrapped.body)).encode()))
-            self._start = {**start, "headers": headers}
-        return wrapped.body
+    def _notice(self) -> None:
+        if notice := self._recording.notice:
+            self._change_head(more=notice)
+
+    def _change_head(self, *, without: frozenset[str] = frozenset(), more: tuple[tuple[str, str], ...] = ()) -> None:
+        start = self._start or {}
+        given = start.get("headers", ())
+        headers = [one for one in given if bytes(one[0]).lower().decode("latin-1") not in without]
+        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in more]
+        self._start = {**start, "headers": headers}
 
 
 def _incoming(scope: Scope) -> Incoming:
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
-    return Incoming(scope["method"], path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
+    return Incoming(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
 
 
 def _is_gated(scope: Scope) -> bool:
