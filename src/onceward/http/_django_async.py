@@ -14,7 +14,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from onceward._core.errors import NotSettled, OncewardError
+from onceward._core.errors import HandlerFailed, NotSettled, OncewardError
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
@@ -23,7 +23,7 @@ from onceward.gate import AsyncGate
 from onceward.http._django_commits import Commits, watched
 from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
 from onceward.http.serving.answers import settled_answer
-from onceward.http.serving.attempt import how_it_ended, log_failure
+from onceward.http.serving.attempt import how_it_ended, log_failure, log_remembered, stands_for
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept, refuses_by_itself
@@ -49,6 +49,7 @@ class AsyncExchange:
         self._view, self._request, self._raised_by = view, request, raised_by
         self._response: Any = None
         self._outcome: Outcome[Any] | None = None
+        self._substitute: Reply | None = None
         self._told: BaseException | None = None
         self._gone = False
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -107,6 +108,8 @@ class AsyncExchange:
                 raise  # Too late to say anything else: the answer breaks off.
             return response_of(refusal)
         self._outcome = outcome
+        if self._substitute is not None:
+            return response_of(self._substitute)
         if self._response is None:
             return response_of(self._reception.answer(admitted, outcome))
         if admitted.profile.transactional:
@@ -135,6 +138,10 @@ class AsyncExchange:
                 let_go(response)
         recording.feed(b"" if response.streaming else response.content, more=False)
         raised = self._raised_by(self._request, response, commits)
+        if stands_for(self._admitted.profile, response.status_code, raised):
+            log_remembered(self._admitted, raised)
+            self._substitute = self._reception.refuse(HandlerFailed(), self._admitted.profile)
+            return self._substitute
         how = how_it_ended(self._admitted.profile, recording.result(), raised, operation, committed=commits.seen)
         if isinstance(how, Raised):
             self._told = how.error

@@ -35,7 +35,7 @@ from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
 from onceward.http._django_commits import Commits, look_at_all, watched
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
-from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.attempt import Attempt, Pulled, hold, stands_for
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
@@ -288,7 +288,10 @@ def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spo
     if not response.streaming:
         spool.close()
         attempt.recording.feed(response.content, more=False)
-        instead = attempt.answered(_raised_by(request, response, commits), committed=commits.seen)
+        raised = _raised_by(request, response, commits)
+        if raised is not None and stands_for(attempt.profile, response.status_code, raised):
+            return response_of(attempt.failed(raised))
+        instead = attempt.answered(raised, committed=commits.seen)
         if instead is not None:
             return response_of(instead)
         return own(response, attempt.recording, attempt.profile, attempt.outcome)

@@ -75,9 +75,8 @@ class Attempt:
 
     def failed(self, error: BaseException) -> Reply:
         """The handler raised; raised again, unless that is what its key is remembered by."""
-        name = self._admitted.name
         if isinstance(error, Exception) and remembers(self.profile, 500):
-            log.error("onceward: the handler of %s raised; its failure is remembered", name, exc_info=error)
+            log_remembered(self._admitted, error)
             reply = self._reception.refuse(HandlerFailed(), self.profile)
             instead = self._end(Returned(Unkept(500, error) if self.begun else reply))
             if self.begun:
@@ -122,6 +121,12 @@ def how_it_ended(
         return Raised(failure if raised is None else meant(profile, raised, committed=committed))
 
 
+def stands_for(profile: Profile, status: int, raised: BaseException | None) -> bool:
+    """Whether a framework's page for an exception is remembered: then everybody gets `handler_failed` in its place."""
+    is_raised = isinstance(raised, Exception) and not isinstance(raised, FailedAnswer)
+    return is_raised and status >= 500 and remembers(profile, status)
+
+
 def meant(profile: Profile, error: BaseException, *, committed: bool = False) -> BaseException:
     """What the gate is told that a handler raised."""
     if profile.guarantee != "atomic" or isinstance(error, FailedAnswer) or not isinstance(error, Exception):
@@ -131,6 +136,11 @@ def meant(profile: Profile, error: BaseException, *, committed: bool = False) ->
     rolled_back = RaisedAndRolledBack(f"{type(error).__name__}: {error}")
     rolled_back.__cause__ = error
     return rolled_back
+
+
+def log_remembered(admitted: Admitted, error: BaseException | None) -> None:
+    """Say why a keyed request is answered `handler_failed` from now on."""
+    log.error("onceward: the handler of %s raised; its failure is remembered", admitted.name, exc_info=error)
 
 
 def log_failure(admitted: Admitted, error: BaseException) -> None:
