@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+
 from servers.node import needed_packages, run_node
 from servers.proxy import Proxy
 
