@@ -162,11 +162,8 @@ def test_a_method_in_lower_case_is_the_method(wire: str) -> None:
     with closing(WIRES[wire](require_key=True)) as made:
         refused = made.send(None, method="post")
 
-    assert (refused.status, refused.body["code"] if isinstance(refused.body, dict) else "", made.runs) == (
-        400,
-        "key_missing",
-        0,
-    )
+    assert (refused.status, made.runs) == (400, 0)
+    assert refused.body["code"] == "key_missing"
 
 
 @pytest.mark.fault("nobody-is-told-that-it-is-not-kept")

@@ -40,7 +40,7 @@ Handler = Callable[[bytes], Said]
 
 
 def heard(status: int, headers: list[tuple[str, str]], body: bytes) -> Heard:
-    """An answer, its headers in lower case, without `connection` (a WSGI application may not say that); JSON is read."""
+    """An answer, its headers in lower case, without `connection` (no WSGI application may say that); JSON is read."""
     found = {name.lower(): value for name, value in headers if name.lower() != "connection"}
     is_json = "json" in found.get("content-type", "")
     return Heard(status, found, json.loads(body) if is_json and body else body.decode("latin-1"))

@@ -113,7 +113,9 @@ class AsyncExchange:
         if self._response is None:
             return response_of(self._reception.answer(admitted, outcome))
         if admitted.profile.transactional:
-            return response_of(settled_answer(outcome, admitted.profile))
+            settled = settled_answer(outcome, admitted.profile, self._recording.result())
+            if settled is not None:
+                return response_of(settled)
         return self._own()
 
     def _own(self) -> Any:

@@ -19,7 +19,14 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
-from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled, OncewardError, UploadTimeout
+from onceward._core.errors import (
+    ConfigurationError,
+    HandlerFailed,
+    NotSettled,
+    OncewardError,
+    ResultInvalid,
+    UploadTimeout,
+)
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
@@ -51,8 +58,24 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 WITHOUT_BODY = frozenset({204, 205, 304})
 OPERATION = "operation"
 """Where the handler finds its operation: `scope["state"]["operation"]`."""
+RENDERED = "onceward.rendered"
 ENDS_THE_CONNECTION = frozenset({408, 413})
 """Refusals in the middle of a body: the rest of it is not wanted."""
+
+
+def rendered(request: Any) -> Reply:
+    """
+    The answer that the framework has made of what the handler returned, for whoever settles inside a transaction with
+    it: `operation.settle_inside(session, rendered(request))`.
+
+    `request` is Starlette's or FastAPI's, or the ASGI scope. For code that runs after the answer and before the commit,
+    such as a dependency with `yield`; before that there is no answer, and this is refused.
+    """
+    scope = getattr(request, "scope", request)
+    found: Callable[[], Reply] | None = (scope.get("state") or {}).get(RENDERED)
+    if found is None:
+        raise ConfigurationError("this request has no operation: it has no key, or its route is not treated")
+    return found()
 
 
 class ClientLeft(Exception):
@@ -149,7 +172,7 @@ class IdempotencyMiddleware:
             return reception.refused(admitted, error)
         exchange.outcome = outcome
         if exchange.fresh and admitted.profile.transactional:
-            return settled_answer(outcome, admitted.profile)
+            return settled_answer(outcome, admitted.profile, exchange.result)
         return None if exchange.fresh else reception.answer(admitted, outcome)
 
     async def _scope_of(self, incoming: Incoming) -> object:
@@ -242,9 +265,26 @@ class _Exchange:
         """What the gate made of it."""
 
     @property
+    def result(self) -> Reply | Unkept:
+        """What the handler answered, as it is stored."""
+        return self._recording.result()
+
+    @property
     def refuses_by_itself(self) -> bool:
         """Whether the handler's own answer says that it did not work."""
-        return self._recording.complete and refuses_by_itself(self._recording.result())
+        return self._recording.complete and refuses_by_itself(self.result)
+
+    def rendered(self) -> Reply:
+        """The handler's whole answer; refused while there is none."""
+        if not self._recording.complete:
+            raise ConfigurationError(
+                "the answer is not rendered yet: rendered(request) is for what runs after it, such as the code after "
+                "`yield` in a dependency of FastAPI 0.118 or later"
+            )
+        result = self.result
+        if isinstance(result, Unkept):
+            raise ResultInvalid("this answer is too large to be kept, so it cannot be settled with")
+        return result
 
     # --- running ---
 
@@ -281,6 +321,7 @@ class _Exchange:
         if scope.get("state") is None:
             scope["state"] = {}
         scope["state"][OPERATION] = operation
+        scope["state"][RENDERED] = self.rendered
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 

@@ -33,8 +33,13 @@ def as_reply(value: Any) -> Reply:
     return Reply(200, (("content-type", kind),), kept.data or b"")
 
 
-def settled_answer(outcome: Outcome[Any], profile: Profile) -> Reply:
-    """The first answer of a transactional route: what its handler settled, whatever it answered."""
+def settled_answer(outcome: Outcome[Any], profile: Profile, result: Reply | Unkept | None = None) -> Reply | None:
+    """
+    The first answer of a transactional route: what its handler settled, whatever it answered (`result`). None: that is
+    what it answered, and is sent with all its headers.
+    """
+    if outcome.value == result and profile.marker != "envelope":
+        return None
     return in_body(as_reply(outcome.value), profile, replayed=False, first_at=outcome.first_at.isoformat())
 
 

@@ -103,7 +103,7 @@ class Attempt:
             if self.begun:
                 raise  # Too late to say anything else: the answer breaks off.
             return refusal
-        return settled_answer(outcome, self.profile) if self.profile.transactional else None
+        return settled_answer(outcome, self.profile, self.recording.result()) if self.profile.transactional else None
 
 
 def how_it_ended(
