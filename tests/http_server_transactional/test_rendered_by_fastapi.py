@@ -55,7 +55,7 @@ class Shop:
                 yield session
 
         @self.app.post("/orders", status_code=201, response_model=Order)
-        def place(order: dict[str, str], response: Response, session: Session = Depends(settling)) -> Any:
+        def place(order: dict[str, str], response: Response, session: Session = Depends(settling)) -> Any:  # noqa: B008
             session.execute(text("INSERT INTO orders (item, secret) VALUES (:item, 's')"), order)
             number = session.execute(text("SELECT max(id) FROM orders")).scalar()
             if order["item"] == "none":
@@ -64,7 +64,7 @@ class Shop:
             return {"id": number, "item": order["item"], "secret": "not shown"}
 
         @self.app.post("/early")
-        def too_early(session: Session = Depends(early)) -> None:
+        def too_early(session: Session = Depends(early)) -> None:  # noqa: B008
             session.execute(text("INSERT INTO orders (item) VALUES ('early')"))
 
     def send(self, path: str = "/orders", item: str = "tea", key: str = "k") -> Any:

@@ -32,6 +32,7 @@ from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
 from onceward.http.serving.begun import Begun
+from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.problems import WELL_KNOWN, refusal
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
@@ -110,9 +111,12 @@ class IdempotencyMiddleware:
         )
         self._methods = self._reception.routes.methods
         self._well_known = well_known or "\0"
+        self._has_looked = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
+        if not self._has_looked:
+            self._look(scope)
         if scope["type"] != "http" or not (
             scope["method"].upper() in self._methods or scope["path"].startswith(self._well_known)
         ):
@@ -125,6 +129,13 @@ class IdempotencyMiddleware:
             await _answer(admitted, scope, send)
         else:
             await self._serve(admitted, scope, receive, send)
+
+    def _look(self, scope: Scope) -> None:
+        """Learn the application's routes, once: at its start, or when its first request comes."""
+        self._has_looked = True
+        known = routes_of(scope.get("app"))
+        self._reception.learn(routes_of(self.app) if known is None else known)
+        self._methods = self._reception.routes.methods
 
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""

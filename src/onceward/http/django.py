@@ -36,38 +36,19 @@ from onceward.http._django_async import AsyncExchange
 from onceward.http._django_commits import Commits, look_at_all, watched
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
 from onceward.http.serving.attempt import Attempt, Pulled, hold, stands_for
+from onceward.http.serving.discovering import CHANGES, samples_of, warning
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
-from onceward.http.serving.reception import Admitted, Incoming, Reception
+from onceward.http.serving.reception import Admitted, Incoming, Reception, log
 from onceward.http.serving.running import FailedAnswer, Unkept
 from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 
 G = TypeVar("G", Gate, AsyncGate)
-V = TypeVar("V", bound=Callable[..., Any])
-
-CHANGES = "onceward_changes"
-"""Where a view keeps what its decorator said."""
 
 _RAISED = "_onceward_raised"
 _SCOPE = 'settings.ONCEWARD["SCOPE"]'
-
-
-def idempotent(**changes: Any) -> Callable[[V], V]:
-    """Treat this view otherwise than the settings say: any field of a profile."""
-    profile(**changes)  # Refused here, where it is written, if it cannot work.
-    return lambda view: _said(view, changes)
-
-
-def not_idempotent(view: V) -> V:
-    """Let requests to this view pass, whatever they carry."""
-    return _said(view, None)
-
-
-def _said(view: V, changes: dict[str, Any] | None) -> V:
-    setattr(view, CHANGES, (changes,))
-    return view
 
 
 class IdempotencyMiddleware:
@@ -188,7 +169,8 @@ class _Desk(Generic[G]):
         self._scope = import_string(scope) if isinstance(scope, str) and _is_path(scope) else scope
         self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
         self._well_known = well_known
-        self._reception: Reception[G] = self._made(self._profile, routes)
+        self._routes = list(routes)
+        self._reception: Reception[G] = self._made(self._profile, self._routes)
         self._others: dict[int, tuple[dict[str, Any], Reception[G]]] = {}
         self.now = gate.environment.monotonic
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
@@ -201,6 +183,7 @@ class _Desk(Generic[G]):
 
     def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
         """What becomes of a request."""
+        self._look(getattr(request, "urlconf", None))
         reception = self._reception
         if request.method.upper() not in reception.routes.methods and not request.path.startswith(
             self._well_known or "\0"
@@ -214,11 +197,26 @@ class _Desk(Generic[G]):
         admitted = reception.admit(incoming_of(request, self._single))
         return (reception, admitted) if isinstance(admitted, Admitted) else admitted
 
+    def _look(self, urlconf: Any) -> None:
+        """Once: say which routes of the settings no URL of the project can match."""
+        routes, self._routes = self._routes, []
+        for route in routes:
+            if not any(_resolves(sample, urlconf) for sample in samples_of(route.path)):
+                log.warning(warning(route, None))
+
     def _for(self, changes: dict[str, Any]) -> Reception[G]:
         found = self._others.get(id(changes))
         if found is None:
             found = self._others[id(changes)] = (changes, self._made(profile(self._profile, **changes)))
         return found[1]
+
+
+def _resolves(path: str, urlconf: Any) -> bool:
+    try:
+        resolve(path, urlconf)
+    except Resolver404:
+        return False
+    return True
 
 
 def _said_by_view(request: Any) -> Any:

@@ -22,6 +22,7 @@ from onceward._core.reply import Reply
 from onceward.gate import Gate
 from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped
 from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.environ import identity_headers, incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import NEVER_STORED, Profile
@@ -69,9 +70,14 @@ class IdempotencyMiddleware:
         self._methods = self._reception.routes.methods
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
         self._well_known = well_known or "\0"
+        self._has_looked = False
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
+        if not self._has_looked:
+            self._has_looked = True
+            self._reception.learn(routes_of(self.app))
+            self._methods = self._reception.routes.methods
         if environ["REQUEST_METHOD"].upper() not in self._methods and self._well_known not in environ.get(
             "PATH_INFO", ""
         ):

@@ -20,6 +20,8 @@ from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
+from onceward.http.serving.discovering import Known, unmatched, warning
+from onceward.http.serving.discovering import marked as marked_handlers
 from onceward.http.serving.fingerprints import RequestFingerprint
 from onceward.http.serving.identity import Identity, identity_of
 from onceward.http.serving.problems import WELL_KNOWN, pending, refusal
@@ -107,13 +109,32 @@ class Reception(Generic[G]):
             )
         self._gate: G = gate
         self.scope_of = scope
-        self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
+        self._base = profile(profile_, **changes)
+        self._given = list(routes)
+        self.routes = Routes(self._base, self._given, gate.agreed)
         if well_known is not None and not _PATH.fullmatch(well_known):
             raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
-        self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())
+        self._publish()
         self._gates: OrderedDict[str, G] = OrderedDict()
         self._sparing = SparingLog(log, gate.environment.monotonic)
+
+    def _publish(self) -> None:
+        self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())
+
+    def learn(self, known: list[Known] | None) -> None:
+        """
+        The application's own routes, where they can be known: what decorators say is in force from now on, and a
+        `Route` that matches nothing is told to the log.
+        """
+        if known is None:
+            return
+        said = marked_handlers(known, frozenset(self._base.methods))
+        if said:
+            self.routes = Routes(self._base, [*said, *self._given], self._gate.agreed)
+            self._publish()
+        for route, meant in unmatched(self._given, known):
+            log.warning(warning(route, meant))
 
     def admit(self, incoming: Incoming) -> Admitted | Reply | None:
         """What becomes of a request; see above."""

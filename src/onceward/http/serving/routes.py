@@ -42,6 +42,10 @@ class Route:
         """Whether a request goes here."""
         return (self.methods is None or method in self.methods) and self._pattern.fullmatch(path) is not None
 
+    def fits(self, path: str) -> bool:
+        """Whether this path goes here, by whatever method."""
+        return self._pattern.fullmatch(path) is not None
+
     def __repr__(self) -> str:
         return f"Route({self.path!r})"
 
