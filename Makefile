@@ -89,4 +89,4 @@ build: $(STAMP) ## Build the wheel and the source archive into dist/
 
 .PHONY: clean
 clean: ## Remove what the targets made
-	rm -rf $(VENV) .venv-* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .spec
+	rm -rf $(VENV) .venv-* .node build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .spec

@@ -34,6 +34,7 @@ class Profile(NamedTuple):
     mismatch: int = 422
     remember_failures: bool = False
     marker: str = "Idempotency-Replayed"
+    stripe_errors: bool = False
     plans: bool = False
     waits: bool = False
 
@@ -41,7 +42,7 @@ class Profile(NamedTuple):
 PROFILES = {
     "default": Profile(),
     "ietf": Profile(required=True),
-    "stripe": Profile(mismatch=400, remember_failures=True, marker="Idempotent-Replayed"),
+    "stripe": Profile(mismatch=400, remember_failures=True, marker="Idempotent-Replayed", stripe_errors=True),
     "pacspace": Profile(in_flight=202, mismatch=409),
     "persql": Profile(longest=200, plans=True, waits=True),
 }
@@ -304,6 +305,11 @@ class Api:
         link = "about:blank" if self.fault("link-missing") else f"/problems/{code}"
         body = {"type": link, "title": code.replace("_", " "), "status": status, "code": said, **advice}
         wait = (("Retry-After", "soon" if self.fault("retry-after-words") else "1"),) if code == "in_flight" else ()
+        if self.profile.stripe_errors and not self.fault("stripe-errors-as-problems"):
+            kind = "idempotency_error" if code in ("key_reused", "in_flight") else "invalid_request_error"
+            kind = "card_error" if self.fault("stripe-type-other") else kind
+            body = {"error": {"type": kind, "message": code.replace("_", " "), "code": code}}
+            return Reply(status, json.dumps(body).encode(), JSON, wait)
         return Reply(status, json.dumps(body).encode(), JSON if self.fault("plain-errors") else PROBLEM, wait)
 
 

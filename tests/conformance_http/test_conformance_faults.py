@@ -83,6 +83,8 @@ FAULTS: dict[str, dict[str, set[str]]] = {
     "refusals": {
         "plain-errors": {"problem-shape"},
         "advice-missing": {"problem-shape"},
+        "stripe-errors-as-problems": {"stripe-shape"},
+        "stripe-type-other": {"stripe-shape"},
         "other-codes": {"refusal-codes"},
         "dead-link": {"problem-link"},
         "link-missing": {"problem-link"},
@@ -104,7 +106,7 @@ FAULTS: dict[str, dict[str, set[str]]] = {
 
 PROFILES = {
     **dict.fromkeys(("key-optional", "link-missing"), "ietf"),
-    **dict.fromkeys(("failures-forgotten",), "stripe"),
+    **dict.fromkeys(("failures-forgotten", "stripe-errors-as-problems", "stripe-type-other"), "stripe"),
     **dict.fromkeys(("pending-unsaid", "wait-unsaid"), "pacspace"),
     **dict.fromkeys((*FAULTS["plans"], "plans-shared", "in-flight-refused"), "persql"),
 }

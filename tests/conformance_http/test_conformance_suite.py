@@ -60,6 +60,7 @@ class TestAnApiThatKeepsItsPromises:
             examination = examined(url, profile="stripe")
 
         wrong = {"replay-marked", "body-changed", "query-changed", "path-changed", "large-body", "in-flight-changed"}
+        wrong |= {"stripe-shape"}
         assert wrong | {"after-5xx"} == reasons(examination, Verdict.BROKEN).keys()
         # Without a marker that it knows, a refusal that is told again looks like one that ran again.
         assert "after-4xx" in reasons(examination, Verdict.NOT_SHOWN)

@@ -79,6 +79,8 @@ OTHERWISE: dict[str, Any] = {
     "after_expiry": "run",
     "fingerprint": "raw",
     "fingerprint_headers": ("stripe-account",),
+    "error_shape": "problem",
+    "unscoped": "pass",
     "stored_headers": ("content-type",),
     "body_bytes_max": 10,
     "memory_bytes_max": 10,

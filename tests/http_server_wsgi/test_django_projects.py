@@ -42,11 +42,11 @@ def test_the_scope_is_the_user_who_is_logged_in(project: Client) -> None:
 
 def test_whoever_is_not_logged_in_runs_nothing(project: Client) -> None:
     """
-    No user, no scope: 500, and the log says what to do.
+    No user, no scope: 401, and the log says what to do.
     """
     got = project.send("/charge/well", new_key())
 
-    assert (500, "scope_missing") == (got.status, got.code)
+    assert (401, "scope_missing") == (got.status, got.code)
     assert "scope function did not say who is calling" in project.log
 
 

@@ -331,12 +331,12 @@ def test_two_tenants_with_one_key_know_nothing_of_each_other(web: Client) -> Non
 
 def test_nobody_runs_nothing_and_the_log_says_how_to_set_it(web: Client) -> None:
     """
-    Without a scope a keyed request fails closed: 500, nothing ran, and whoever can mend it is told how.
+    Without a scope a keyed request fails closed: 401, nothing ran, and whoever can mend it is told how.
     """
     before = web.effects("/charges")
     got = web.send("/charges", new_key(), tenant=None)
 
-    assert (500, "scope_missing") == (got.status, got.code)
+    assert (401, "scope_missing") == (got.status, got.code)
     assert before == web.effects("/charges")
     assert "scope function did not say who is calling" in web.log
 

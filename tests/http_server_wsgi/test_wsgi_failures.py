@@ -200,12 +200,15 @@ class TestDeclaring:
         with pytest.raises(ConfigurationError):
             Desk(ok, **wrong)
 
-    @pytest.mark.parametrize("answer", [None, "", 7, ValueError("no token"), "coroutine"])
+    @pytest.mark.parametrize(
+        ("answer", "status"),
+        [(None, "401"), ("", "401"), (7, "401"), (ValueError("no token"), "500"), ("async", "500")],
+    )
     def test_a_scope_function_that_does_not_know_runs_nothing(
-        self, answer: Any, caplog: pytest.LogCaptureFixture
+        self, answer: Any, status: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         """
-        No text, an exception, a coroutine: 500 without a word of what is inside, which stands in the log.
+        No text: 401. An exception, a coroutine: 500, without a word of what is inside, which stands in the log.
         """
 
         async def awaiting(request: Any) -> str:
@@ -217,9 +220,9 @@ class TestDeclaring:
             return answer
 
         handler = Handler()
-        got = Desk(handler, scope=awaiting if answer == "coroutine" else scope).send()
+        got = Desk(handler, scope=awaiting if answer == "async" else scope).send()
 
-        assert ("500", "scope_missing", 0) == (got.status[:3], got.code, handler.runs)
+        assert (status, "scope_missing", 0) == (got.status[:3], got.code, handler.runs)
         assert "scope function" in caplog.text
         assert b"no token" not in got.body
 

@@ -41,7 +41,8 @@ class Answered:
 
     @property
     def code(self) -> Any:
-        return json.loads(self.body)["code"]
+        document = json.loads(self.body)
+        return document.get("error", document)["code"]
 
 
 class Desk:

@@ -25,6 +25,7 @@ from onceward.service.ledger.amounts import BILLION, DELTA_MAX, billionths, spel
         ("-0.000000001", "-0.000000001"),
         ("0.0000000001", None),
         ("1.50000000000000000000000", "1.5"),
+        ("1." + "0" * 5_000, "1"),
         ("1e3", "1000"),
         ("1E-9", "0.000000001"),
         ("1e-10", None),

@@ -128,6 +128,7 @@ def test_what_headers_ask_for(headers: Any, expected: Asked) -> None:
     assert expected == asked(headers, now=NOW)
 
 
+@pytest.mark.fault("a-limits-reset-is-not-read")
 @pytest.mark.parametrize(
     ("headers", "limited", "seconds"),
     [
@@ -146,6 +147,20 @@ def test_what_headers_ask_for(headers: Any, expected: Asked) -> None:
         ({"RateLimit-Reset": "12"}, False, None),
         ({"x-ratelimit-reset-requests": "6m0s", "x-ratelimit-remaining-requests": "0"}, False, 360),
         ({"x-ratelimit-reset-requests": "1s", "x-ratelimit-reset-tokens": "20ms"}, True, 1),
+        ({"x-ratelimit-reset": "30"}, True, 30),
+        ({"x-ratelimit-reset": "30", "x-ratelimit-remaining": "0"}, False, 30),
+        ({"x-ratelimit-reset": "30", "x-ratelimit-remaining": "5"}, True, None),
+        ({"x-ratelimit-reset": "30"}, False, None),
+        ({"X-RateLimit-Reset": "30", "Retry-After": "7"}, True, 7),
+        ({"x-rate-limit-reset": str(int(NOW.timestamp()) + 90)}, True, 90),
+        ({"x-ratelimit-reset": str(int(NOW.timestamp()) + 90)}, True, 90),
+        ({"x-ratelimit-reset": str(int(NOW.timestamp() + 90) * 1_000)}, True, 90),
+        ({"x-ratelimit-reset": str(int(NOW.timestamp()) - 90)}, True, 0),
+        ({"x-ratelimit-reset": "9" * 15}, True, WAIT_MAX),
+        ({"x-ratelimit-reset": "9" * 40}, True, None),
+        ({"x-ratelimit-reset": "2026-11-15T12:01:30Z"}, True, 90),
+        ({"x-ratelimit-reset": "Sun, 15 Nov 2026 12:01:30 GMT"}, True, 90),
+        ({"x-ratelimit-reset": "soon"}, True, None),
         ({"x-ratelimit-reset-tokens": "20ms"}, True, 0.02),
         ({"x-ratelimit-reset-tokens": "1h2m3.5s"}, True, 3723.5),
         ({"x-ratelimit-reset-tokens": "2d"}, True, 172_800),

@@ -57,10 +57,18 @@ def _decoded(raw: bytes | str) -> str:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Refused(f"has the member {twice[:NAME_CHARACTERS_SHOWN]!a} twice in one object; send it once")
+        raise Refused(f"has the member {_twice(pairs)[:NAME_CHARACTERS_SHOWN]!a} twice in one object; send it once")
     return members
+
+
+def _twice(pairs: list[tuple[str, object]]) -> str:
+    """The first name that is there again. In a set: counting each name among all would take quadratic time."""
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is there twice")
 
 
 def _finite_float(text: str) -> float:

@@ -2,7 +2,8 @@
 What the other side asked for, read from its headers: how long to wait, and whether to come back at all.
 
     first an explicit wait      retry-after-ms, x-amz-retry-after, grpc-retry-pushback-ms, Retry-After
-    else an exhausted limit     RateLimit, RateLimit-Reset, x-ratelimit-reset-*, anthropic-ratelimit-*-reset
+    else an exhausted limit     RateLimit, RateLimit-Reset, X-RateLimit-Reset, x-ratelimit-reset-*,
+                                anthropic-ratelimit-*-reset
     besides, a plain word       x-should-retry: true or false; a negative grpc-retry-pushback-ms means never
 
 Headers are other people's text. A value that is not well-formed is ignored, as if it were not there; one that asks for
@@ -84,6 +85,9 @@ def _limits(fields: dict[str, list[str]], *, limited: bool, now: datetime | None
     yield from _structured_limits(fields)
     if _exhausted(fields, "ratelimit-remaining", limited=limited):
         yield _longest(fields, "ratelimit-reset")
+    for place in ("x-ratelimit", "x-rate-limit"):
+        if f"{place}-reset" in fields and _exhausted(fields, f"{place}-remaining", limited=limited):
+            yield _reset(_one(fields, f"{place}-reset"), now)
     for name in fields:
         if name.startswith("x-ratelimit-reset-"):
             if _exhausted(fields, name.replace("-reset-", "-remaining-"), limited=limited):
@@ -184,6 +188,24 @@ def duration(text: str) -> float | None:
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return seconds(text)
     return min(sum(float(number) * _UNITS[unit] for number, unit in parts), WAIT_MAX)
+
+
+_EPOCH_LEAST = 10**9
+"""A reset from here on is no number of seconds to wait (that would be 31 years) but a second since 1970."""
+_EPOCH_MILLIS_LEAST = 10**12
+
+
+def _reset(text: str, now: datetime | None) -> float | None:
+    """`X-RateLimit-Reset`, which no standard has: seconds from now, or seconds or milliseconds since 1970."""
+    if _NUMBER.fullmatch(text) is None or len(text) > _DIGITS_MAX:
+        return _until(_rfc3339(text) or _date(text, now), now)
+    number = float(text)
+    if number < _EPOCH_LEAST:
+        return seconds(text)
+    if now is None or now.tzinfo is None:
+        return None
+    instant = number / 1_000 if number >= _EPOCH_MILLIS_LEAST else number
+    return min(max(instant - now.timestamp(), 0.0), WAIT_MAX)
 
 
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")

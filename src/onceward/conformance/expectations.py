@@ -52,6 +52,8 @@ class Expectations:
     """The header that says `true` on a replay, and is absent on a first answer."""
     problem_json: bool = True
     """Whether refusals are `application/problem+json`."""
+    stripe_errors: bool = False
+    """Whether refusals are written as Stripe's: `{"error": {"type": ..., "message": ...}}`, which its SDKs raise."""
     codes: bool = True
     """Whether refusals say `code` and `retry` in words of ours."""
     link_required: bool = False
@@ -111,13 +113,15 @@ PROFILES = {
         ),
         Expectations(
             "stripe",
-            "Every answer is remembered, failures too; another request under the same key gets 400.",
+            "Every answer is remembered, failures too; another request under the same key gets 400. Refusals have "
+            "Stripe's own shape, because its SDKs take any other body for a success.",
             mismatch_status=400,
             in_flight_codes=(),
             after_4xx="replay",
             after_5xx="replay",
             marker="Idempotent-Replayed",
             problem_json=False,
+            stripe_errors=True,
             codes=False,
         ),
         Expectations(

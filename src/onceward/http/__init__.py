@@ -10,6 +10,7 @@ HTTP, both ends. Each library is imported by its own module only.
 from onceward.http.answers import raise_for_status, replayed
 from onceward.http.carrying import KEY_HEADER, Carriage, ClientOptions
 from onceward.http.credentials import check_credential, environment_of
+from onceward.http.serving.discovering import idempotent, not_idempotent
 from onceward.http.serving.profile import PROFILES, Profile, profile
 from onceward.http.serving.reception import Incoming
 from onceward.http.serving.routes import Route
@@ -24,6 +25,8 @@ __all__ = [
     "Route",
     "check_credential",
     "environment_of",
+    "idempotent",
+    "not_idempotent",
     "profile",
     "raise_for_status",
     "replayed",

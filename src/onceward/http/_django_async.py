@@ -14,19 +14,21 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from onceward._core.errors import NotSettled, OncewardError
+from onceward._core.errors import HandlerFailed, NotSettled, OncewardError
 from onceward._core.flow import Raised
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate
+from onceward.http._django_commits import Commits, watched
 from onceward.http._django_messages import begin, let_go, own, response_of, streamed, whole
 from onceward.http.serving.answers import settled_answer
-from onceward.http.serving.attempt import how_it_ended, log_failure
+from onceward.http.serving.attempt import how_it_ended, log_failure, log_remembered, stands_for
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import Unkept, refuses_by_itself
 from onceward.http.serving.spool import Spool
+from onceward.http.serving.weight import off_the_loop
 
 _running: set[asyncio.Task[Any]] = set()
 
@@ -40,12 +42,14 @@ class AsyncExchange:
         admitted: Admitted,
         view: Callable[[Any], Awaitable[Any]],
         request: Any,
-        raised_by: Callable[[Any, Any], BaseException | None],
+        raised_by: Callable[[Any, Any, Commits], BaseException | None],
         spool: Spool,
     ) -> None:
         self._reception, self._admitted, self._spool = reception, admitted, spool
         self._view, self._request, self._raised_by = view, request, raised_by
         self._response: Any = None
+        self._outcome: Outcome[Any] | None = None
+        self._substitute: Reply | None = None
         self._told: BaseException | None = None
         self._gone = False
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,7 +67,7 @@ class AsyncExchange:
             await self._leave()
             raise cancelled
         if not self._task.done():
-            return streamed(self._response, self)
+            return streamed(self._response, self, self._recording)
         return await self._task
 
     async def _gated(self, gate: AsyncGate) -> Any:
@@ -85,7 +89,7 @@ class AsyncExchange:
             outcome: Outcome[Any] = await call(
                 identity.key,
                 self._run,
-                request=admitted.fingerprint.digest(),
+                request=await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size),
                 name=admitted.name,
                 probe=admitted.profile.probe,
                 marked=False,
@@ -103,21 +107,30 @@ class AsyncExchange:
             if self._begun.done():
                 raise  # Too late to say anything else: the answer breaks off.
             return response_of(refusal)
+        self._outcome = outcome
+        if self._substitute is not None:
+            return response_of(self._substitute)
         if self._response is None:
             return response_of(self._reception.answer(admitted, outcome))
         if admitted.profile.transactional:
-            return response_of(settled_answer(outcome, admitted.profile))
+            settled = settled_answer(outcome, admitted.profile, self._recording.result())
+            if settled is not None:
+                return response_of(settled)
         return self._own()
 
     def _own(self) -> Any:
         if self._response.streaming:
-            return None if self._begun.done() else whole(self._response, self._recording.rest())
-        return own(self._response, self._recording, self._admitted.profile)
+            if self._begun.done():
+                return None
+            rest = self._recording.rest()
+            return whole(self._response, rest, self._recording, self._admitted.profile, self._outcome)
+        return own(self._response, self._recording, self._admitted.profile, self._outcome)
 
     async def _run(self, operation: Operation) -> Reply | Unkept:
         """What the gate runs."""
         self._request.operation = operation
-        response = self._response = await self._view(self._request)
+        with watched() as commits:
+            response = self._response = await self._view(self._request)
         recording = self._recording
         begin(recording, response)
         if response.streaming:
@@ -126,8 +139,12 @@ class AsyncExchange:
             finally:
                 let_go(response)
         recording.feed(b"" if response.streaming else response.content, more=False)
-        raised = self._raised_by(self._request, response)
-        how = how_it_ended(self._admitted.profile, recording.result(), raised, operation)
+        raised = self._raised_by(self._request, response, commits)
+        if stands_for(self._admitted.profile, response.status_code, raised):
+            log_remembered(self._admitted, raised)
+            self._substitute = self._reception.refuse(HandlerFailed(), self._admitted.profile)
+            return self._substitute
+        how = how_it_ended(self._admitted.profile, recording.result(), raised, operation, committed=commits.seen)
         if isinstance(how, Raised):
             self._told = how.error
             raise how.error

@@ -14,8 +14,9 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
-from onceward.http.serving.answers import in_body
+from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped
 from onceward.http.serving.environ import headers_of, raw_path
 from onceward.http.serving.profile import NEVER_STORED, Profile
 from onceward.http.serving.reception import Admitted, Incoming
@@ -33,10 +34,10 @@ def incoming_of(request: Any, single: frozenset[bytes]) -> Incoming:
         query = bytes(request.scope.get("query_string") or b"")
         headers = [(bytes(name).lower(), bytes(value)) for name, value in request.scope["headers"]]
         sent = bytes(request.scope.get("raw_path") or quote(path).encode("ascii")).partition(b"?")[0]
-        return Incoming(request.method, request.path, sent, query, headers, request)
+        return Incoming(request.method.upper(), request.path, sent, query, headers, request)
     query = str(request.META.get("QUERY_STRING", "")).encode("latin-1", "replace")
     headers = headers_of(request.META, single)
-    return Incoming(request.method, request.path, raw_path(request.META, path), query, headers, request)
+    return Incoming(request.method.upper(), request.path, raw_path(request.META, path), query, headers, request)
 
 
 # --- the body ---
@@ -83,23 +84,37 @@ def response_of(reply: Reply) -> HttpResponse:
     return response
 
 
-def own(response: Any, recording: Recording, profile: Profile) -> Any:
+def own(response: Any, recording: Recording, profile: Profile, outcome: Outcome[Any] | None) -> Any:
     """A view's own answer, once it is stored; in an envelope, if the profile says so."""
-    reply = recording.result()
-    if profile.marker == "envelope" and isinstance(reply, Reply):
-        response.content = in_body(reply, profile, replayed=False).body
-        response["Content-Length"] = str(len(response.content))
-    return response
+    wrapped = enveloped(recording.result(), profile, outcome)
+    if wrapped is not None:
+        for name in ABOUT_THE_BODY:
+            del response[name]
+        response.content = wrapped
+        response["Content-Length"] = str(len(wrapped))
+    return _noticed(response, recording)
 
 
-def whole(response: Any, body: bytes) -> HttpResponse:
+def whole(
+    response: Any, body: bytes, recording: Recording, profile: Profile, outcome: Outcome[Any] | None
+) -> HttpResponse:
     """A stream that was held back, as one answer."""
-    return _like(response, HttpResponse(body, status=response.status_code))
+    made: HttpResponse = _like(response, HttpResponse(body, status=response.status_code))
+    own(made, recording, profile, outcome)
+    return made
 
 
-def streamed(response: Any, pieces: Iterable[bytes] | Any) -> StreamingHttpResponse:
+def streamed(response: Any, pieces: Iterable[bytes] | Any, recording: Recording) -> StreamingHttpResponse:
     """A stream with other pieces. A new response: the first one would close its stream before its rest is recorded."""
-    return _like(response, StreamingHttpResponse(pieces, status=response.status_code))
+    made: StreamingHttpResponse = _like(response, StreamingHttpResponse(pieces, status=response.status_code))
+    _noticed(made, recording)
+    return made
+
+
+def _noticed(response: Any, recording: Recording) -> Any:
+    for name, value in recording.notice:
+        response[name] = value
+    return response
 
 
 def _like(response: Any, other: Any) -> Any:

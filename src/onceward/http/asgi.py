@@ -19,14 +19,22 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias, Unpack
 from urllib.parse import quote
 
-from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled, OncewardError, UploadTimeout
+from onceward._core.errors import (
+    ConfigurationError,
+    HandlerFailed,
+    NotSettled,
+    OncewardError,
+    ResultInvalid,
+    UploadTimeout,
+)
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
-from onceward.http.serving.answers import in_body, settled_answer
+from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
 from onceward.http.serving.begun import Begun
 from onceward.http.serving.changes import ProfileChanges
-from onceward.http.serving.problems import WELL_KNOWN, problem
+from onceward.http.serving.discovering import routes_of
+from onceward.http.serving.problems import WELL_KNOWN, refusal
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
 from onceward.http.serving.recording import Recording
@@ -39,7 +47,9 @@ from onceward.http.serving.running import (
     refuses_by_itself,
     remembers,
 )
+from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
+from onceward.http.serving.weight import off_the_loop
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -50,9 +60,24 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 WITHOUT_BODY = frozenset({204, 205, 304})
 OPERATION = "operation"
 """Where the handler finds its operation: `scope["state"]["operation"]`."""
-ABOUT_THE_BODY = frozenset({b"content-length", b"etag"})
+RENDERED = "onceward.rendered"
 ENDS_THE_CONNECTION = frozenset({408, 413})
 """Refusals in the middle of a body: the rest of it is not wanted."""
+
+
+def rendered(request: Any) -> Reply:
+    """
+    The answer that the framework has made of what the handler returned, for whoever settles inside a transaction with
+    it: `operation.settle_inside(session, rendered(request))`.
+
+    `request` is Starlette's or FastAPI's, or the ASGI scope. For code that runs after the answer and before the commit,
+    such as a dependency with `yield`; before that there is no answer, and this is refused.
+    """
+    scope = getattr(request, "scope", request)
+    found: Callable[[], Reply] | None = (scope.get("state") or {}).get(RENDERED)
+    if found is None:
+        raise ConfigurationError("this request has no operation: it has no key, or its route is not treated")
+    return found()
 
 
 class ClientLeft(Exception):
@@ -87,12 +112,15 @@ class IdempotencyMiddleware:
         )
         self._methods = self._reception.routes.methods
         self._well_known = well_known or "\0"
+        self._has_looked = False
 
     # Frameworks type these three differently (Starlette as mappings, Litestar as TypedDicts), and all may call it.
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection."""
+        if not self._has_looked:
+            self._look(scope)
         if scope["type"] != "http" or not (
-            scope["method"] in self._methods or scope["path"].startswith(self._well_known)
+            scope["method"].upper() in self._methods or scope["path"].startswith(self._well_known)
         ):
             await self.app(scope, receive, send)
             return
@@ -104,12 +132,27 @@ class IdempotencyMiddleware:
         else:
             await self._serve(admitted, scope, receive, send)
 
+    def _look(self, scope: Scope) -> None:
+        """Learn the application's routes, once: at its start, or when its first request comes."""
+        self._has_looked = True
+        known = routes_of(scope.get("app"))
+        self._reception.learn(routes_of(self.app) if known is None else known)
+        self._methods = self._reception.routes.methods
+
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
+        try:
+            gate = self._reception.gate_for(await self._scope_of(admitted.incoming), admitted.profile)
+        except OncewardError as error:
+            await _answer(self._reception.refused(admitted, error), scope, send)
+            return
+        if gate is None:
+            await self.app(scope, receive, send)
+            return
         spool = Spool(admitted.profile)
         exchange = _Exchange(self.app, admitted, scope, receive, send, spool, self._reception.well_known)
         try:
-            reply = await self._gated(admitted, exchange, spool, receive)
+            reply = await self._gated(gate, admitted, exchange, spool, receive)
             if reply is None:
                 await exchange.finish()
             else:
@@ -121,13 +164,15 @@ class IdempotencyMiddleware:
             exchange.abandon()
             spool.close()
 
-    async def _gated(self, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive) -> Reply | None:
+    async def _gated(
+        self, gate: AsyncGate, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive
+    ) -> Reply | None:
         """Run it under the gate. The answer to give; None: the handler's own."""
         reception = self._reception
         try:
-            gate = reception.gate_for(await self._scope_of(admitted.incoming))
             await _upload(admitted, spool, receive)
-            outcome = await _called(gate, admitted, exchange)
+            request = await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size)
+            outcome = await _called(gate, admitted, request, exchange)
         except FailedAnswer:
             return None  # It is about this attempt.
         except RaisedAndRolledBack:
@@ -140,20 +185,23 @@ class IdempotencyMiddleware:
             return reception.refused(admitted, error)
         exchange.outcome = outcome
         if exchange.fresh and admitted.profile.transactional:
-            return settled_answer(outcome, admitted.profile)
+            return settled_answer(outcome, admitted.profile, exchange.result)
         return None if exchange.fresh else reception.answer(admitted, outcome)
 
     async def _scope_of(self, incoming: Incoming) -> object:
         scope_of = self._reception.scope_of
         if isinstance(scope_of, str):
             return scope_of
-        found = scope_of(incoming)
-        return await found if inspect.isawaitable(found) else found
+        try:
+            found = scope_of(incoming)
+            return await found if inspect.isawaitable(found) else found
+        except Exception as error:
+            raise unknown(error) from error
 
 
-def _called(gate: AsyncGate, admitted: Admitted, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
+def _called(gate: AsyncGate, admitted: Admitted, request: bytes, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
     """The handler under the gate: under its key, or as a step of its plan."""
-    identity, request, probe = admitted.identity, admitted.fingerprint.digest(), admitted.profile.probe
+    identity, probe = admitted.identity, admitted.profile.probe
     if identity.plan is None:
         return gate.call_on(
             admitted.terms, identity.key, exchange.run, request=request, name=admitted.name, probe=probe
@@ -230,9 +278,26 @@ class _Exchange:
         """What the gate made of it."""
 
     @property
+    def result(self) -> Reply | Unkept:
+        """What the handler answered, as it is stored."""
+        return self._recording.result()
+
+    @property
     def refuses_by_itself(self) -> bool:
         """Whether the handler's own answer says that it did not work."""
-        return self._recording.complete and refuses_by_itself(self._recording.result())
+        return self._recording.complete and refuses_by_itself(self.result)
+
+    def rendered(self) -> Reply:
+        """The handler's whole answer; refused while there is none."""
+        if not self._recording.complete:
+            raise ConfigurationError(
+                "the answer is not rendered yet: rendered(request) is for what runs after it, such as the code after "
+                "`yield` in a dependency of FastAPI 0.118 or later"
+            )
+        result = self.result
+        if isinstance(result, Unkept):
+            raise ResultInvalid("this answer is too large to be kept, so it cannot be settled with")
+        return result
 
     # --- running ---
 
@@ -269,6 +334,7 @@ class _Exchange:
         if scope.get("state") is None:
             scope["state"] = {}
         scope["state"][OPERATION] = operation
+        scope["state"][RENDERED] = self.rendered
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 
@@ -300,7 +366,7 @@ class _Exchange:
         if self.has_begun:
             return Unkept(500, error)
         self.raised = None
-        self._substitute = problem(HandlerFailed(), self._admitted.profile, pages=self._pages)
+        self._substitute = refusal(HandlerFailed(), self._admitted.profile, pages=self._pages)
         return self._substitute
 
     async def _replay_request(self) -> Message:
@@ -352,6 +418,7 @@ class _Exchange:
     async def _pass(self, piece: bytes) -> None:
         if not self.has_begun:
             self.has_begun = True
+            self._notice()
             await self._tell(self._start)
         if piece:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
@@ -374,30 +441,32 @@ class _Exchange:
             return
         body = self._recording.rest()
         if not self.has_begun:
-            if self._admitted.profile.marker == "envelope":
-                body = self._put_into_an_envelope(body)
+            wrapped = enveloped(self._recording.result(), self._admitted.profile, self.outcome)
+            if wrapped is not None:
+                body = wrapped
+                self._change_head(without=ABOUT_THE_BODY, more=(("content-length", str(len(body))),))
+            self._notice()
             await self._tell(self._start)
         await self._tell({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _put_into_an_envelope(self, body: bytes) -> bytes:
-        """The first answer has the same shape as its replays."""
-        start, reply = self._start or {}, self._recording.result()
-        if not isinstance(reply, Reply):
-            return body
-        first_at = None if self.outcome is None else self.outcome.first_at.isoformat()
-        wrapped = in_body(reply, self._admitted.profile, replayed=False, first_at=first_at)
-        if wrapped.body != reply.body:
-            headers = [one for one in start.get("headers", ()) if bytes(one[0]).lower() not in ABOUT_THE_BODY]
-            headers.append((b"content-length", str(len(wrapped.body)).encode()))
-            self._start = {**start, "headers": headers}
-        return wrapped.body
+    def _notice(self) -> None:
+        if notice := self._recording.notice:
+            self._change_head(more=notice)
+
+    def _change_head(self, *, without: frozenset[str] = frozenset(), more: tuple[tuple[str, str], ...] = ()) -> None:
+        start = self._start or {}
+        given = start.get("headers", ())
+        headers = [one for one in given if bytes(one[0]).lower().decode("latin-1") not in without]
+        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in more]
+        self._start = {**start, "headers": headers}
 
 
 def _incoming(scope: Scope) -> Incoming:
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
-    return Incoming(scope["method"], path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
+    return Incoming(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
 
 
 def _is_gated(scope: Scope) -> bool:

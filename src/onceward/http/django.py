@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar, Unpack
+from typing import Any, Generic, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
@@ -28,44 +28,28 @@ from django.db import connections
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from onceward._core.errors import ConfigurationError, OncewardError, ScopeMissing
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.reply import Reply
 from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate, Gate
 from onceward.http._django_async import AsyncExchange
+from onceward.http._django_commits import Commits, look_at_all, watched
 from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
-from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.attempt import Attempt, Pulled, hold, stands_for
 from onceward.http.serving.changes import ProfileChanges
+from onceward.http.serving.discovering import CHANGES, samples_of, warning
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
-from onceward.http.serving.reception import Admitted, Incoming, Reception
+from onceward.http.serving.reception import Admitted, Incoming, Reception, log
 from onceward.http.serving.running import FailedAnswer, Unkept
+from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 
 G = TypeVar("G", Gate, AsyncGate)
-V = TypeVar("V", bound=Callable[..., Any])
-
-CHANGES = "onceward_changes"
-"""Where a view keeps what its decorator said."""
 
 _RAISED = "_onceward_raised"
-
-
-def idempotent(**changes: Unpack[ProfileChanges]) -> Callable[[V], V]:
-    """Treat this view otherwise than the settings say: any field of a profile."""
-    profile(**changes)  # Refused here, where it is written, if it cannot work.
-    return lambda view: _said(view, changes)
-
-
-def not_idempotent(view: V) -> V:
-    """Let requests to this view pass, whatever they carry."""
-    return _said(view, None)
-
-
-def _said(view: V, changes: ProfileChanges | None) -> V:
-    setattr(view, CHANGES, (changes,))
-    return view
+_SCOPE = 'settings.ONCEWARD["SCOPE"]'
 
 
 class IdempotencyMiddleware:
@@ -113,6 +97,11 @@ class IdempotencyMiddleware:
             return await self._get_response(request)
         return await sync_to_async(self._get_response, thread_sensitive=True)(request)
 
+    def process_view(self, request: Any, view: Any, args: Any, kwargs: Any) -> None:
+        """The view's thread, before the view: its connections tell what they commit."""
+        if hasattr(request, "operation"):
+            look_at_all()
+
     def process_exception(self, request: Any, exception: Exception) -> None:
         """What a view raised, before Django makes a response of it."""
         setattr(request, _RAISED, exception)
@@ -122,7 +111,10 @@ class IdempotencyMiddleware:
     def _serve_blocking(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
         spool = Spool(admitted.profile)
         try:
-            gate = reception.gate_for(_scope(reception, admitted.incoming))
+            gate = reception.gate_for(_scope(reception, admitted.incoming), admitted.profile)
+            if gate is None:
+                spool.close()
+                return self._get_response(request)
             take(request, admitted, spool, self._desk.now)
             attempt = hold(reception, admitted, gate)
         except OncewardError as error:
@@ -149,7 +141,10 @@ class IdempotencyMiddleware:
     async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
         spool = Spool(admitted.profile)
         try:
-            gate = reception.gate_for(await _scope_awaiting(reception, admitted.incoming))
+            gate = reception.gate_for(await _scope_awaiting(reception, admitted.incoming), admitted.profile)
+            if gate is None:
+                spool.close()
+                return await self._get_response(request)
             length = admitted.incoming.header("content-length") or ""
             if length.isdecimal() and int(length) <= admitted.profile.memory_bytes_max:
                 take(request, admitted, spool, self._desk.now)
@@ -175,7 +170,8 @@ class _Desk(Generic[G]):
         self._scope = import_string(scope) if isinstance(scope, str) and _is_path(scope) else scope
         self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
         self._well_known = well_known
-        self._reception: Reception[G] = self._made(self._profile, routes)
+        self._routes = list(routes)
+        self._reception: Reception[G] = self._made(self._profile, self._routes)
         self._others: dict[int, tuple[ProfileChanges, Reception[G]]] = {}
         self.now = gate.environment.monotonic
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
@@ -188,8 +184,11 @@ class _Desk(Generic[G]):
 
     def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
         """What becomes of a request."""
+        self._look(getattr(request, "urlconf", None))
         reception = self._reception
-        if request.method not in reception.routes.methods and not request.path.startswith(self._well_known or "\0"):
+        if request.method.upper() not in reception.routes.methods and not request.path.startswith(
+            self._well_known or "\0"
+        ):
             return None
         said = _said_by_view(request)
         if said == (None,):
@@ -199,11 +198,26 @@ class _Desk(Generic[G]):
         admitted = reception.admit(incoming_of(request, self._single))
         return (reception, admitted) if isinstance(admitted, Admitted) else admitted
 
+    def _look(self, urlconf: Any) -> None:
+        """Once: say which routes of the settings no URL of the project can match."""
+        routes, self._routes = self._routes, []
+        for route in routes:
+            if not any(_resolves(sample, urlconf) for sample in samples_of(route.path)):
+                log.warning(warning(route, None))
+
     def _for(self, changes: ProfileChanges) -> Reception[G]:
         found = self._others.get(id(changes))
         if found is None:
             found = self._others[id(changes)] = (changes, self._made(profile(self._profile, **changes)))
         return found[1]
+
+
+def _resolves(path: str, urlconf: Any) -> bool:
+    try:
+        resolve(path, urlconf)
+    except Resolver404:
+        return False
+    return True
 
 
 def _said_by_view(request: Any) -> Any:
@@ -244,7 +258,7 @@ def _scope(reception: Reception[Gate], incoming: Incoming) -> object:
     try:
         return async_to_sync(scope_of)(incoming) if iscoroutinefunction(scope_of) else scope_of(incoming)
     except Exception as error:
-        raise _unknown(error) from error
+        raise unknown(error, _SCOPE) from error
 
 
 async def _scope_awaiting(reception: Reception[AsyncGate], incoming: Incoming) -> object:
@@ -255,14 +269,7 @@ async def _scope_awaiting(reception: Reception[AsyncGate], incoming: Incoming) -
         # `request.user` asks the database; Django allows that in a thread only.
         return await (scope_of if iscoroutinefunction(scope_of) else sync_to_async(scope_of))(incoming)
     except Exception as error:
-        raise _unknown(error) from error
-
-
-def _unknown(error: Exception) -> ScopeMissing:
-    return ScopeMissing(
-        f'settings.ONCEWARD["SCOPE"] raised {type(error).__name__} ({error}), so nothing was run: it must return a '
-        'text such as "live:acme" for every keyed request'
-    )
+        raise unknown(error, _SCOPE) from error
 
 
 # --- running a view under a blocking gate ---
@@ -271,7 +278,8 @@ def _unknown(error: Exception) -> ScopeMissing:
 def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spool: Spool) -> Any:
     request.operation = attempt.operation
     try:
-        response = get_response(request)
+        with watched() as commits:
+            response = get_response(request)
         begin(attempt.recording, response)
     except BaseException as error:
         spool.close()
@@ -279,8 +287,13 @@ def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spo
     if not response.streaming:
         spool.close()
         attempt.recording.feed(response.content, more=False)
-        instead = attempt.answered(_raised_by(request, response))
-        return own(response, attempt.recording, attempt.profile) if instead is None else response_of(instead)
+        raised = _raised_by(request, response, commits)
+        if raised is not None and stands_for(attempt.profile, response.status_code, raised):
+            return response_of(attempt.failed(raised))
+        instead = attempt.answered(raised, committed=commits.seen)
+        if instead is not None:
+            return response_of(instead)
+        return own(response, attempt.recording, attempt.profile, attempt.outcome)
 
     def release() -> None:
         let_go(response)
@@ -288,8 +301,10 @@ def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spo
 
     pulled = Pulled(attempt, _pieces(response), release)
     if pulled.until_passing():
-        return streamed(response, pulled)
-    return whole(response, pulled.rest) if pulled.instead is None else response_of(pulled.instead)
+        return streamed(response, pulled, attempt.recording)
+    if pulled.instead is not None:
+        return response_of(pulled.instead)
+    return whole(response, pulled.rest, attempt.recording, attempt.profile, attempt.outcome)
 
 
 def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
@@ -298,7 +313,7 @@ def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
             yield piece, True
 
 
-def _raised_by(request: Any, response: Any) -> BaseException | None:
+def _raised_by(request: Any, response: Any, commits: Commits) -> BaseException | None:
     """
     What the view raised, if its answer is made from that.
 
@@ -306,7 +321,7 @@ def _raised_by(request: Any, response: Any) -> BaseException | None:
     say that anything was rolled back.
     """
     raised: BaseException | None = getattr(request, _RAISED, None)
-    if raised is None and response.status_code >= 500 and _commits_what_returns():
+    if raised is None and response.status_code >= 500 and (commits.seen or _commits_what_returns()):
         return CommittedAnswer(Unkept(response.status_code, response))
     return raised
 

@@ -20,14 +20,16 @@ from typing import Any, TypeAlias, Unpack
 from onceward._core.errors import OncewardError, ScopeMissing
 from onceward._core.reply import Reply
 from onceward.gate import Gate
-from onceward.http.serving.answers import in_body
+from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped
 from onceward.http.serving.attempt import Attempt, Pulled, hold
 from onceward.http.serving.changes import ProfileChanges
+from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.environ import identity_headers, incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import NEVER_STORED, Profile
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
 from onceward.http.serving.routes import Route
+from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 from onceward.http.serving.upload import length_in, put_back, take_body
 
@@ -69,10 +71,17 @@ class IdempotencyMiddleware:
         self._methods = self._reception.routes.methods
         self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
         self._well_known = well_known or "\0"
+        self._has_looked = False
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serve one request."""
-        if environ["REQUEST_METHOD"] not in self._methods and self._well_known not in environ.get("PATH_INFO", ""):
+        if not self._has_looked:
+            self._has_looked = True
+            self._reception.learn(routes_of(self.app))
+            self._methods = self._reception.routes.methods
+        if environ["REQUEST_METHOD"].upper() not in self._methods and self._well_known not in environ.get(
+            "PATH_INFO", ""
+        ):
             return self.app(environ, start_response)
         admitted = self._reception.admit(incoming_of(environ, self._single))
         if admitted is None:
@@ -86,7 +95,9 @@ class IdempotencyMiddleware:
         reception, spool = self._reception, Spool(admitted.profile)
         kept: Spool | None = None
         try:
-            gate = reception.gate_for(scope_of(reception, admitted.incoming))
+            gate = reception.gate_for(scope_of(reception, admitted.incoming), admitted.profile)
+            if gate is None:
+                return self.app(environ, start_response)
             take_body(admitted, spool, environ["wsgi.input"], length_in(environ), self._now)
             attempt = hold(reception, admitted, gate)
             if isinstance(attempt, Reply):
@@ -107,10 +118,7 @@ def scope_of(reception: Reception[Gate], incoming: Incoming) -> object:
     try:
         found = reception.scope_of(incoming)
     except Exception as error:
-        raise ScopeMissing(
-            f"the middleware's scope function raised {type(error).__name__} ({error}), so nothing was run: it must "
-            'return a text such as "live:acme" for every keyed request'
-        ) from error
+        raise unknown(error) from error
     if inspect.iscoroutine(found):
         found.close()
         raise ScopeMissing("the middleware's scope function is async, and a WSGI server awaits nothing: write def")
@@ -219,16 +227,18 @@ class _Exchange:
     def _begin(self) -> None:
         if self._write_on is None and self._head is not None:
             self._attempt.begun = True
-            self._write_on = self._start_response(*self._head)
+            status, headers = self._head
+            self._write_on = self._start_response(status, [*headers, *self._attempt.recording.notice])
 
     def _own(self, body: bytes) -> list[bytes]:
         """The handler's own answer, or what is left of it."""
         if self._write_on is None and self._head is not None:
             status, headers = self._head
-            reply = self._attempt.recording.result()
-            if self._attempt.profile.marker == "envelope" and isinstance(reply, Reply):
-                body = in_body(reply, self._attempt.profile, replayed=False).body
-                headers = [pair for pair in headers if pair[0].lower() != "content-length"]
+            attempt = self._attempt
+            wrapped = enveloped(attempt.recording.result(), attempt.profile, attempt.outcome)
+            if wrapped is not None:
+                body = wrapped
+                headers = [pair for pair in headers if pair[0].lower() not in ABOUT_THE_BODY]
                 headers.append(("Content-Length", str(len(body))))
-            self._start_response(status, headers)
+            self._start_response(status, [*headers, *attempt.recording.notice])
         return [body]

@@ -120,11 +120,10 @@ def plain_headers(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> dic
 
     So an id or a time that came twice is none: what could be read in two ways is refused by whoever reads it.
     """
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
-        lower = name.lower()
-        found[lower] = f"{found[lower]}, {value}" if lower in found else value
-    return found
+        found.setdefault(name.lower(), []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:

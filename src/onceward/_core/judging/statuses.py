@@ -48,8 +48,9 @@ STATUSES: Final[dict[int, Verdict]] = {
 }
 """By status. One that is not listed is judged as its class's first: 4xx as 400, 5xx as 500 (RFC 9110, 15)."""
 
-PENDING_CODES: Final = frozenset({"in_flight", "pending", "IDEMPOTENCY_PENDING"})
-"""Ours (the third is that of the profile `pacspace`): the first request is still running, and this is no answer yet."""
+PENDING_CODES: Final = frozenset({"in_flight", "pending", "IDEMPOTENCY_PENDING", "idempotency_key_in_use"})
+"""Ours (the third is that of the profile `pacspace`) and Stripe's: the first request is still running, and this is no
+answer yet."""
 
 _SUCCESS: Final = Verdict(_C.DONE, _K.OTHER, _A.NEVER)
 

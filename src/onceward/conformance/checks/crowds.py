@@ -174,6 +174,15 @@ def tenant_in_flight(witness: Witness) -> None:
         require(held.ran >= 2, "another tenant's request did not run")
 
 
+def in_flight_refusal(witness: Witness) -> Answer | None:
+    """What a duplicate was told while the first ran; None if that was not to be had."""
+    with suppress(NotShown):
+        answer = _held(witness).duplicate.answer
+        if answer is not None and answer.status == witness.talk.expected.in_flight_status:
+            return answer
+    return None
+
+
 def _held(witness: Witness) -> Held:
     return witness.talk.found_once("held", lambda: _hold_until_clear(witness))
 

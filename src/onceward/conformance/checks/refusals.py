@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 
 from onceward._core.errors import ConfigurationError, RetryAdvice
 from onceward.conformance.checking import NotShown, check, require
+from onceward.conformance.checks.crowds import in_flight_refusal
 from onceward.conformance.talking import Talk
 from onceward.conformance.wire import Answer, NoAnswer, TargetUnreachable, read_url
 from onceward.conformance.witness import Witness
@@ -42,6 +43,28 @@ def problem_shape(witness: Witness) -> None:
             require(
                 body.get("retry") in ADVICE, f"the refusal of {name} does not say `retry`: {', '.join(sorted(ADVICE))}"
             )
+
+
+@check(
+    "stripe-shape",
+    sends="a key that is none, another body under a used key, and (with `--slow`) a duplicate while the first runs",
+    must='each is `application/json` with `{"error": {"type": ..., "message": ...}}`; of the last two, the type is '
+    "`idempotency_error`",
+    when=lambda expected: expected.stripe_errors,
+)
+def stripe_shape(witness: Witness) -> None:
+    refused = dict(_refusals(witness))
+    if (held := in_flight_refusal(witness)) is not None:
+        refused[DUPLICATE] = held
+    for name, answer in refused.items():
+        require(answer.media_type == "application/json", f"the refusal of {name} is {answer.media_type or 'untyped'}")
+        error = answer.json.get("error") if isinstance(answer.json, dict) else None
+        require(isinstance(error, dict), f"the refusal of {name} has no object under `error`: an SDK sees a success")
+        for member in ("type", "message"):
+            found = error.get(member) if isinstance(error, dict) else None
+            require(isinstance(found, str) and bool(found), f"the refusal of {name} has no error.{member}")
+            if member == "type" and name in (CHANGED, DUPLICATE):
+                require(found == "idempotency_error", f"the refusal of {name} has the type {found!r}")
 
 
 @check(
@@ -86,6 +109,7 @@ def retention_published(witness: Witness) -> None:
 
 
 INVALID, CHANGED, MISSING = "a key that is none", "another body", "a missing key"
+DUPLICATE = "a duplicate in flight"
 
 
 def _refusals(witness: Witness) -> dict[str, Answer]:
@@ -153,4 +177,4 @@ def _is_retention(name: str, value: Any) -> bool:
     return bool(RETENTION.search(name)) and (is_number or (isinstance(value, str) and bool(value)))
 
 
-CHECKS = (problem_shape, refusal_codes, problem_link, retention_published)
+CHECKS = (problem_shape, stripe_shape, refusal_codes, problem_link, retention_published)

@@ -15,6 +15,10 @@ from onceward._core.reply import Reply
 from onceward.http.serving.identity import Identity
 from onceward.http.serving.media import is_json
 from onceward.http.serving.profile import Profile
+from onceward.http.serving.running import Unkept
+
+ABOUT_THE_BODY = frozenset({"content-length", "etag"})
+"""Headers of an answer that are not true of its envelope."""
 
 MEMBER = "idempotencyReplayed"
 """The member that marker="member" adds to a replayed JSON object."""
@@ -29,9 +33,27 @@ def as_reply(value: Any) -> Reply:
     return Reply(200, (("content-type", kind),), kept.data or b"")
 
 
-def settled_answer(outcome: Outcome[Any], profile: Profile) -> Reply:
-    """The first answer of a transactional route: what its handler settled, whatever it answered."""
-    return in_body(as_reply(outcome.value), profile, replayed=False)
+def settled_answer(outcome: Outcome[Any], profile: Profile, result: Reply | Unkept | None = None) -> Reply | None:
+    """
+    The first answer of a transactional route: what its handler settled, whatever it answered (`result`). None: that is
+    what it answered, and is sent with all its headers.
+    """
+    if outcome.value == result and profile.marker != "envelope":
+        return None
+    return in_body(as_reply(outcome.value), profile, replayed=False, first_at=outcome.first_at.isoformat())
+
+
+def enveloped(result: Reply | Unkept, profile: Profile, outcome: Outcome[Any] | None) -> bytes | None:
+    """
+    The body of a first answer in its envelope, so that it has the shape of its replays; None: as the handler gave it.
+
+    The handler's headers that are ABOUT_THE_BODY are not sent with it.
+    """
+    if profile.marker != "envelope" or not isinstance(result, Reply):
+        return None
+    first_at = None if outcome is None else outcome.first_at.isoformat()
+    wrapped = in_body(result, profile, replayed=False, first_at=first_at)
+    return None if wrapped is result else wrapped.body
 
 
 def marked(reply: Reply, profile: Profile, identity: Identity, outcome: Outcome[Any]) -> Reply:
@@ -65,7 +87,7 @@ def in_body(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | N
 
 
 def _with_body(reply: Reply, body: bytes) -> Reply:
-    headers = tuple((name, value) for name, value in reply.headers if name not in ("etag", "content-length"))
+    headers = tuple((name, value) for name, value in reply.headers if name not in ABOUT_THE_BODY)
     return reply._replace(headers=headers, body=body)
 
 

@@ -57,21 +57,26 @@ class Attempt:
         self.recording = Recording(admitted.profile, limit)
         self.begun = False
         """Whether the client has been sent something."""
+        self.outcome: Outcome[object] | None = None
+        """What the gate made of it."""
 
     @property
     def operation(self) -> Operation:
         """What the handler is running."""
         return self._holding.operation
 
-    def answered(self, raised: BaseException | None = None) -> Reply | None:
-        """The answer is complete. `raised`, if a framework has made it from an exception."""
-        return self._end(how_it_ended(self.profile, self.recording.result(), raised, self.operation))
+    def answered(self, raised: BaseException | None = None, *, committed: bool = False) -> Reply | None:
+        """
+        The answer is complete. `raised`, if a framework has made it from an exception; `committed`, if something of
+        the application's is known to be.
+        """
+        result = self.recording.result()
+        return self._end(how_it_ended(self.profile, result, raised, self.operation, committed=committed))
 
     def failed(self, error: BaseException) -> Reply:
         """The handler raised; raised again, unless that is what its key is remembered by."""
-        name = self._admitted.name
         if isinstance(error, Exception) and remembers(self.profile, 500):
-            log.error("onceward: the handler of %s raised; its failure is remembered", name, exc_info=error)
+            log_remembered(self._admitted, error)
             reply = self._reception.refuse(HandlerFailed(), self.profile)
             instead = self._end(Returned(Unkept(500, error) if self.begun else reply))
             if self.begun:
@@ -85,7 +90,7 @@ class Attempt:
     def _end(self, how: Returned | Raised) -> Reply | None:
         told = how.error if isinstance(how, Raised) else None
         try:
-            outcome = self._holding.end(how)
+            outcome = self.outcome = self._holding.end(how)
         except BaseException as error:
             if error is told:
                 log_failure(self._admitted, error)
@@ -98,26 +103,44 @@ class Attempt:
             if self.begun:
                 raise  # Too late to say anything else: the answer breaks off.
             return refusal
-        return settled_answer(outcome, self.profile) if self.profile.transactional else None
+        return settled_answer(outcome, self.profile, self.recording.result()) if self.profile.transactional else None
 
 
 def how_it_ended(
-    profile: Profile, result: Reply | Unkept, raised: BaseException | None, operation: Operation
+    profile: Profile,
+    result: Reply | Unkept,
+    raised: BaseException | None,
+    operation: Operation,
+    *,
+    committed: bool = False,
 ) -> Returned | Raised:
-    """A handler's answer, as the gate is told. `raised`, if a framework has made it from an exception."""
+    """A handler's answer, as the gate is told. See `Attempt.answered`."""
     try:
-        return Returned(ended(profile, result, operation))
+        return Returned(ended(profile, result, operation, committed=committed))
     except FailedAnswer as failure:
-        return Raised(failure if raised is None else meant(profile, raised))
+        return Raised(failure if raised is None else meant(profile, raised, committed=committed))
 
 
-def meant(profile: Profile, error: BaseException) -> BaseException:
+def stands_for(profile: Profile, status: int, raised: BaseException | None) -> bool:
+    """Whether a framework's page for an exception is remembered: then everybody gets `handler_failed` in its place."""
+    is_raised = isinstance(raised, Exception) and not isinstance(raised, FailedAnswer)
+    return is_raised and status >= 500 and remembers(profile, status)
+
+
+def meant(profile: Profile, error: BaseException, *, committed: bool = False) -> BaseException:
     """What the gate is told that a handler raised."""
     if profile.guarantee != "atomic" or isinstance(error, FailedAnswer) or not isinstance(error, Exception):
         return error
+    if committed:
+        return error  # It says that all of it rolls back, and some of it was seen to stay.
     rolled_back = RaisedAndRolledBack(f"{type(error).__name__}: {error}")
     rolled_back.__cause__ = error
     return rolled_back
+
+
+def log_remembered(admitted: Admitted, error: BaseException | None) -> None:
+    """Say why a keyed request is answered `handler_failed` from now on."""
+    log.error("onceward: the handler of %s raised; its failure is remembered", admitted.name, exc_info=error)
 
 
 def log_failure(admitted: Admitted, error: BaseException) -> None:

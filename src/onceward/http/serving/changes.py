@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from onceward._core.terms import AfterExpiry, Seconds
 
-RememberStatus: TypeAlias = Literal["success", "all"] | Callable[[int], bool]
+RememberStatus: TypeAlias = Literal["success", "4xx", "all"] | Callable[[int], bool]
 
 
 class RouteChanges(TypedDict, total=False):
@@ -30,6 +30,8 @@ class RouteChanges(TypedDict, total=False):
     pending_code: str
     mismatch_status: int
     remember: RememberStatus
+    error_shape: Literal["problem", "stripe"]
+    unscoped: Literal[401, 500, "pass"]
     replay_header: str
     plan_replay_header: str
     marker: Literal["header", "member", "envelope"]

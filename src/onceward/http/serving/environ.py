@@ -29,7 +29,7 @@ def incoming_of(environ: Mapping[str, Any], single: frozenset[bytes]) -> Incomin
     sent = path.encode("latin-1")
     query = str(environ.get("QUERY_STRING", "")).encode("latin-1")
     return Incoming(
-        environ["REQUEST_METHOD"],
+        environ["REQUEST_METHOD"].upper(),  # As most frameworks read it: to them a "post" is a POST.
         sent.decode("utf-8", "replace"),
         raw_path(environ, sent),
         query,

@@ -32,6 +32,8 @@ from onceward.http.serving.profile import Profile
 DOMAIN = b"onceward/http/1\0"
 FIELDS_MAX = 10_000
 """Fields of a form that are sorted by name; one with more goes by its bytes."""
+BOUNDARY_CHARACTERS_MAX = 256
+"""Of multipart/form-data. RFC 2046 allows 70; a body with a longer one than this goes by its bytes."""
 WAYS_REMEMBERED = 256
 SAID_BYTES_REMEMBERED = 256
 """Clients say the same few Content-Types over and over; long ones are not worth the memory."""
@@ -50,7 +52,7 @@ class BodyForm(Protocol):
 class RequestFingerprint:
     """The fingerprint of one request, while its body arrives."""
 
-    __slots__ = ("_form", "_hash")
+    __slots__ = ("_form", "_hash", "size")
 
     def __init__(
         self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
@@ -62,11 +64,14 @@ class RequestFingerprint:
             values = [value.strip(b" \t") for header, value in found if header == wanted]
             self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
         self._form: BodyForm | None = _form(found, profile)
+        self.size = 0
+        """How many bytes of the body have been fed."""
 
     def feed(self, piece: bytes) -> None:
         """The next piece of the body."""
         if self._form is None:
             raise RequestInvalid("this request is complete; nothing can follow it")
+        self.size += len(piece)
         self._form.feed(piece)
 
     def digest(self) -> bytes:
@@ -118,7 +123,7 @@ def _way(said: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Way:
             return _Way(label, whole, b"json", canonical_json)
         if kind == "application/x-www-form-urlencoded":
             return _Way(label, whole, b"form", _fields)
-        if kind == "multipart/form-data" and boundary:
+        if kind == "multipart/form-data" and boundary and len(boundary) <= BOUNDARY_CHARACTERS_MAX:
             return _Way(label, whole, boundary=boundary)
     return _Way(label)
 

@@ -1,6 +1,7 @@
 """
 Refusals as `application/problem+json` (RFC 9457): a stable code, whether retrying is safe and with which key, when,
-and a link to a page that says more.
+and a link to a page that says more. Or, with error_shape="stripe", the same in the shape that Stripe's SDKs read:
+to them a body without `error` is a success, whatever its status.
 
 Status by code, where the profile does not say otherwise. Retryability is read from the code, never from the status.
 """
@@ -10,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from json import dumps
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 from onceward._core.errors import KeyReused, OncewardError, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
+from onceward.http.serving.scoping import CallerUnknown
 
 WELL_KNOWN = "/.well-known/idempotency"
 PROBLEM = "application/problem+json"
@@ -68,49 +70,115 @@ OURS = "Something is wrong on this side. Whoever runs this service finds the rea
 PENDING_TITLE = "Another request is running this operation right now. Ask again with the same key."
 
 
+class _Said(NamedTuple):
+    """A refusal, before it has a shape."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    retry: RetryAdvice
+    seconds: float | None
+    page: str | None
+
+
 def status_of(error: OncewardError, profile: Profile) -> int:
     """The status of a refusal."""
+    if isinstance(error, CallerUnknown):
+        return 500 if profile.unscoped == "pass" else profile.unscoped
     return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(error.code, 500)
 
 
 def problem(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
-    """A refusal as an answer."""
-    title = title_of(type(error))
-    detail = str(error) if error.code in ABOUT_THE_REQUEST else title
-    return _made(status_of(error, profile), error.code, title, detail, error.retry, error.retry_after_seconds, pages)
+    """A refusal as an answer, as problem+json."""
+    return _as_problem(_said(error, profile, pages))
+
+
+def refusal(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
+    """A refusal as an answer, in the profile's own shape."""
+    return _SHAPES[profile.error_shape](_said(error, profile, pages))
 
 
 def pending(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
     """The 202 of in_flight="accept"."""
-    return _made(202, profile.pending_code, PENDING_TITLE, PENDING_TITLE, RetryAdvice.SAME_KEY, seconds or 1.0, pages)
+    code = profile.pending_code
+    said = _Said(202, code, PENDING_TITLE, PENDING_TITLE, RetryAdvice.SAME_KEY, seconds or 1.0, _page(code, pages))
+    return _SHAPES[profile.error_shape](said)
 
 
-def _made(
-    status: int, code: str, title: str, detail: str, retry: RetryAdvice, seconds: float | None, pages: str | None
-) -> Reply:
-    page = None if pages is None else f"{pages}/{code.lower()}"
-    document: dict[str, Any] = {
-        "type": page or "about:blank",
-        "title": title,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        "retry": retry.value,
-    }
-    headers = [("content-type", PROBLEM), ("cache-control", "no-store")]
-    if page is not None:
-        headers.append(("link", f'<{page}>; rel="help"'))
-    if retry is RetryAdvice.SAME_KEY:
+def _said(error: OncewardError, profile: Profile, pages: str | None) -> _Said:
+    status, seconds = status_of(error, profile), error.retry_after_seconds
+    title = OURS if status >= 500 and isinstance(error, CallerUnknown) else title_of(type(error))
+    detail = str(error) if error.code in ABOUT_THE_REQUEST else title
+    if error.retry is RetryAdvice.SAME_KEY:
         seconds = 1.0 if seconds is None else seconds
-    if seconds is not None:
-        document["retryAfterSeconds"] = round(seconds, 3)
-        headers.append(("retry-after", str(max(1, ceil(seconds)))))
-    return Reply(status, tuple(headers), dumps(document).encode())
+    return _Said(status, error.code, title, detail, error.retry, seconds, _page(error.code, pages))
+
+
+def _page(code: str, pages: str | None) -> str | None:
+    return None if pages is None else f"{pages}/{code.lower()}"
+
+
+def _headers(said: _Said, kind: str) -> list[tuple[str, str]]:
+    headers = [("content-type", kind), ("cache-control", "no-store")]
+    if said.page is not None:
+        headers.append(("link", f'<{said.page}>; rel="help"'))
+    if said.seconds is not None:
+        headers.append(("retry-after", str(max(1, ceil(said.seconds)))))
+    return headers
+
+
+def _as_problem(said: _Said) -> Reply:
+    document: dict[str, Any] = {
+        "type": said.page or "about:blank",
+        "title": said.title,
+        "status": said.status,
+        "detail": said.detail,
+        "code": said.code,
+        "retry": said.retry.value,
+    }
+    if said.seconds is not None:
+        document["retryAfterSeconds"] = round(said.seconds, 3)
+    return Reply(said.status, tuple(_headers(said, PROBLEM)), dumps(document).encode())
+
+
+ABOUT_THE_KEY = frozenset({"key_reused", "in_flight", "in_doubt", "not_replayable", "ownership_lost", "expired"})
+"""Codes that Stripe calls an `idempotency_error`. Others below 500 are an `invalid_request_error`."""
+
+STRIPE_CODES = {"in_flight": "idempotency_key_in_use"}
+"""Where Stripe has a code of its own for what we refuse, that is said."""
+
+
+def _as_stripe(said: _Said) -> Reply:
+    """
+    As Stripe writes errors, so that its SDKs raise them. `Stripe-Should-Retry` is what they decide retries by; without
+    it they would repeat every 409 and every 500.
+    """
+    if said.code in ABOUT_THE_KEY or said.status < 400:
+        kind = "idempotency_error"
+    else:
+        kind = "api_error" if said.status >= 500 else "invalid_request_error"
+    error: dict[str, Any] = {
+        "type": kind,
+        "code": STRIPE_CODES.get(said.code, said.code),
+        "message": said.detail,
+        "retry": said.retry.value,
+    }
+    if said.page is not None:
+        error["doc_url"] = said.page
+    if said.seconds is not None:
+        error["retry_after_seconds"] = round(said.seconds, 3)
+    again = "true" if said.retry is RetryAdvice.SAME_KEY else "false"
+    headers = (*_headers(said, "application/json"), ("stripe-should-retry", again))
+    return Reply(said.status, headers, dumps({"error": error}).encode())
+
+
+_SHAPES = {"problem": _as_problem, "stripe": _as_stripe}
 
 
 def title_of(kind: type[OncewardError]) -> str:
     """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
-    if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION:
+    if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION and kind is not CallerUnknown:
         return OURS
     # Of the class that the code is of: what a narrower one adds is for callers in Python.
     owner = next(one for one in kind.__mro__ if "code" in vars(one))

@@ -93,7 +93,12 @@ class Profile:
     mismatch_status: int = 422
     """Same key, other request (`key_reused`)."""
     remember: RememberStatus = "success"
-    """Which answers are stored: those below 400; all; or what a function of the status says."""
+    """Which answers are stored: those below 400; those and the 4xx, for handlers that may have written before they
+    refuse; all; or what a function of the status says. A 429 is stored by a function only: it asks for a retry."""
+    error_shape: Literal["problem", "stripe"] = "problem"
+    """How refusals are written: as problem+json, or as Stripe's SDKs read them (`{"error": {...}}`)."""
+    unscoped: Literal[401, 500, "pass"] = 401
+    """A request with a key from nobody knows whom: 401, 500, or passed to the application as if it had no key."""
     replay_header: str = "Idempotency-Replayed"
     """The header that marks a replay (`true`); a first answer does not have it."""
     plan_replay_header: str = "Plan-Replayed"
@@ -145,6 +150,7 @@ PROFILES: Mapping[str, Profile] = {
         methods=("POST",),
         mismatch_status=400,
         remember="all",
+        error_shape="stripe",
         replay_header="Idempotent-Replayed",
         after_expiry="run",
     ),
@@ -165,9 +171,11 @@ PROFILES: Mapping[str, Profile] = {
 """The named profiles."""
 
 _NAMES = frozenset(field.name for field in fields(Profile))
-_CHOICES = {
+_CHOICES: Mapping[str, tuple[object, ...]] = {
     "both": ("refuse", "plan"),
     "in_flight": ("refuse", "wait", "accept"),
+    "error_shape": ("problem", "stripe"),
+    "unscoped": (401, 500, "pass"),
     "marker": ("header", "member", "envelope"),
     "fingerprint": ("canonical", "raw"),
     "guarantee": ("blind", "repeatable", "keyed", "probed", "atomic"),
@@ -208,7 +216,8 @@ def _checked(made: Profile) -> Profile:
 def _check_types(made: Profile) -> None:
     for name, choices in _CHOICES.items():
         if getattr(made, name) not in choices:
-            raise ConfigurationError(f"{name} is one of {', '.join(choices)}, not {str(getattr(made, name))[:40]!r}")
+            known = ", ".join(map(str, choices))
+            raise ConfigurationError(f"{name} is one of {known}, not {str(getattr(made, name))[:40]!r}")
     for name in _SIZES:
         if not _is_whole(getattr(made, name)):
             raise ConfigurationError(f"{name} is a whole number above zero")
@@ -243,8 +252,8 @@ def _check_sense(made: Profile) -> None:
         raise ConfigurationError(f"key_characters_max is at most {KEY_CHARACTERS_MAX}")
     if len({getattr(made, name).lower() for name in _HEADERS[:3]}) < 3:
         raise ConfigurationError("key_header, plan_header and step_header are three different headers")
-    if not (made.remember in ("success", "all") or callable(made.remember)):
-        raise ConfigurationError("remember is 'success', 'all' or a function of the status")
+    if not (made.remember in ("success", "4xx", "all") or callable(made.remember)):
+        raise ConfigurationError("remember is 'success', '4xx', 'all' or a function of the status")
     if not (_is_whole(made.mismatch_status) and 400 <= made.mismatch_status <= 499):
         raise ConfigurationError("mismatch_status is a status from 400 to 499")
     seconds: object = made.upload_seconds_max

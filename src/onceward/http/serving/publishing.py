@@ -17,6 +17,7 @@ from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.http.serving.problems import PENDING_TITLE, STATUSES, WELL_KNOWN, title_of
 from onceward.http.serving.profile import Profile
+from onceward.http.serving.scoping import CallerUnknown
 
 Exempt: TypeAlias = tuple[str, tuple[Profile, Terms] | None]
 """The path of a route, and how it is treated; None: not at all."""
@@ -76,8 +77,11 @@ def error_page(
     elif code == profile.pending_code.lower():
         title, retry, status = PENDING_TITLE, "same-key", 202
     elif kind is not None:
+        if code == "scope_missing" and profile.unscoped == 401:
+            kind = CallerUnknown
         title, retry = title_of(kind), kind.retry.value
         status = profile.mismatch_status if code == "key_reused" else STATUSES.get(code, 500)
+        status = 401 if kind is CallerUnknown else status
     else:
         return None
     advice = {

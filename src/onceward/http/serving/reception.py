@@ -21,12 +21,15 @@ from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
 from onceward.http.serving.answers import as_reply, marked
 from onceward.http.serving.changes import ProfileChanges
+from onceward.http.serving.discovering import Known, unmatched, warning
+from onceward.http.serving.discovering import marked as marked_handlers
 from onceward.http.serving.fingerprints import RequestFingerprint
 from onceward.http.serving.identity import Identity, identity_of
-from onceward.http.serving.problems import WELL_KNOWN, pending, problem
+from onceward.http.serving.problems import WELL_KNOWN, pending, refusal
 from onceward.http.serving.profile import Profile, profile
 from onceward.http.serving.publishing import error_page, published
 from onceward.http.serving.routes import Route, Routes
+from onceward.http.serving.scoping import SparingLog, nobody
 
 SCOPES_REMEMBERED = 1_024
 """Gates of scopes that are kept ready; the oldest goes first."""
@@ -107,12 +110,32 @@ class Reception(Generic[G]):
             )
         self._gate: G = gate
         self.scope_of = scope
-        self.routes = Routes(profile(profile_, **changes), routes, gate.agreed)
+        self._base = profile(profile_, **changes)
+        self._given = list(routes)
+        self.routes = Routes(self._base, self._given, gate.agreed)
         if well_known is not None and not _PATH.fullmatch(well_known):
             raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
-        self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())
+        self._publish()
         self._gates: OrderedDict[str, G] = OrderedDict()
+        self._sparing = SparingLog(log, gate.environment.monotonic)
+
+    def _publish(self) -> None:
+        self._contract = published(self.routes.default.profile, self.routes.default.terms, self.routes.others())
+
+    def learn(self, known: list[Known] | None) -> None:
+        """
+        The application's own routes, where they can be known: what decorators say is in force from now on, and a
+        `Route` that matches nothing is told to the log.
+        """
+        if known is None:
+            return
+        said: list[Route] = marked_handlers(known, frozenset(self._base.methods))
+        if said:
+            self.routes = Routes(self._base, [*said, *self._given], self._gate.agreed)
+            self._publish()
+        for route, meant in unmatched(self._given, known):
+            log.warning(warning(route, meant))
 
     def admit(self, incoming: Incoming) -> Admitted | Reply | None:
         """What becomes of a request; see above."""
@@ -139,13 +162,12 @@ class Reception(Generic[G]):
             return None
         return error_page(rest.removeprefix("/"), self.routes.default.profile, contract=well_known)
 
-    def gate_for(self, scope: object) -> G:
-        """The gate of whoever is calling; `ScopeMissing` if that is not known."""
+    def gate_for(self, scope: object, chosen: Profile) -> G | None:
+        """The gate of whoever is calling. If that is not known: `ScopeMissing`, or None where it is to be passed on."""
         if not isinstance(scope, str) or not scope:
-            raise ScopeMissing(
-                "the middleware's scope function did not say who is calling, so nothing was run: it must return a text "
-                'such as "live:acme" for every keyed request (refuse unauthenticated ones before this middleware)'
-            )
+            if chosen.unscoped == "pass":
+                return None
+            raise nobody()
         found = self._gates.get(scope)
         if found is None:
             found = self._gates[scope] = self._gate.scoped(scope)
@@ -163,8 +185,12 @@ class Reception(Generic[G]):
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
         """A refusal as an answer; what is wrong on this side goes into the log, too."""
-        reply = problem(error, chosen or self.routes.default.profile, pages=self.well_known)
-        if reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
+        reply = refusal(error, chosen or self.routes.default.profile, pages=self.well_known)
+        if isinstance(error, ScopeMissing):
+            level = logging.ERROR if reply.status >= 500 else logging.WARNING
+            told = "onceward: a keyed request was answered %d %s: %s"
+            self._sparing.tell(level, told, reply.status, error.code, error)
+        elif reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
             log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
         return reply
 

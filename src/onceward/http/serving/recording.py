@@ -21,7 +21,11 @@ from collections.abc import Iterable
 from onceward._core.reply import Reply
 from onceward.http.serving.media import is_json, media_type
 from onceward.http.serving.profile import Profile
-from onceward.http.serving.running import Unkept
+from onceward.http.serving.running import Unkept, remembers
+
+NOT_STORED = ("Idempotency-Stored", "false")
+"""The header of an answer that will not be replayed, because it is too large to be kept. A stream has begun before
+that is known, and does not have it."""
 
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
@@ -30,6 +34,7 @@ class Recording:
     """One answer, while it is given. Header names are in lower case."""
 
     def __init__(self, profile: Profile, limit: int) -> None:
+        self._profile = profile
         self._allowed = profile.stored_headers
         self._envelopes = profile.marker == "envelope"
         self._whole = False
@@ -82,6 +87,12 @@ class Recording:
         if not self.passing or (self._length is not None and self._size >= self._length):
             return b""
         return self.rest()
+
+    @property
+    def notice(self) -> tuple[tuple[str, str], ...]:
+        """What the head of the answer says besides: that there will be no replay of it."""
+        is_lost = self._kept is None and self._status is not None and remembers(self._profile, self._status)
+        return (NOT_STORED,) if is_lost else ()
 
     def rest(self) -> bytes:
         """What was held back."""

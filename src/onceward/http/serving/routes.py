@@ -45,6 +45,10 @@ class Route:
         """Whether a request goes here."""
         return (self.methods is None or method in self.methods) and self._pattern.fullmatch(path) is not None
 
+    def fits(self, path: str) -> bool:
+        """Whether this path goes here, by whatever method."""
+        return self._pattern.fullmatch(path) is not None
+
     def __repr__(self) -> str:
         return f"Route({self.path!r})"
 
@@ -98,7 +102,7 @@ class Routes:
 
 def _changes(route: Route) -> ProfileChanges:
     # A route that names its methods means these, whatever the profile says.
-    changes: ProfileChanges = {**route.changes}
+    changes: ProfileChanges = {**route.changes}  # type: ignore[typeddict-item]
     if route.methods is not None:
         changes["methods"] = tuple(sorted(route.methods))
     return changes

@@ -2,7 +2,8 @@
 How a handler's ending is told to the gate.
 
     answered below 400          settled: stored and replayed
-    answered 4xx                released: the key may be used again, for this request
+    answered 4xx                released: the key may be used again, for this request; unless it is known that the
+                                application had committed something by then (Django), or remember="4xx" says so
     answered 5xx, or raised     blind: in doubt. atomic: released. keyed, probed, repeatable: run or asked again
     remember="all"              settled, whatever it was
 
@@ -20,7 +21,6 @@ An answer that cannot be kept (too long, or a stream that was) has been given al
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from onceward._core.flow import Raised, Returned
@@ -35,6 +35,14 @@ class Unkept(NamedTuple):
     status: int
     reason: Any
     """Not data, on purpose."""
+    fleeting: bool = False
+    """Whether its key is released all the same."""
+
+
+class Fleeting(Reply):
+    """An answer that its key is not remembered by."""
+
+    __slots__ = ()
 
 
 class FailedAnswer(Exception):
@@ -57,27 +65,39 @@ def remembers(profile: Profile, status: int) -> bool:
     """Whether an answer with this status is stored. A transactional route stores what its handler settled, only."""
     if profile.transactional:
         return False
-    if profile.remember == "all":
-        return True
     if profile.remember == "success":
         return status < 400
+    if profile.remember == "4xx" or profile.remember == "all":
+        # A 429 says that nothing was done and when to come again: who remembers it turns every retry away.
+        return status != 429 and (status < 500 or profile.remember == "all")
     return bool(profile.remember(status))
 
 
-def ended(profile: Profile, reply: Reply | Unkept, operation: Operation | None = None) -> Reply | Unkept:
+def ended(
+    profile: Profile, reply: Reply | Unkept, operation: Operation | None = None, *, committed: bool = False
+) -> Reply | Unkept:
     """
     The handler answered: what the gate's function returns, or raises.
 
     With `operation`, on a transactional route, whose handler must be over by then: its last word is its commit.
+    With `committed`, it is known that something of the application's was committed while the handler ran.
     """
     if profile.transactional:
         settled = operation is not None and operation.inside is not None and operation.inside.called
-        if reply.status >= 400 and not settled:
+        if reply.status >= 400 and not settled and not committed:
             raise RolledBack(reply)
         return reply
-    if reply.status >= 500 and not remembers(profile, reply.status):
-        raise RolledBack(reply) if profile.guarantee == "atomic" else FailedAnswer(reply)
-    return reply
+    kept = remembers(profile, reply.status) or (committed and reply.status < 500)
+    if kept and not (reply.status >= 400 and _is_in_doubt(operation)):
+        return reply
+    if reply.status >= 500:
+        raise RolledBack(reply) if profile.guarantee == "atomic" and not committed else FailedAnswer(reply)
+    return reply._replace(fleeting=True) if isinstance(reply, Unkept) else Fleeting(*reply)
+
+
+def _is_in_doubt(operation: Operation | None) -> bool:
+    """Whether an earlier attempt may have had its effect. A refusal speaks for its own attempt only."""
+    return operation is not None and bool(operation.record.doubt)
 
 
 def refuses_by_itself(reply: Reply | Unkept | None) -> bool:
@@ -105,7 +125,7 @@ def gate_options(profile: Profile) -> dict[str, Any]:
     if profile.transactional:
         # The handler's own commit is what settles, so a handler that died has done nothing.
         return options | {"guarantee": "atomic", "settle": "inside", "remember": "success"}
-    options["remember"] = _remember(profile)
+    options["remember"] = _is_remembered
     # A handler that rolls back with its transaction says so by failing. That it died says nothing: its COMMIT may have
     # landed. So the claim itself is blind, and only a failure that was seen releases it.
     options["guarantee"] = "blind" if profile.guarantee == "atomic" else profile.guarantee
@@ -114,11 +134,8 @@ def gate_options(profile: Profile) -> dict[str, Any]:
     return options
 
 
-def _remember(profile: Profile) -> Callable[[Returned | Raised], bool]:
-    def remember(ending: Returned | Raised) -> bool:
-        if isinstance(ending, Raised):
-            return False  # Exceptions that are remembered were made answers before.
-        status = getattr(ending.value, "status", 200)
-        return remembers(profile, status)
-
-    return remember
+def _is_remembered(ending: Returned | Raised) -> bool:
+    """What `ended` decided, as the gate asks for it. Exceptions that are remembered were made answers before."""
+    if isinstance(ending, Raised) or isinstance(ending.value, Fleeting):
+        return False
+    return not (isinstance(ending.value, Unkept) and ending.value.fleeting)

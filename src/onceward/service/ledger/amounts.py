@@ -37,12 +37,12 @@ def billionths(value: object) -> int:
         raise _refused("is zero, and a delta of nothing is no delta")
     if number.adjusted() > 9:
         raise _refused("is out of bounds")
-    trailing = len(digits) - len("".join(map(str, digits)).rstrip("0"))
-    if -(exponent + trailing) > PLACES:
+    # Zeros at the end say nothing, however many there are: 1.000 is 1.
+    telling = "".join(map(str, digits)).rstrip("0")
+    shift = exponent + len(digits) - len(telling) + PLACES
+    if shift < 0:
         raise _refused(f"has more than {PLACES} decimal places, and is not rounded")
-    shift = exponent + PLACES
-    whole = int("".join(map(str, digits)))
-    whole = whole * int(10**shift) if shift >= 0 else whole // int(10**-shift)
+    whole = int(telling) * int(10**shift)
     if whole > DELTA_MAX * BILLION:
         raise _refused("is out of bounds")
     return -whole if sign else whole

@@ -11,7 +11,7 @@ It is for asyncio, because the service is. `LocalDatabase` is the same without p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -228,7 +228,7 @@ class Engine:
         """See `checked`; a long request is read in a thread, so that the others are not held up."""
         taken = list(statements)
         work = partial(checked, taken, self._limits, **options)
-        if sum(len(one) if isinstance(one, str) else len(str(one[0])) for one in taken) <= READ_AT_ONCE_CHARACTERS:
+        if sum(map(_characters, taken)) <= READ_AT_ONCE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
@@ -269,3 +269,14 @@ class Engine:
         )
         line.put(job)
         return await job.future
+
+
+def _characters(statement: Statement | tuple[str, Params] | str) -> int:
+    """About how much there is to look at: the statement, and its parameters."""
+    if isinstance(statement, str):
+        return len(statement)
+    sql, params = statement
+    values: Iterable[Any] = ()
+    if isinstance(params, Mapping | list | tuple):  # Anything else is refused by `checked`.
+        values = params.values() if isinstance(params, Mapping) else params
+    return len(str(sql)) + sum(len(one) if isinstance(one, str | bytes) else 1 for one in values)

@@ -8,6 +8,7 @@ same table makes the OpenAPI document, so that the two cannot part.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +21,7 @@ from starlette.routing import BaseRoute, Route
 from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
 from onceward.http.serving.media import media_type
 from onceward.http.serving.profile import PROFILES, Profile
+from onceward.http.serving.weight import off_the_loop
 from onceward.service.access import Role
 from onceward.service.web.calls import Call, Door, Noted
 from onceward.service.web.faults import (
@@ -172,11 +174,15 @@ class _Handler:
             raise MediaTypeUnsupported("bodies are not compressed here")
         read = await read_body(request, self._max)
         try:
-            return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body), len(read)
+            return await off_the_loop(partial(_parsed, read, endpoint), len(read)), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
+
+
+def _parsed(read: bytes, endpoint: Endpoint) -> Any:
+    return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
 async def read_body(request: Request, most: int) -> bytes:
