@@ -38,6 +38,8 @@ from onceward.http._django_messages import begin, incoming_of, let_go, own, resp
 from onceward.http.serving.attempt import Attempt, Pulled, hold, stands_for
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import CHANGES, samples_of, warning
+from onceward.http.serving.discovering import idempotent as idempotent
+from onceward.http.serving.discovering import not_idempotent as not_idempotent
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
