@@ -158,7 +158,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        hooks = HooksApp(_inbox(url, settings, stack), door)
+        hooks = HooksApp(await _inbox(url, settings, stack), door)
         balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
@@ -214,7 +214,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     return plain(routes)
 
 
-def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
         sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
@@ -222,8 +222,7 @@ def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
-        working.__enter__()
-        stack.push_async_callback(asyncio.to_thread, working.__exit__, None, None, None)
+        await stack.enter_async_context(working)
     return inbox
 
 
