@@ -67,7 +67,12 @@ def odd(text: str, now: int, *, ahead: int = 301) -> list[Odd]:
     }
     found += [_standard(f"signature {name}", wrong, at, text) for name, text in signatures.items()]
     found.append(_standard("changed body", wrong, at, good, body=BODY + b" "))
-    for name, id in {"with a time in it": "a.1614265330", "empty": "", "blank in it": "a b", "long": "x" * 2049}.items():
+    for name, id in {
+        "with a time in it": "a.1614265330",
+        "empty": "",
+        "blank in it": "a b",
+        "long": "x" * 2049,
+    }.items():
         found.append(_standard(f"id {name}", "event_invalid", at, _right(secret, id, at), id))
     found.append(Odd("nothing at all", StandardWebhooks(), {}, b"", "event_invalid"))
     for name, body in {"no JSON": b"not JSON", "no id": b"{}", "two ids": b'{"id":"a","id":"b"}'}.items():

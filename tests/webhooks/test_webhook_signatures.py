@@ -36,6 +36,14 @@ def standard(**changes: str) -> dict[str, str]:
     }
 
 
+def verified_id(headers: dict[str, str]) -> str:
+    """The id that a message of Standard Webhooks is known by, or why there is none."""
+    try:
+        return StandardWebhooks().verify(headers, BODY, [STANDARD], now=NOW).id
+    except SignatureInvalid as refused:
+        return str(refused)
+
+
 def stripe(at: str = str(NOW), body: bytes = EVENT, secret: Secret = PLAIN) -> str:
     return f"t={at},v1={mac(secret, at.encode() + b'.' + body).hex()}"
 
@@ -190,7 +198,7 @@ class TestStandardWebhooks:
         signature = "v1," + b64encode(mac(STANDARD, f"{id}.{NOW}.".encode() + BODY)).decode()
         headers = standard(webhook_id=id, webhook_signature=signature)
 
-        assert id == StandardWebhooks().verify(headers, BODY, [STANDARD], now=NOW).id
+        assert id == verified_id(headers)
 
     @pytest.mark.fault("long-ids-are-refused")
     def test_a_long_id_is_known_by_its_hash(self) -> None:
@@ -201,7 +209,7 @@ class TestStandardWebhooks:
         for id in ("x" * 256, "x" * 2048):
             signature = "v1," + b64encode(mac(STANDARD, f"{id}.{NOW}.".encode() + BODY)).decode()
             headers = standard(webhook_id=id, webhook_signature=signature)
-            found.append(StandardWebhooks().verify(headers, BODY, [STANDARD], now=NOW).id)
+            found.append(verified_id(headers))
 
         assert [f"sha256:{sha256(b'x' * 256).hexdigest()}", f"sha256:{sha256(b'x' * 2048).hexdigest()}"] == found
 

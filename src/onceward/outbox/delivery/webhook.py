@@ -235,9 +235,7 @@ def _errno(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def _secrets(
-    given: Iterable[Secret | str], form: StandardWebhooks | PacSpace, *, unsigned: bool
-) -> tuple[Secret, ...]:
+def _secrets(given: Iterable[Secret | str], form: StandardWebhooks | PacSpace, *, unsigned: bool) -> tuple[Secret, ...]:
     found = tuple(secrets_of(given, form.secret))
     if not found and not unsigned:
         raise ConfigurationError(
