@@ -169,7 +169,7 @@ SMTP = 'kind = "smtp"\nhost = "mail.example"\nsender = "shop@example.com"\n'
         (HTTP, "[endpoints.a]: a webhook needs a secret"),
         (HTTP + 'secrets_env = ["NOT_SET"]', "[endpoints.a] secrets_env: the environment variable 'NOT_SET'"),
         (HTTP + 'secrets_env = ["EMPTY"]', "[endpoints.a] secrets_env: the environment variable 'EMPTY' is not set"),
-        (HTTP + 'secrets_env = ["SHORT"]', "[endpoints.a] secrets_env: nothing is signed with a secret of fewer than 16"),
+        (HTTP + 'secrets_env = ["SHORT"]', "[endpoints.a] secrets_env: nothing is signed with a secret of fewer"),
         (HTTP + 'secrets_env = "NEW"', "[endpoints.a] secrets_env: it is a list of texts"),
         (HTTP + 'secrets_file = "/nowhere"', "[endpoints.a] secrets_file: /nowhere cannot be read"),
         (HTTP + 'secrets_file = "/"', "[endpoints.a] secrets_file: "),

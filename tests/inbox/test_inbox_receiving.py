@@ -269,7 +269,8 @@ class TestDeclaring:
         "wrong",
         [
             {"name": "No"}, {"name": ""}, {"name": "a/b"}, {"secrets": [""]}, {"secrets": [TEXT] * 5},
-            {"attempts": 0}, {"attempts": True}, {"number_at": "body:x"}, {"keep": -1}, {"keep": float("nan")}, {"secrets": TEXT},
+            {"secrets": TEXT},
+            {"attempts": 0}, {"attempts": True}, {"number_at": "body:x"}, {"keep": -1}, {"keep": float("nan")},
         ],
     )  # fmt: skip
     def test_what_cannot_work_is_refused(self, wrong: dict[str, Any]) -> None:

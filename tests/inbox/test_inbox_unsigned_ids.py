@@ -234,7 +234,7 @@ def test_a_message_is_known_as_long_as_its_event(world: World) -> None:
 @pytest.mark.fault("events-of-the-version-before-are-not-bound")
 def test_events_of_the_version_before_are_known_by_their_bytes(world: World) -> None:
     """
-    The table of version 1 knew the digest of each body, which is what GitHub and plain HMAC sign. It is brought forward.
+    The table of version 1 knew the digest of each body, which is what GitHub and plain HMAC sign.
     """
     make_version_1(world)
     opened = world.open()

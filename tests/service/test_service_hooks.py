@@ -26,7 +26,7 @@ from onceward.service.access import FloodControl
 from onceward.service.hooks.app import HooksApp
 from onceward.service.settings import Settings, store_of
 from onceward.service.web.calls import Door
-from onceward.webhooks import PacSpace, Scheme, Secret, StandardWebhooks, Stripe
+from onceward.webhooks import PacSpace, Scheme, StandardWebhooks, Stripe
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inbox"))
 

@@ -24,7 +24,7 @@ from onceward.service.access import Access
 from onceward.service.settings import Settings, store_of
 from onceward.service.sql.files import namespace_of
 from onceward.service.sql.usage import held_by
-from onceward.webhooks import Secret, StandardWebhooks
+from onceward.webhooks import StandardWebhooks
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ROW = ["e-1", "click"]

@@ -47,8 +47,8 @@ def add_to(parsers: Groups) -> None:
         _list,
         examples=("onceward hooks list",),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
-        more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late. RENAMED "
-        "are those of a message that was here under another id, where the id is not signed.",
+        more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late. "
+        "RENAMED are those of a message that was here under another id, where the id is not signed.",
     )
     test = add_command(
         group,
@@ -155,8 +155,8 @@ def _add(asked: argparse.Namespace) -> int:
     references += [f"file:{Path(path).resolve()}" for path in asked.secret_file]
     scope = scope_of(check_environment(asked.environment), check_tenant(asked.tenant))
     source = StoredSource(
-        asked.name, scope, _scheme(asked), tuple(references), asked.handler, asked.number_at, asked.attempts, asked.keep,
-        asked.trust_unsigned_id,
+        asked.name, scope, _scheme(asked), tuple(references), asked.handler, asked.number_at, asked.attempts,
+        asked.keep, asked.trust_unsigned_id,
     ).checked()  # fmt: skip
     with _opened(asked) as inbox:
         is_new = inbox.store_source(source)

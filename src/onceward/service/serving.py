@@ -217,7 +217,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
 async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
-        sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
+        _make_importable(settings.hooks_path)
     inbox = AsyncInbox(url, stored_sources=True)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
@@ -271,6 +271,10 @@ async def _first_token(access: AsyncAccess) -> NewToken | None:
         return None
     await access.create_tenant(FIRST_TENANT)
     return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+
+
+def _make_importable(folder: str) -> None:
+    sys.path.insert(0, str(Path(folder).resolve()))
 
 
 def _make_private(folder: str) -> None:

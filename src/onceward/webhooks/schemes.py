@@ -221,7 +221,7 @@ class PlainHmac:
             raise ConfigurationError("say where the event's id is: id_header= or id_member=, one of them")
 
     def secret(self, given: Secret | str) -> Secret:
-        """A secret as it is read here: as it is written; one that is base64 to its sender is `Secret(b64decode(...))`."""
+        """A secret as it is read here: as it is written. Where its sender means base64: `Secret(b64decode(text))`."""
         return as_written(given, "plain HMAC")
 
     def sign(self, id: str, body: bytes, secrets: Iterable[Secret | str], *, now: float) -> dict[str, str]:

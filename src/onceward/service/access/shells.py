@@ -356,7 +356,7 @@ class AsyncAccess(_Shell):
     async def erase_tenant(
         self, name: str, *, besides: Callable[[], Iterable[object]] = nothing_besides
     ) -> AsyncIterator[Progress]:
-        """Same as `Access.erase_tenant`, for `async for`; each batch is erased by a thread, and so is what is besides."""
+        """Same as `Access.erase_tenant`, for `async for`; a thread erases each batch, and what is besides."""
         batches = self._erasing(name, besides)
         # A batch that is under way when its caller is cancelled comes to its end in its thread.
         while (done := await self._awaiting.call(next, batches, None)) is not None:
