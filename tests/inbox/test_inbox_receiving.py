@@ -77,26 +77,54 @@ class TestAnswers:
         assert [False] + [True] * 11 == sorted(found)
 
     @pytest.mark.requirement("C47")
+    @pytest.mark.fault("the-answer-waits-for-the-handler")
     def test_the_answer_is_there_before_the_handler_begins(self, inbox: Any, world: World) -> None:
         """
-        The handler waits for the answer: if the answer waited for the handler, neither would come.
+        Nobody works yet, and the answer comes: whoever answers runs no handler. Then somebody works, and it is handled.
         """
-        answered, done = threading.Event(), threading.Event()
+        done = threading.Event()
         order: list[str] = []
 
         @handler(guarantee="repeatable")
-        def slow(event: Any) -> None:
-            assert answered.wait(60)
+        def handle(event: Any) -> None:
             order.append("handled")
             done.set()
 
-        inbox.add(pacspace(slow))
+        inbox.add(pacspace(handle))
+        order.append(inbox.answer("pac", *world.signed("e-1")).body.decode())
+        order.append("answered")
         with inbox.working(1):
-            order.append(inbox.answer("pac", *world.signed("e-1")).body.decode())
-            answered.set()
             assert done.wait(60)
 
-        assert ['{"received": true}', "handled"] == order
+        assert ['{"received": true}', "answered", "handled"] == order
+
+    @pytest.mark.requirement("C47", "C48")
+    @pytest.mark.fault("the-answer-waits-for-the-handler")
+    def test_a_handler_that_never_ends_holds_no_answer_up(self, inbox: Any, world: World) -> None:
+        """
+        It is let go on only by what comes after the answers: an answer that waited for it would find it given up.
+        """
+        began, go_on = threading.Event(), threading.Event()
+        gave_up: list[str] = []
+
+        @handler(guarantee="repeatable")
+        def stuck(event: Any) -> None:
+            began.set()
+            if not go_on.wait(30):
+                gave_up.append(event.id)
+
+        inbox.add(pacspace(stuck))
+        # Before anybody works: a worker that is idle would let the still clock run on, past the signature's time.
+        answers = [inbox.answer("pac", *world.signed("e-1"))]
+        with inbox.working(1):
+            assert began.wait(60)
+            answers += [inbox.answer("pac", *world.signed(id)) for id in ("e-1", "e-2")]
+            go_on.set()
+
+        assert [] == gave_up
+        assert [b'{"received": true}', b'{"received": true, "duplicate": true}', b'{"received": true}'] == [
+            one.body for one in answers
+        ]
 
     def test_refusals_are_problems_with_a_stable_code(self, inbox: Any, world: World) -> None:
         """
