@@ -33,8 +33,8 @@ def test_a_byte_sequence_is_decoded(text: str, value: bytes) -> None:
 @pytest.mark.fault("misplaced-padding-is-read")
 @pytest.mark.parametrize(
     "text",
-    [":=:", ":=aGVsbG8:", ":a=GVsbG8:", ":aGVs=bG8=:", ":YQ=:", ":YQ===:", ":aGVsbG8==:", ":a:", ":aGVsb:", ":aGVs-_8=:",
-     ":aGVsbG8= :", ":aGVsbG8="],
+    [":=:", ":=aGVsbG8:", ":a=GVsbG8:", ":aGVs=bG8=:", ":YQ=:", ":YQ===:", ":aGVsbG8==:", ":a:", ":aGVsb:",
+     ":aGVs-_8=:", ":aGVsbG8= :", ":aGVsbG8="],
 )  # fmt: skip
 def test_what_is_no_base64_spoils_the_field(text: str) -> None:
     """
