@@ -44,9 +44,11 @@ class _Server:
         """Seconds that each answer took."""
         took = []
         for _ in range(deliveries):
-            headers = PacSpace().sign(f"evt_{next(_numbers)}", BODY, [SECRET], now=time.time())
+            id = f"evt_{next(_numbers)}"
+            body = BODY.replace(b"{", b'{"event": "%s", ' % id.encode(), 1)  # Equal bodies would be one event.
+            headers = PacSpace().sign(id, body, [SECRET], now=time.time())
             began = time.perf_counter()
-            self._connection.request("POST", "/hooks/pac", BODY, headers)
+            self._connection.request("POST", "/hooks/pac", body, headers)
             answer = self._connection.getresponse().read()
             took.append(time.perf_counter() - began)
             if answer != RECEIVED:

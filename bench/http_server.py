@@ -35,7 +35,7 @@ def main() -> None:
         app,
         http="httptools",
         loop="uvloop",
-        lifespan="off",
+        lifespan="auto",
         log_level="warning",
         access_log=False,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

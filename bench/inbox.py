@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,14 @@ from starlette.routing import Route
 from onceward.inbox import AsyncInbox, Event, Source, handler
 from onceward.webhooks import PacSpace, Secret
 
-SECRET = Secret.parse("a secret that is long enough")
+SECRET = Secret.plain("a secret that is long enough")
 SLEEP_SECONDS = 10.0
 SLEEPERS = 4
 RECEIVED = b'{"received": true}'
 
 
-def _app(receive: Any) -> Starlette:
-    return Starlette(routes=[Route("/hooks/pac", receive, methods=["POST"])])
+def _app(receive: Any, lifespan: Any = None) -> Starlette:
+    return Starlette(routes=[Route("/hooks/pac", receive, methods=["POST"])], lifespan=lifespan)
 
 
 def bare(folder: Path, address: str) -> Starlette:
@@ -61,10 +63,14 @@ def ours(folder: Path, address: str) -> Starlette:
 
     inbox = AsyncInbox(f"sqlite:///{folder}/ours.db", scope="test:bench")
     inbox.add(Source("pac", PacSpace(), [SECRET], sleep))
-    inbox.working(SLEEPERS).__enter__()
+
+    @asynccontextmanager
+    async def working(app: Starlette) -> AsyncIterator[None]:
+        async with inbox.working(SLEEPERS):
+            yield
 
     async def receive(request: Request) -> Response:
         reply = await inbox.answer("pac", request.headers.items(), await request.body())
         return Response(reply.body, reply.status, dict(reply.headers))
 
-    return _app(receive)
+    return _app(receive, working)

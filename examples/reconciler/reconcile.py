@@ -7,9 +7,11 @@ The Reconciler: every line of a bank statement becomes one expense and one confi
 
 Kill it wherever you like and start it again. Three things keep the promise, and none of them is the journal:
 
-    the key       derived from worker, run, turn, tool and input: the same on every attempt
+    the key       derived from worker, run, turn, tool and line: the same on every attempt, also on one that corrects
     the database  UNIQUE (worker_id, idempotency_key), and UNIQUE (run_id, expense_id): the second row is refused
     the outbox    the mail is a row of the same transaction, under an id that stays; a relay delivers it afterwards
+
+A line that was categorised otherwise is the same line: its row is corrected, and nobody gets a second mail.
 
 The journal tells what was tried. It is never asked what to do: a resumed run begins at the first line, and the lines
 that were written before are recognised by their keys.
@@ -30,7 +32,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from onceward import Gate, derive, failpoints, insert_once
+from onceward import Gate, Update, derive, failpoints, insert_once
 from onceward.journal import Journal
 from onceward.outbox.delivery import SmtpEndpoint
 from onceward.outbox.relay import Relay
@@ -38,6 +40,9 @@ from onceward.outbox.relay import Relay
 WORKER = "reconciler-v1"
 SCOPE = "test:books"
 STATEMENT = Path(__file__).with_name("statement-2030-03.csv")
+IDENTITY = ["worker_id", "idempotency_key"]
+CORRECTABLE = ["category", "amount", "spent_at"]
+"""What a later attempt may correct: none of it is in the key."""
 TRY_SECONDS = 2.0
 """How long one try at handing a mail over may take. Short, so that a killed relay's mail is soon tried again."""
 MARGIN_SECONDS = 0.25
@@ -150,6 +155,25 @@ class Books:
         marks = ", ".join([self._mark] * len(row))
         return int(self.connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", values).rowcount)
 
+    def write_expense(self, row: dict[str, Any]) -> int:
+        """Write an expense once. A retry touches nothing; one that carries a correction corrects the row."""
+        written = self.insert("expenses", row, IDENTITY)
+        if written or self._stands(row):
+            return written
+        update = Update(CORRECTABLE, touch="updated_at")
+        return insert_once(self.connection, "expenses", row, key=IDENTITY, on_duplicate=update)
+
+    def _stands(self, row: dict[str, Any]) -> bool:
+        """Whether the row that is there says what this one says. Another user is no correction: it is refused."""
+        sql = f"SELECT user_id, {', '.join(CORRECTABLE)} FROM expenses WHERE worker_id = {self._mark}"
+        found = self.connection.execute(
+            f"{sql} AND idempotency_key = {self._mark}", (row["worker_id"], row["idempotency_key"])
+        ).fetchone()
+        user, category, amount, spent_at = found
+        if user != row["user_id"]:
+            raise ValueError(f"this line was about {user}, and is now about {row['user_id']}: another statement?")
+        return (category, Decimal(amount), spent_at) == tuple(row[name] for name in CORRECTABLE)
+
     def expense_id(self, key: str) -> int:
         """The expense of a key; the latest, if nothing stopped there being several."""
         sql = f"SELECT max(id) FROM expenses WHERE worker_id = {self._mark} AND idempotency_key = {self._mark}"
@@ -157,7 +181,7 @@ class Books:
 
 
 def record(books: Books, gate: Gate, run: str, line: Line, key: str) -> int:
-    """The tool: an expense, its confirmation and the mail, in one transaction; how many expenses were written."""
+    """The tool: an expense, its confirmation and the mail, in one transaction; how many rows of expenses changed."""
     failpoints.hit("reconciler.begun")
     outbox = gate.outbox(books.connection)
     with books.transaction():
@@ -169,7 +193,7 @@ def record(books: Books, gate: Gate, run: str, line: Line, key: str) -> int:
             "spent_at": line.date,
             "idempotency_key": key,
         }
-        written = books.insert("expenses", expense, ["worker_id", "idempotency_key"])
+        written = books.write_expense(expense)
         failpoints.hit("reconciler.expense")
         id = books.expense_id(key)
         confirmation = {
@@ -199,7 +223,9 @@ def reconcile(books: Books, gate: Gate, journal: Journal, statement: Path) -> tu
     with journal.run(run_id, input_ref=statement.name) as run:
         for line in lines:
             asked = line._asdict()
-            key = derive(worker=WORKER, run=run_id, turn=line.line, tool="record_expense", input=asked)
+            # The line, and not what it says: whoever corrects it has to find the row that it corrects.
+            identity = {"line": line.line}
+            key = derive(worker=WORKER, run=run_id, turn=line.line, tool="record_expense", input=identity)
             with run.turn(line.line) as turn, turn.call("record_expense", key=key, arguments=asked) as call:
                 written += call.wrote(record(books, gate, run_id, line, key))
     return written, len(lines) - written

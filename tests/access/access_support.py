@@ -8,7 +8,8 @@ the past instead, by a hand that reaches past the driver.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,14 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.access, name)
+        if inspect.isasyncgenfunction(method):
+            return lambda *given, **named: self._iterated(method(*given, **named))
         return lambda *given, **named: self.loop.run_until_complete(method(*given, **named))
+
+    def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
+        end = object()
+        while (item := self.loop.run_until_complete(anext(items, end))) is not end:
+            yield item
 
     def close(self) -> None:
         """Close it, and its loop."""

@@ -19,18 +19,19 @@ TENANTS = ("acme", "acme2", "acme-eu", "ac", "other")
 
 
 @pytest.fixture
-def access(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
+def access(world: World, colour: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Five tenants whose names begin alike, with everything that a tenant can have."""
     monkeypatch.setattr(erasing, "PAGE", 7)
-    opened = world.open()
-    for name in TENANTS:
-        opened.create_tenant(name, prepaid=True, quota_records=100)
-        top_up_once(opened, world.url, name, 10, "invoice")
-        opened.create_token(name)
-        opened.charge(name, 1)
-        fill(world, f"live:{name}")
-    for scope in ("test:acme", f"live:acme:db:{CANARY}", "live:acme:token:abc"):
-        fill(world, scope)
+    with world.open() as filling:
+        for name in TENANTS:
+            filling.create_tenant(name, prepaid=True, quota_records=100)
+            top_up_once(filling, world.url, name, 10, "invoice")
+            filling.create_token(name)
+            filling.charge(name, 1)
+            fill(world, f"live:{name}")
+        for scope in ("test:acme", f"live:acme:db:{CANARY}", "live:acme:token:abc"):
+            fill(world, scope)
+    opened = world.open(colour)
     yield opened
     opened.close()
 

@@ -251,7 +251,7 @@ def given_up_event(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
             StoredSource("stripe", SCOPE, Stripe(), ("env:STRIPE_SECRET",), "shop:paid", None, 5, None).checked()
         )
         inbox.add(Source("stripe", Stripe(), [text], refuse, attempts=1))
-        inbox.receive("stripe", *sample(Stripe(), Secret.parse(text), "evt_1", now=Environment().wall_us() / 1e6))
+        inbox.receive("stripe", *sample(Stripe(), Secret.plain(text), "evt_1", now=Environment().wall_us() / 1e6))
         inbox.drain()
 
 

@@ -32,7 +32,7 @@ def events(store: str, *ids: str) -> dict[str, int]:
     """Deliver these, and process them as the service would."""
     with Inbox(store, stored_sources=True) as inbox:
         for id in ids:
-            inbox.receive("pac", *sample(PacSpace(), Secret.parse(TEXT), id, now=REAL.wall_us() / 1e6))
+            inbox.receive("pac", *sample(PacSpace(), Secret.plain(TEXT), id, now=REAL.wall_us() / 1e6))
         return inbox.drain()
 
 

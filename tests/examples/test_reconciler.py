@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ for _folder in (EXAMPLES, EXAMPLES / "reconciler"):
 
 import reconcile  # noqa: E402
 from mail_server import MailServer  # noqa: E402
-from reconciler_drill import Drill, kills_of  # noqa: E402
+from reconciler_drill import Drill, kills_of, prepare  # noqa: E402
 
 from onceward.journal import Journal  # noqa: E402
 from servers import postgres  # noqa: E402
@@ -112,6 +114,55 @@ def test_the_journal_tells_of_the_attempt_that_was_killed_and_of_the_one_that_fo
         run.unended,
     )
     assert () == tally.faults
+
+
+@pytest.mark.fault("the-category-is-in-the-key", "a-correction-is-ignored")
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_line_that_is_categorised_otherwise_is_corrected(kind: str, tmp_path: Path) -> None:
+    """
+    One row with the newer category and the newer time, one mail; the other lines are not touched, nor is a retry.
+    """
+    if kind == "postgres" and not postgres.wanted():
+        pytest.skip("STORES leaves postgres out")
+    url = f"sqlite:///{tmp_path}/books.db" if kind == "sqlite" else postgres.running().url()
+    prepare(url)
+    text = reconcile.STATEMENT.read_text(encoding="utf-8")
+    corrected = text.replace(
+        "4,2030-03-05,carol,carol@example.com,Books,31.90", "4,2030-03-05,carol,carol@example.com,Travel,31.95"
+    )
+    told = io.StringIO()
+    with MailServer(file=tmp_path / "mails.jsonl") as server:
+        for number, statement in enumerate((text, corrected, corrected)):
+            file = tmp_path / str(number) / reconcile.STATEMENT.name
+            file.parent.mkdir()
+            file.write_text(statement, encoding="utf-8")
+            reconcile.main([url, "--mail-port", str(server.port), "--statement", str(file)], told)
+    books = reconcile.Books(url)
+    found = books.connection.execute("SELECT category, amount FROM expenses ORDER BY id").fetchall()
+    books.close()
+
+    assert [("Food", "12.50"), ("Travel", "48.00"), ("Food", "12.50"), ("Travel", "31.95"), ("Food", "7.25"),
+            ("Rent", "950.00")] == [(category, str(amount)) for category, amount in found]  # fmt: skip
+    assert LINES == len((tmp_path / "mails.jsonl").read_text(encoding="utf-8").splitlines())
+    assert LINES == rows(url, "confirmation_emails")
+    assert [f"{LINES} lines written, 0 found done", f"1 lines written, {LINES - 1} found done",
+            f"0 lines written, {LINES} found done"] == [
+        line.partition(": ")[2] for line in told.getvalue().splitlines()
+    ]  # fmt: skip
+
+
+def test_a_line_that_is_about_another_user_is_refused(url: str, tmp_path: Path) -> None:
+    """
+    That is no correction but another statement under the same name: nothing is written for it.
+    """
+    books = reconcile.Books(url)
+    row = {"worker_id": "w", "user_id": "al", "category": "Food", "amount": Decimal("1.00"), "spent_at": "2030-03-01",
+           "idempotency_key": "k"}  # fmt: skip
+
+    assert [1, 0] == [books.write_expense(row), books.write_expense(row)]
+    with pytest.raises(ValueError, match="another statement"):
+        books.write_expense({**row, "user_id": "bob"})
+    books.close()
 
 
 @pytest.mark.requirement("B41")

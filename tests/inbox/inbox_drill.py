@@ -26,7 +26,7 @@ from onceward import Operation, failpoints
 from onceward.inbox import Event, Inbox, Source, handler
 from onceward.webhooks import PacSpace, Secret
 
-SECRET = Secret.parse("a secret that is long enough")
+SECRET = Secret.plain("a secret that is long enough")
 LEASE_SECONDS = 0.2
 PATIENCE_SECONDS = 60.0
 

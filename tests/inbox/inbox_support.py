@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,10 @@ from servers import postgres
 
 DATABASE = "inbox"
 SCOPE = "live:acme"
-TEXT = "canary-secret-0123456789abcdef"
-SECRET = Secret.parse(TEXT)
+TEXT = "canarysecret0123456789abcdef0123"
+SECRET = Secret.plain(TEXT)
 OTHER_TEXT = "canary-other-secret-0123456789"
-OTHER = Secret.parse(OTHER_TEXT)
+OTHER = Secret.plain(OTHER_TEXT)
 TABLES = ("events", "marks", "gaps", "sources")
 
 
@@ -58,7 +59,7 @@ class World:
         self, id: str, body: Any = None, *, secrets: tuple[Secret, ...] = (SECRET,)
     ) -> tuple[dict[str, str], bytes]:
         """An event as PacSpace delivers it, right now."""
-        raw = body if isinstance(body, bytes) else json.dumps({"n": 1} if body is None else body).encode()
+        raw = body if isinstance(body, bytes) else json.dumps({"event": id} if body is None else body).encode()
         return PacSpace().sign(id, raw, secrets, now=self.environment.wall_us() / 1e6), raw
 
     def pass_time(self, seconds: float) -> None:
@@ -96,11 +97,21 @@ class Awaited:
     def __init__(self, url: str, options: dict[str, Any]) -> None:
         self.loop = asyncio.new_event_loop()
         self.inbox = AsyncInbox(url, **options)
-        self.add, self.working = self.inbox.add, self.inbox.working
+        self.add = self.inbox.add
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.inbox, name)
         return lambda *given, **named: self.loop.run_until_complete(method(*given, **named))
+
+    @contextmanager
+    def working(self, *given: Any, **named: Any) -> Iterator[Any]:
+        """`async with`, as a `with` block."""
+        working = self.inbox.working(*given, **named)
+        workers = self.loop.run_until_complete(working.__aenter__())
+        try:
+            yield workers
+        finally:
+            self.loop.run_until_complete(working.__aexit__(None, None, None))
 
     def close(self) -> None:
         """Close it, and its loop."""
@@ -128,6 +139,6 @@ def admin() -> psycopg.Connection[Any]:
 def clear() -> None:
     """Empty every table that is there."""
     if admin().execute("SELECT to_regclass('onceward_inbox') IS NOT NULL").fetchone() == (True,):
-        admin().execute(f"TRUNCATE {', '.join(f'onceward_inbox_{table}' for table in TABLES)}".encode())
+        admin().execute(f"TRUNCATE {', '.join(f'onceward_inbox_{table}' for table in (*TABLES, 'messages'))}".encode())
     if admin().execute("SELECT to_regclass('onceward_records') IS NOT NULL").fetchone() == (True,):
         admin().execute("DELETE FROM onceward_records")

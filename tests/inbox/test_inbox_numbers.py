@@ -62,7 +62,7 @@ def test_a_number_that_was_seen_with_another_event_is_a_rewind(numbered: Any, wo
     """
     The sender started over, or lost its counter. A redelivery of the same event is none.
     """
-    headers, body = world.signed("e-1", {"data": {"sequence": 1}})
+    headers, body = world.signed("e-1", {"first": True, "data": {"sequence": 1}})
     assert [False, True] == [numbered.receive("pac", headers, body).duplicate for _ in range(2)]
 
     assert [None, "rewind: 1"] == deliver(numbered, world, 2, 1)

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 from inbox_support import SCOPE, SECRET, World, ignored, pacspace
 
 from onceward import NOT_FOUND, Found, Gate, IllegalMove, InDoubt, NothingHappened, RateLimitError
-from onceward.inbox import Event, Inbox, Source, handler, working
+from onceward.inbox import Event, Inbox, Source, events, handler, working
 from onceward.inbox.handlers import imported
 from onceward.inbox.processing import LEASE_SECONDS, UNREADY_SECONDS, key_of, scope_of
 from onceward.inbox.samples import sample
 from onceward.inbox.source import BACKOFF, KEEP_SECONDS
+from onceward.tables import transacted
 from onceward.webhooks import GitHub
 
 
@@ -331,6 +333,30 @@ class TestClaims:
         opened.close()
 
         assert ["e-1"] == recorder.ids
+
+    @pytest.mark.fault("done-ignores-the-fence")
+    @pytest.mark.parametrize("move", ["done", "put_off", "buried"])
+    def test_the_word_of_whoever_was_overtaken_is_not_written(self, world: World, move: str) -> None:
+        """
+        While another worker has the event: not that it is done, nor when it is due, nor that it was given up.
+        """
+        opened = world.open()
+        opened.add(pacspace())
+        opened.receive("pac", *world.signed("e-1"))
+        late = opened._processor.claim(opened._known())
+        world.pass_time(LEASE_SECONDS)
+        assert opened._processor.claim(opened._known()) is not None
+        before = world.rows("SELECT * FROM onceward_inbox_events")
+        moves: dict[str, Any] = {
+            "done": partial(events.done, late, None),
+            "put_off": partial(events.put_off, late, 0, "late", counted=True),
+            "buried": partial(events.buried, late, "late"),
+        }
+
+        written = opened._tables.run(transacted("inbox.settle", moves[move]))
+        opened.close()
+
+        assert (False, before) == (written, world.rows("SELECT * FROM onceward_inbox_events"))
 
     def test_an_event_that_somebody_is_at_is_put_off_and_not_counted(self, world: World) -> None:
         """

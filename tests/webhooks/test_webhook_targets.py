@@ -47,6 +47,20 @@ def test_what_could_lead_inside_is_refused(url: str) -> None:
         target_of(url)
 
 
+@pytest.mark.fault("localhost-is-refused-without-a-way-out")
+@pytest.mark.parametrize(
+    "url", ["http://localhost:9000/hooks", "https://localhost/", "http://127.0.0.1:80", "https://[::1]/"]
+)
+def test_a_receiver_on_this_machine_is_refused_with_the_way_to_allow_it(url: str) -> None:
+    """
+    Whoever tries a relay out at home reads which two options let it.
+    """
+    with pytest.raises(TargetRefused) as refused:
+        target_of(url)
+
+    assert ("allow_http" in str(refused.value), "allow_private" in str(refused.value)) == (True, True)
+
+
 def test_for_a_machine_of_ones_own_it_can_be_spoken() -> None:
     """
     For tests and for services behind the same wall.

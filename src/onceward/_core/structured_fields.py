@@ -7,8 +7,11 @@ A list's members are bare items with parameters; inner lists are refused. One mi
 
 from __future__ import annotations
 
+import binascii
 import re
+from base64 import b64decode
 from typing import NamedTuple, TypeAlias
+from urllib.parse import unquote_to_bytes
 
 MEMBERS_MAX = 64
 """Members of a list: nobody has more limits, and a hostile list must end somewhere."""
@@ -23,7 +26,20 @@ class Token(str):
     __slots__ = ()
 
 
-BareItem: TypeAlias = int | float | str | bytes | bool | Token
+class Date(NamedTuple):
+    """An instant; no number, so that nobody takes it for one."""
+
+    seconds: int
+    """Since 1970."""
+
+
+class DisplayString(NamedTuple):
+    """Text for people, in any script; no string, so that nobody takes it for a key."""
+
+    text: str
+
+
+BareItem: TypeAlias = int | float | str | bytes | bool | Token | Date | DisplayString
 
 
 class Malformed(ValueError):
@@ -42,7 +58,9 @@ _DECIMAL = re.compile(r"-?[0-9]{1,12}\.[0-9]{1,3}(?![0-9.])")
 _INTEGER = re.compile(r"-?[0-9]{1,15}(?![0-9.])")
 _STRING = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 _TOKEN = re.compile(r"[A-Za-z*][!#$%&'*+.^_`|~0-9A-Za-z:/-]*")
-_BYTES = re.compile(r":([A-Za-z0-9+/=]*):")
+_BYTES = re.compile(r":([A-Za-z0-9+/]*)(={0,2}):")
+_DATE = re.compile(r"@(-?[0-9]{1,15})(?![0-9.])")
+_DISPLAY = re.compile(r'%"((?:[ !#$&-~]|%[0-9a-f]{2})*)"')
 _BOOLEAN = re.compile(r"\?([01])")
 _BETWEEN = re.compile(r"[ \t]*,[ \t]*")
 
@@ -94,9 +112,30 @@ def _bare_item(text: str, at: int) -> tuple[BareItem, int]:
     if match := _STRING.match(text, at):
         return re.sub(r"\\(.)", r"\1", match.group(1)), match.end()
     if match := _BYTES.match(text, at):
-        return match.group(1).encode("ascii"), match.end()
+        return _decoded(match.group(1), match.group(2)), match.end()
     if match := _BOOLEAN.match(text, at):
         return match.group(1) == "1", match.end()
     if match := _TOKEN.match(text, at):
         return Token(match.group()), match.end()
+    if match := _DATE.match(text, at):
+        return Date(int(match.group(1))), match.end()
+    if match := _DISPLAY.match(text, at):
+        return _displayed(match.group(1)), match.end()
     raise Malformed("no item")
+
+
+def _decoded(letters: str, padding: str) -> bytes:
+    """Base64: its padding may be left out, and is whole if it is there."""
+    if padding and (len(letters) + len(padding)) % 4:
+        raise Malformed("base64 with too much or too little padding")
+    try:
+        return b64decode(letters + "=" * (-len(letters) % 4))
+    except binascii.Error:
+        raise Malformed("no base64") from None
+
+
+def _displayed(text: str) -> DisplayString:
+    try:
+        return DisplayString(unquote_to_bytes(text).decode())
+    except UnicodeDecodeError:
+        raise Malformed("a display string that is not UTF-8") from None

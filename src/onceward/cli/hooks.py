@@ -30,8 +30,8 @@ from onceward.service.access.scopes import check_environment, check_tenant, scop
 from onceward.webhooks import PlainHmac, Scheme
 
 _HEADINGS = (
-    "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED", "NUMBERS",
-    "LAST",
+    "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED",
+    "RENAMED", "NUMBERS", "LAST",
 )  # fmt: skip
 _ANSWER_SECONDS = 30.0
 
@@ -47,7 +47,8 @@ def add_to(parsers: Groups) -> None:
         _list,
         examples=("onceward hooks list",),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
-        more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late.",
+        more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late. "
+        "RENAMED are those of a message that was here under another id, where the id is not signed.",
     )
     test = add_command(
         group,
@@ -102,6 +103,11 @@ def _add_adding(group: Groups) -> None:
     add.add_argument("--attempts", metavar="N", type=count_up_to(1_000), default=ATTEMPTS, help=f"tries ({ATTEMPTS})")
     add.add_argument("--number-at", metavar="PLACE", help="where events are numbered: header:NAME or member:PATH")
     add.add_argument("--keep", metavar="SECONDS", type=seconds, help="how long ids are kept once done; 0: for ever")
+    add.add_argument(
+        "--trust-unsigned-id", action="store_true",
+        help="where the id is not signed: equal messages with different ids are different events. Whoever has seen one "
+        "message can then have it processed as often as they like",
+    )  # fmt: skip
     _add_scheme_arguments(add)
     add_store_argument(add)
 
@@ -113,12 +119,15 @@ def _add_scheme_arguments(add: Parser) -> None:
     add.add_argument("--spelling", choices=("hex", "base64"), help="with --scheme hmac: hex unless said otherwise")
     add.add_argument("--id-header", metavar="NAME", help="with --scheme hmac: where the event's id is")
     add.add_argument("--id-member", metavar="NAME", help="with --scheme hmac: the same, of a JSON body")
+    add.add_argument(
+        "--header-prefix", metavar="TEXT", help="with --scheme standard: svix for svix-id (webhook, for webhook-id)"
+    )
 
 
 def _scheme(asked: argparse.Namespace) -> Scheme:
     wanted = {
         "header": asked.signature_header,
-        "prefix": asked.signature_prefix,
+        "prefix": asked.header_prefix if asked.scheme == "standard" else asked.signature_prefix,
         "spelling": asked.spelling,
         "id_header": asked.id_header,
         "id_member": asked.id_member,
@@ -126,6 +135,9 @@ def _scheme(asked: argparse.Namespace) -> Scheme:
     }
     given = {name: value for name, value in wanted.items() if value is not None}
     kind = SCHEMES[asked.scheme]
+    for option, needs in (("header_prefix", "standard"), ("signature_prefix", "hmac")):
+        if getattr(asked, option) is not None and asked.scheme != needs:
+            raise ConfigurationError(f"--{option.replace('_', '-')} goes with --scheme {needs} only")
     if kind is PlainHmac and "header" not in given:
         raise ConfigurationError("--scheme hmac needs --signature-header NAME: where the signature is")
     try:
@@ -143,8 +155,9 @@ def _add(asked: argparse.Namespace) -> int:
     references += [f"file:{Path(path).resolve()}" for path in asked.secret_file]
     scope = scope_of(check_environment(asked.environment), check_tenant(asked.tenant))
     source = StoredSource(
-        asked.name, scope, _scheme(asked), tuple(references), asked.handler, asked.number_at, asked.attempts, asked.keep
-    ).checked()
+        asked.name, scope, _scheme(asked), tuple(references), asked.handler, asked.number_at, asked.attempts,
+        asked.keep, asked.trust_unsigned_id,
+    ).checked()  # fmt: skip
     with _opened(asked) as inbox:
         is_new = inbox.store_source(source)
     if asked.json:
@@ -258,6 +271,7 @@ def _document(view: SourceView) -> dict[str, Any]:
         "dead": view.dead,
         "repeats": view.repeats,
         "altered": view.altered,
+        "renamed": view.renamed,
         "lastAt": when(view.last_at),
         "highest": view.highest,
         "missing": list(view.missing),
@@ -275,7 +289,7 @@ def _row(view: SourceView) -> tuple[Any, ...]:
         numbers += f"; {view.rewinds} rewound"
     return (
         view.name, view.scope, told["scheme"], ", ".join(told["secrets"]), told["handler"], view.events, view.waiting,
-        view.dead, view.repeats, view.altered, numbers, told["lastAt"],
+        view.dead, view.repeats, view.altered, view.renamed, numbers, told["lastAt"],
     )  # fmt: skip
 
 

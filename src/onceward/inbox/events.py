@@ -15,14 +15,15 @@ from onceward.inbox.numbering import Noticed, noticed
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Sql, Steps, declare, one
 
-SCHEMA = Schema("inbox", "onceward.inbox", 1, "`onceward hooks add` adds the first source")
+SCHEMA = Schema("inbox", "onceward.inbox", 2, "`onceward hooks add` adds the first source")
 TABLES = {
+    "onceward_inbox_messages": "scope, source, digest",
     "onceward_inbox_events": "scope, source, id",
     "onceward_inbox_marks": "scope, source",
     "onceward_inbox_gaps": "scope, source, first",
     "onceward_inbox_sources": "name",
 }
-"""What there is by scope, with the columns of its key."""
+"""What there is by scope, with the columns of its key; one that refers to another comes before it."""
 FORGET_BATCH = 500
 
 declare(
@@ -46,6 +47,12 @@ _RECEIVE = """INSERT INTO onceward_inbox_events
 _AGAIN = """UPDATE onceward_inbox_events SET deliveries = deliveries + 1,
     altered = altered + CASE WHEN digest = :digest THEN 0 ELSE 1 END
     WHERE scope = :scope AND source = :source AND id = :id RETURNING CASE WHEN digest = :digest THEN 0 ELSE 1 END"""
+_MESSAGE = """INSERT INTO onceward_inbox_messages (scope, source, digest, id) VALUES (:scope, :source, :message, :id)
+    ON CONFLICT (scope, source, digest) DO NOTHING RETURNING 1"""
+_MESSAGE_OF = "SELECT id FROM onceward_inbox_messages WHERE scope = :scope AND source = :source AND digest = :message"
+_UNBOUND = "DELETE FROM onceward_inbox_messages WHERE scope = :scope AND source = :source AND digest = :message"
+_RENAMED = """UPDATE onceward_inbox_events SET deliveries = deliveries + 1, renamed = renamed + 1
+    WHERE scope = :scope AND source = :source AND id = :first"""
 _DUE = "SELECT {columns} FROM onceward_inbox_events WHERE state = 'waiting' AND due_at <= :now AND ({known}) {end}"
 _COLUMNS = "scope, source, id, digest, body, headers, signed_at, number, received_at, fence, attempts, buried"
 _CLAIM = """UPDATE onceward_inbox_events SET fence = fence + 1, attempts = attempts + 1, due_at = :now + :lease
@@ -76,15 +83,19 @@ class Arrival(NamedTuple):
     headers: str
     signed_at: int | None
     number: int | None
+    message: bytes | None
+    """SHA-256 of what is signed, if the id is not a part of it."""
 
 
 class Written(NamedTuple):
     """What became of an arrival."""
 
     duplicate: bool
-    altered: bool
+    altered: bool = False
     """The same id came with another body; the first one stands."""
-    noticed: Noticed | None
+    noticed: Noticed | None = None
+    first_id: str | None = None
+    """The same signed message came before, with this other id."""
 
 
 class Claimed(NamedTuple):
@@ -110,14 +121,26 @@ class Claimed(NamedTuple):
 
 
 def written(arrival: Arrival) -> Steps[Written]:
-    """Write an event, unless it is there. The unique constraint decides, and nobody looks first."""
+    """Write an event, unless it is there. The unique constraints decide, and nobody looks first."""
     mine = arrival._asdict()
+    binds = False
+    if arrival.message is not None:
+        binds = bool((yield Sql(_MESSAGE, mine)))
+        first = None if binds else one((yield Sql(_MESSAGE_OF, mine)))
+        if first is not None and first[0] != arrival.id:
+            yield Sql(_RENAMED, {**mine, "first": first[0]})
+            return Written(True, first_id=first[0])
     if not (yield Sql(_RECEIVE, mine)):
         again = one((yield Sql(_AGAIN, mine)))
-        return Written(True, again is not None and bool(again[0]), None)
+        altered = again is not None and bool(again[0])
+        if binds and (altered or again is None):
+            # Another message under a known id. It stays unbound, or whoever puts a known id on a message that they have
+            # seen would keep it from being processed under its own.
+            yield Sql(_UNBOUND, mine)
+        return Written(True, altered)
     if arrival.number is None:
-        return Written(False, False, None)
-    return Written(False, False, (yield from noticed(arrival.scope, arrival.source, arrival.number)))
+        return Written(False)
+    return Written(False, noticed=(yield from noticed(arrival.scope, arrival.source, arrival.number)))
 
 
 def _due(columns: str, known: Iterable[tuple[str, str]], end: str) -> Sql:

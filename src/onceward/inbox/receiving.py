@@ -3,6 +3,7 @@ Receiving: from raw bytes to a durable event, and the answer. Nothing is process
 
     verify the signature on the bytes as they came     not right: refused, nothing written
     write the event's id, in one transaction           there already: a duplicate
+       and what was signed, if the id was not          there already, under any id: a duplicate
     answer 200                                         a worker takes it from here
 """
 
@@ -44,6 +45,8 @@ class Received(NamedTuple):
     """It was here before with another body. The first one stands."""
     noticed: Noticed | None
     """A gap or a rewind in the source's numbers."""
+    first_id: str | None = None
+    """The same signed message was here before, with this other id: it is that event, sent again."""
 
     @property
     def body(self) -> bytes:
@@ -72,13 +75,19 @@ def receive(
         json.dumps(kept_headers(plain)),
         verified.signed_at,
         source.number_of(plain, body),
+        None if source.trust_unsigned_id else verified.unsigned_id_digest,
     )
     known = yield from transacted("inbox.receive", partial(written, arrival))
     if known.altered:
         log.warning("%s: an event came again with another body, and the first one stands: %s", source.name, verified.id)
+    if known.first_id is not None:
+        log.warning(
+            "%s: a message came again with another id (%s), and the id is not signed: it is the event %s, and is not "
+            "processed again", source.name, verified.id, known.first_id,
+        )  # fmt: skip
     if known.noticed is not None:
         log.warning("%s: %s (event %s)", source.name, known.noticed, verified.id)
-    return Received(source.name, verified.id, known.duplicate, known.altered, known.noticed)
+    return Received(source.name, verified.id, known.duplicate, known.altered, known.noticed, known.first_id)
 
 
 def answer(received: Received) -> Reply:

@@ -7,14 +7,16 @@
     with inbox.working():                                  # in one process or in many
         reply = inbox.answer("stripe", headers, raw_body)  # status, headers and body for the sender
 
+`AsyncInbox` has the same methods, awaited: `async with inbox.working():`.
+
 Whoever receives and whoever works need not be the same process: they meet in the database.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -32,7 +34,7 @@ from onceward.inbox.events import SCHEMA
 from onceward.inbox.handlers import handling_of
 from onceward.inbox.processing import DEAD, DONE, LEASE_SECONDS, PUT_OFF, RETRIED, Processor, key_of, scope_of
 from onceward.inbox.receiving import Received
-from onceward.inbox.source import Source
+from onceward.inbox.source import Source, tell_of_short_secret
 from onceward.inbox.stored import Shelf, SourceView, StoredSource
 from onceward.inbox.working import THREADS, Workers
 from onceward.tables import Awaiting, Blocking, Flow, looked, open_tables, transacted
@@ -77,19 +79,19 @@ class _Shared:
         check_scope(scope_of(placed.scope, placed.name))
         if not isinstance(source.handler, str):
             handling_of(source.handler)
+        if placed.has_short_secret:
+            tell_of_short_secret(placed.name)
         self._sources[source.name] = placed
 
-    @contextmanager
-    def working(self, threads: int = THREADS, *, stop_seconds: float = STOP_SECONDS) -> Iterator[Workers]:
-        """Process events in threads for the length of a `with` block; handlers under way are waited for at its end."""
+    def _begin_work(self, threads: int) -> Workers:
         workers = Workers(self._processor, self._tables, self._known, self._environment, threads)
         self._workers.append(workers)
         workers.start()
-        try:
-            yield workers
-        finally:
-            workers.stop(stop_seconds)
-            self._workers.remove(workers)
+        return workers
+
+    def _end_work(self, workers: Workers, stop_seconds: float) -> None:
+        workers.stop(stop_seconds)
+        self._workers.remove(workers)
 
     def _drain(self) -> dict[str, int]:
         counts = dict.fromkeys((DONE, RETRIED, DEAD, PUT_OFF), 0)
@@ -163,6 +165,15 @@ class Inbox(_Shared):
         except OncewardError as error:
             return receiving.refusal(error)
 
+    @contextmanager
+    def working(self, threads: int = THREADS, *, stop_seconds: float = STOP_SECONDS) -> Iterator[Workers]:
+        """Process events in threads for the length of a `with` block; handlers under way are waited for at its end."""
+        workers = self._begin_work(threads)
+        try:
+            yield workers
+        finally:
+            self._end_work(workers, stop_seconds)
+
     def drain(self) -> dict[str, int]:
         """Process what is due, in this thread; how many were done, retried later, given up, put off."""
         return self._drain()
@@ -224,6 +235,15 @@ class AsyncInbox(_Shared):
         except OncewardError as error:
             return receiving.refusal(error)
 
+    @asynccontextmanager
+    async def working(self, threads: int = THREADS, *, stop_seconds: float = STOP_SECONDS) -> AsyncIterator[Workers]:
+        """Same as `Inbox.working`, for an `async with` block: the loop goes on while handlers are waited for."""
+        workers = self._begin_work(threads)
+        try:
+            yield workers
+        finally:
+            await asyncio.to_thread(self._end_work, workers, stop_seconds)
+
     async def drain(self) -> dict[str, int]:
         """Same as `Inbox.drain`, but awaits."""
         return await asyncio.to_thread(self._drain)
@@ -231,6 +251,18 @@ class AsyncInbox(_Shared):
     async def requeue(self, source: str, id: str) -> None:
         """Same as `Inbox.requeue`, but awaits."""
         await asyncio.to_thread(self._requeue, source, id)
+
+    async def sources(self) -> list[SourceView]:
+        """Same as `Inbox.sources`, but awaits."""
+        return await self._awaiting.run(looked(stored.views))
+
+    async def store_source(self, source: StoredSource) -> bool:
+        """Same as `Inbox.store_source`, but awaits."""
+        return await self._awaiting.run(transacted("inbox.source", partial(stored.put, source)))
+
+    async def stored_source(self, name: str) -> StoredSource | None:
+        """Same as `Inbox.stored_source`, but awaits."""
+        return await self._awaiting.run(looked(partial(stored.get, name)))
 
     async def close(self) -> None:
         """Let go of files and connections."""

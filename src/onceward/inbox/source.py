@@ -4,6 +4,7 @@ Where events come from: who signs how, with which secrets, and what is done abou
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
@@ -17,6 +18,7 @@ from onceward._core.sequence import NUMBER_MAX
 from onceward._core.terms import Seconds
 from onceward.webhooks import GitHub, PlainHmac, Scheme, Secret
 from onceward.webhooks.schemes import secret_of
+from onceward.webhooks.signatures import SECRET_BYTES_MIN
 
 ATTEMPTS = 5
 """As everywhere where somebody waits for nothing: the first, and four more."""
@@ -24,6 +26,8 @@ KEEP_SECONDS = 30 * 86_400.0
 """How long the ids of processed events are kept: a month, as tombstones. Senders redeliver for days."""
 SECRETS_MAX = 4
 BACKOFF = Backoff(base=1.0, cap=300.0)
+
+log = logging.getLogger("onceward.inbox")
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?", re.ASCII)
 _PLACE = re.compile(r"(header|member):([A-Za-z0-9_.-]{1,100})", re.ASCII)
@@ -41,7 +45,7 @@ class Source:
     name: str
     scheme: Scheme
     secrets: Sequence[Secret | str] = field(repr=False)
-    """Every secret in force: two, while one is being replaced."""
+    """Every secret in force: two, while one is being replaced. As the sender shows it: the scheme reads it."""
     handler: Callable[..., Any] | str
     """The function; or its name, as `package.module:function`, imported when the first event is processed."""
     _: KW_ONLY
@@ -56,9 +60,15 @@ class Source:
     such a message could be sent again at any time."""
     scope: str = ""
     """Whose events these are: the inbox's, unless said."""
+    trust_unsigned_id: bool = False
+    """Where the id is not signed (GitHub, PacSpace, plain HMAC with `id_header`), equal signed bytes are one event,
+    whatever ids they come with. True: each id is an event of its own. Then whoever has seen one message can have it
+    processed as often as they like."""
 
     def __post_init__(self) -> None:
         check_source_name(self.name)
+        if isinstance(self.secrets, str | Secret):
+            raise ConfigurationError("secrets are a list, also if there is one: [secret]")
         if len(self.secrets) > SECRETS_MAX:
             raise ConfigurationError(f"a source has at most {SECRETS_MAX} secrets: two are enough for a rotation")
         object.__setattr__(self, "secrets", self.read_secrets)
@@ -78,7 +88,12 @@ class Source:
     @property
     def read_secrets(self) -> tuple[Secret, ...]:
         """The secrets, none of them as text."""
-        return tuple(one if isinstance(one, Secret) else secret_of(self.scheme, one) for one in self.secrets)
+        return tuple(secret_of(self.scheme, one) for one in self.secrets)
+
+    @property
+    def has_short_secret(self) -> bool:
+        """Whether one of its secrets can be guessed."""
+        return any(one.is_short for one in self.read_secrets)
 
     def number_of(self, headers: Mapping[str, str], body: bytes) -> int | None:
         """The event's number, if it has a readable one. The body is known to be the sender's by now."""
@@ -95,6 +110,14 @@ class Source:
         for name in place.split("."):
             found = found.get(name) if isinstance(found, dict) else None
         return _within(found) if type(found) is int else None
+
+
+def tell_of_short_secret(name: str) -> None:
+    """Said once for each source, when it is declared."""
+    log.warning(
+        "the source %s has a secret of fewer than %d bytes, which can be guessed: ask its sender for a longer one",
+        name, SECRET_BYTES_MIN,
+    )  # fmt: skip
 
 
 def check_source_name(name: str) -> str:
@@ -131,7 +154,7 @@ def kept_headers(headers: Mapping[str, str]) -> dict[str, str]:
     wanted = {
         name: value
         for name, value in headers.items()
-        if (name in ("content-type", "user-agent") or name.startswith(("x-", "webhook-")))
+        if (name in ("content-type", "user-agent") or name.startswith(("x-", "webhook-", "svix-")))
         and not _TELLING.search(name)
         and len(value) <= HEADER_CHARACTERS_MAX
     }

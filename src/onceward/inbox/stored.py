@@ -19,7 +19,7 @@ from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
 from onceward.inbox.handlers import check_path
 from onceward.inbox.numbering import spelled
-from onceward.inbox.source import Source, check_place, check_source_name
+from onceward.inbox.source import Source, check_place, check_source_name, tell_of_short_secret
 from onceward.tables.steps import Flow, Row, Sql, Steps, looked, one
 from onceward.webhooks import GitHub, PacSpace, PlainHmac, Scheme, Secret, StandardWebhooks, Stripe
 from onceward.webhooks.schemes import secret_of
@@ -40,16 +40,16 @@ log = logging.getLogger("onceward.inbox")
 
 _ENV = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
-_ALL = """SELECT name, scope, scheme, secrets, handler, number_at, attempts, keep
+_ALL = """SELECT name, scope, scheme, secrets, handler, number_at, attempts, keep, trust_unsigned_id
     FROM onceward_inbox_sources ORDER BY name"""
-_ONE = """SELECT name, scope, scheme, secrets, handler, number_at, attempts, keep
+_ONE = """SELECT name, scope, scheme, secrets, handler, number_at, attempts, keep, trust_unsigned_id
     FROM onceward_inbox_sources WHERE name = :name"""
 _REMOVE = "DELETE FROM onceward_inbox_sources WHERE name = :name RETURNING 1"
 _PUT = """INSERT INTO onceward_inbox_sources
-    (name, scope, scheme, secrets, handler, number_at, attempts, keep, added_at)
-    VALUES (:name, :scope, :scheme, :secrets, :handler, :number_at, :attempts, :keep, :now)"""
+    (name, scope, scheme, secrets, handler, number_at, attempts, keep, trust_unsigned_id, added_at)
+    VALUES (:name, :scope, :scheme, :secrets, :handler, :number_at, :attempts, :keep, :trust_unsigned_id, :now)"""
 _COUNTS = """SELECT scope, source, count(*), sum(CASE WHEN state = 'waiting' THEN 1 ELSE 0 END),
-    sum(CASE WHEN state = 'dead' THEN 1 ELSE 0 END), sum(deliveries - 1), sum(altered), max(received_at)
+    sum(CASE WHEN state = 'dead' THEN 1 ELSE 0 END), sum(deliveries - 1), sum(altered), sum(renamed), max(received_at)
     FROM onceward_inbox_events GROUP BY scope, source ORDER BY scope, source"""
 _MARKS = "SELECT scope, source, highest, rewinds FROM onceward_inbox_marks"
 _GAPS = "SELECT scope, source, first, last FROM onceward_inbox_gaps ORDER BY first"
@@ -68,6 +68,7 @@ class StoredSource(NamedTuple):
     attempts: int
     keep: float | None
     """Seconds; None: as the scheme asks for; 0: for ever."""
+    trust_unsigned_id: bool = False
 
     def checked(self) -> StoredSource:
         """Itself, if it can work; nothing is read and nothing imported."""
@@ -101,6 +102,7 @@ class StoredSource(NamedTuple):
             number_at=self.number_at,
             keep=keep,  # type: ignore[arg-type]
             scope=self.scope,
+            trust_unsigned_id=self.trust_unsigned_id,
         )
 
     def opened(self) -> Source:
@@ -120,6 +122,8 @@ class SourceView(NamedTuple):
     repeats: int
     """Deliveries of events that were here already."""
     altered: int
+    renamed: int
+    """Deliveries of a signed message under another id than its first."""
     last_at: int | None
     highest: int | None
     rewinds: int
@@ -133,6 +137,7 @@ class Shelf:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._seen: dict[str, Source] = {}
+        self._told_short: set[str] = set()
         self._until = -1.0
 
     def sources(self) -> Flow[dict[str, Source]]:
@@ -141,6 +146,9 @@ class Shelf:
         if now >= self._until:
             found = yield from looked(every)
             self._seen = {one.name: one.opened() for one in found}
+            for name in {one.name for one in self._seen.values() if one.has_short_secret} - self._told_short:
+                self._told_short.add(name)
+                tell_of_short_secret(name)
             self._until = now + BELIEVED_SECONDS
         return self._seen
 
@@ -177,6 +185,7 @@ def put(source: StoredSource) -> Steps[bool]:
             "scheme": json.dumps({"scheme": kind, **asdict(source.scheme)}),  # type: ignore[call-overload]
             "secrets": json.dumps(source.secrets),
             "keep": None if source.keep is None else round(source.keep),
+            "trust_unsigned_id": int(source.trust_unsigned_id),
         },
     )
     return not there
@@ -203,21 +212,23 @@ def views() -> Steps[list[SourceView]]:
         gaps.setdefault((scope, name), []).append(spelled(first, last))
     found = []
     for place in sorted({*known, *counts}):
-        total, waiting, dead, repeats, altered, last_at = counts.get(place, (0, 0, 0, 0, 0, None))
+        total, waiting, dead, repeats, altered, renamed, last_at = counts.get(place, (0, 0, 0, 0, 0, 0, None))
         highest, rewinds = marks.get(place, (None, 0))
         found.append(
             SourceView(
-                *place, known.get(place), int(total), int(waiting), int(dead), int(repeats), int(altered), last_at,
-                highest, rewinds, tuple(gaps.get(place, ())),
+                *place, known.get(place), int(total), int(waiting), int(dead), int(repeats), int(altered),
+                int(renamed), last_at, highest, rewinds, tuple(gaps.get(place, ())),
             )
         )  # fmt: skip
     return found
 
 
 def _stored(row: Row) -> StoredSource:
-    name, scope, scheme, secrets, handler, number_at, attempts, keep = row
+    name, scope, scheme, secrets, handler, number_at, attempts, keep, trusted = row
     document = json.loads(scheme)
     kind = SCHEMES.get(document.pop("scheme"))
     if kind is None:
         raise ConfigurationError(f"the source {name} has a scheme that this Onceward does not know: upgrade it")
-    return StoredSource(name, scope, kind(**document), tuple(json.loads(secrets)), handler, number_at, attempts, keep)
+    return StoredSource(
+        name, scope, kind(**document), tuple(json.loads(secrets)), handler, number_at, attempts, keep, bool(trusted)
+    )

@@ -158,7 +158,7 @@ async def service(settings: Settings) -> AsyncIterator[Service]:
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(opened_ledger(url, settings))
         sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        hooks = HooksApp(_inbox(url, settings, stack), door)
+        hooks = HooksApp(await _inbox(url, settings, stack), door)
         balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
@@ -214,16 +214,15 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[Endpoint], Starlette]]
     return plain(routes)
 
 
-def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
     """Where webhooks go, and the threads that process them."""
     if settings.hooks_path:
-        sys.path.insert(0, str(Path(settings.hooks_path).resolve()))
+        _make_importable(settings.hooks_path)
     inbox = AsyncInbox(url, stored_sources=True)
     stack.push_async_callback(inbox.close)
     if settings.hooks_threads:
         working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
-        working.__enter__()
-        stack.push_async_callback(asyncio.to_thread, working.__exit__, None, None, None)
+        await stack.enter_async_context(working)
     return inbox
 
 
@@ -272,6 +271,10 @@ async def _first_token(access: AsyncAccess) -> NewToken | None:
         return None
     await access.create_tenant(FIRST_TENANT)
     return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+
+
+def _make_importable(folder: str) -> None:
+    sys.path.insert(0, str(Path(folder).resolve()))
 
 
 def _make_private(folder: str) -> None:

@@ -5,6 +5,7 @@ How flows over tables are run: `Blocking` in the caller's thread, `Awaiting` in 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
@@ -49,6 +50,10 @@ class Awaiting:
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
         return await arun(cast("CoreFlow[T]", flow), cast("Any", self._blocking.perform), self._threaded)
+
+    async def call(self, fn: Callable[..., T], *args: Any) -> T:
+        """Something else that talks to the database, in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, fn, *args)
 
     async def close(self) -> None:
         """Let go of files and connections, when the last call has ended."""

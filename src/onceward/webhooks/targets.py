@@ -47,6 +47,12 @@ _REFUSED_6 = tuple(
 )
 
 
+_INSIDE_ADVICE = (
+    'an endpoint of your own calls networks inside that it names, such as allow_private=["127.0.0.1"], and speaks http '
+    "with allow_http"
+)
+
+
 class Target(NamedTuple):
     """Where a message goes: checked as far as a URL can be. Its addresses are checked when it is sent."""
 
@@ -75,12 +81,15 @@ def target_of(
     except ValueError:
         raise TargetRefused("the URL cannot be read: write it as https://host/path") from None
     if parts.scheme != "https" and not (plain and parts.scheme == "http"):
-        raise TargetRefused("webhooks are sent over https")
+        raise TargetRefused(f"webhooks are sent over https; {_INSIDE_ADVICE}")
     if parts.username is not None or parts.password is not None or "@" in parts.netloc:
         raise TargetRefused("the URL has a user in it; credentials do not belong into a URL")
     port = port if port is not None else (443 if parts.scheme == "https" else 80)
     if not inside and port not in ports and not (plain and port == 80):
-        raise TargetRefused(f"port {port} is not one that webhooks are sent to")
+        raise TargetRefused(
+            f"port {port} is not one that webhooks are sent to; an endpoint of your own says which are, with ports, or "
+            "which networks, with allow_private"
+        )
     if not inside:
         _check_host(host)
     elif not host:
@@ -92,10 +101,12 @@ def target_of(
 def _check_host(host: str) -> None:
     bare = host.lower()
     if bare == "localhost" or bare.endswith(_INSIDE):
-        raise TargetRefused("the URL's host lies inside")
+        raise TargetRefused(f"the URL's host lies inside; {_INSIDE_ADVICE}")
     # Digits alone could be an address in one of its odd spellings (127.1, 0x7f.1, 2130706433): no public name ends so.
     if not _HOST.fullmatch(bare):
-        raise TargetRefused("the URL's host is not a name in the public DNS: bare addresses are not called")
+        raise TargetRefused(
+            f"the URL's host is not a name in the public DNS: bare addresses are not called; {_INSIDE_ADVICE}"
+        )
 
 
 def check_addresses(addresses: Iterable[str], inside: Iterable[Network] = ()) -> list[str]:

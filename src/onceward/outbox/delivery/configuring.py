@@ -24,9 +24,9 @@ from typing import Any, Final
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward.outbox.delivery.functions import CallableEndpoint
 from onceward.outbox.delivery.smtp import SmtpEndpoint
-from onceward.outbox.delivery.webhook import HttpEndpoint
+from onceward.outbox.delivery.webhook import FORMS, HttpEndpoint
 from onceward.outbox.message import Endpoint
-from onceward.webhooks.signatures import Secret
+from onceward.webhooks.signatures import Secret, for_signing
 
 SECRET_FILE_BYTES_MAX: Final = 32_768
 NAME_CHARACTERS_MAX: Final = 100
@@ -128,12 +128,13 @@ class _Wrong(Exception):
 
 
 def _http(options: dict[str, Any], environ: Mapping[str, str]) -> Endpoint:
+    form = options.get("form", "standard")
     secrets = [
-        _secret("secrets_env", _variable("secrets_env", name, environ)) for name in options.pop("secrets_env", [])
+        _secret("secrets_env", _variable("secrets_env", name, environ), form) for name in options.pop("secrets_env", [])
     ]
     if "secrets_file" in options:
         lines = _private_lines("secrets_file", Path(options.pop("secrets_file")))
-        secrets += [_secret("secrets_file", line) for line in lines]
+        secrets += [_secret("secrets_file", line, form) for line in lines]
     headers = dict(options.pop("headers", {}))
     for header, variable in options.pop("headers_env", {}).items():
         headers[header] = _variable("headers_env", variable, environ)
@@ -166,9 +167,11 @@ def _variable(field: str, name: str, environ: Mapping[str, str]) -> str:
     return value
 
 
-def _secret(field: str, text: str) -> Secret:
+def _secret(field: str, text: str, form: str) -> Secret | str:
+    if form not in FORMS:
+        return text  # Said by whoever is given the form.
     try:
-        return Secret.parse(text)
+        return for_signing([FORMS[form][0].secret(text)])[0]
     except ConfigurationError as error:
         raise _Wrong(f"{field}: {error}") from None
 

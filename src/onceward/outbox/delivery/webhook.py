@@ -25,7 +25,7 @@ from onceward.outbox.delivery.checking import Unsendable, positive, wrong_header
 from onceward.outbox.delivery.lines import Deadline, Line, Resolver, addresses_of, connect, resolve
 from onceward.outbox.message import Failed, Message, Outcome, Refused
 from onceward.webhooks.schemes import PacSpace, StandardWebhooks
-from onceward.webhooks.signatures import SIGNATURES_MAX, Secret
+from onceward.webhooks.signatures import SIGNATURES_MAX, Secret, for_signing, secrets_of
 from onceward.webhooks.targets import PORTS, check_addresses, networks_of, target_of
 
 SECONDS_MAX: Final = 300.0
@@ -73,10 +73,10 @@ class HttpEndpoint:
     ) -> None:
         self._inside = networks_of(allow_private)
         self._target = target_of(url, ports=ports, plain=allow_http, inside=bool(self._inside))
-        self._secrets = _secrets(secrets, unsigned=unsigned)
         if form not in FORMS:
             raise ConfigurationError(f"form is one of {', '.join(FORMS)}")
         self._form, self._topic_header = FORMS[form]
+        self._secrets = _secrets(secrets, self._form, unsigned=unsigned)
         self._headers = dict(headers or {})
         if wrong := wrong_header(self._headers):
             raise ConfigurationError(wrong)
@@ -235,10 +235,8 @@ def _errno(error: OSError) -> str:
     return error.strerror or str(error) or type(error).__name__
 
 
-def _secrets(given: Iterable[Secret | str], *, unsigned: bool) -> tuple[Secret, ...]:
-    if isinstance(given, str | Secret):
-        raise ConfigurationError("secrets is a list: one secret, or two while one is being replaced")
-    found = tuple(one if isinstance(one, Secret) else Secret.parse(one) for one in given)
+def _secrets(given: Iterable[Secret | str], form: StandardWebhooks | PacSpace, *, unsigned: bool) -> tuple[Secret, ...]:
+    found = tuple(secrets_of(given, form.secret))
     if not found and not unsigned:
         raise ConfigurationError(
             "a webhook needs a secret, so that its receiver can tell who sent it: secrets=[...]; or speak unsigned=True"
@@ -247,4 +245,4 @@ def _secrets(given: Iterable[Secret | str], *, unsigned: bool) -> tuple[Secret, 
         raise ConfigurationError("unsigned and secrets do not go together")
     if len(found) > SIGNATURES_MAX:
         raise ConfigurationError(f"receivers try {SIGNATURES_MAX} signatures at most; two secrets are enough to rotate")
-    return found
+    return tuple(for_signing(list(found))) if found else ()

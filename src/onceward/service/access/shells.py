@@ -15,7 +15,7 @@ Nothing here speaks HTTP: headers come in as text. Open one in each process, aft
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -75,6 +75,10 @@ class _Shell:
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
         self._tables = _Asked(place, elsewhere)
+
+    def _erasing(self, name: str, besides: Callable[[], Iterable[object]]) -> Iterator[Progress]:
+        self._flows.desk.forget_all()
+        return erase(self._place, self._environment, check_tenant(name), besides)
 
 
 class Access(_Shell):
@@ -212,9 +216,7 @@ class Access(_Shell):
 
         `besides` erases what it has elsewhere, after its tokens have ended and before the tenant itself goes.
         """
-        self._flows.desk.forget_all()
-        place = self._place
-        return erase(place, self._environment, check_tenant(name), besides)
+        return self._erasing(name, besides)
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -349,6 +351,15 @@ class AsyncAccess(_Shell):
     async def tombstone(self, name: str) -> Tombstone | None:
         """Same as `Access.tombstone`, but awaits."""
         return await self._run(self._flows.tombstone(name))
+
+    async def erase_tenant(
+        self, name: str, *, besides: Callable[[], Iterable[object]] = nothing_besides
+    ) -> AsyncIterator[Progress]:
+        """Same as `Access.erase_tenant`, for `async for`; a thread erases each batch, and what is besides."""
+        batches = self._erasing(name, besides)
+        # A batch that is under way when its caller is cancelled comes to its end in its thread.
+        while (done := await self._awaiting.call(next, batches, None)) is not None:
+            yield done
 
     async def close(self) -> None:
         """Same as `Access.close`, but awaits."""

@@ -7,6 +7,7 @@ Where a ledger is: beside the records that a store's URL names, and with the rec
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -87,6 +88,21 @@ class AsyncLedger:
         self.flows = ledger.flows
         self._tables = Awaiting(ledger.tables, "ledger")
 
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        terms: Terms = USUAL,
+        *,
+        create: bool = False,
+        retain: float = RETAIN_SECONDS,
+        environment: Environment = REAL,
+    ) -> Self:
+        """Same as `Ledger.open`, but awaits."""
+        return cls(
+            await asyncio.to_thread(Ledger.open, url, terms, create=create, retain=retain, environment=environment)
+        )
+
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
         return await self._tables.run(flow)
@@ -94,6 +110,14 @@ class AsyncLedger:
     async def close(self) -> None:
         """Let go of files and connections, when the last call has ended."""
         await self._tables.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
 
 def records_of(url: str) -> str:
