@@ -27,7 +27,7 @@ SERVERS = HERE / "servers"
 """What waits here waits for a server to start, with patience."""
 CLOCKS = frozenset({"monotonic", "monotonic_ns", "perf_counter", "process_time", "sleep", "time", "time_ns"})
 WAITS = frozenset({"timeout", "wait_for"})
-WRITTEN = re.compile(r"\b(?:busy|timeout)=\d")
+WRITTEN = re.compile(r"(?:busy|timeout)=\d")
 TOLD_BY_NAME = {
     *(getattr(time, name) for name in CLOCKS),
     *(one for one in vars(threading).values() if isinstance(one, type) and one.__module__ == "threading"),
