@@ -14,7 +14,7 @@ PYTEST ?= $(BIN)/python -m pytest -n $(JOBS) -q
 
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml
 	@echo "setting up $(VENV) (once; about half a minute)"
@@ -25,9 +25,35 @@ $(STAMP): pyproject.toml
 .PHONY: setup
 setup: $(STAMP) ## Make .venv with everything the project needs
 
+# What needs neither a server nor another process: the folders of `make quick`.
+QUICK := access codec core dead emitter gate house insert keys retry simulate stores strict testing verdicts webhooks
+# Every tier at full length, in order. A new tier is a target, and a word here.
+ALL := test racers drill-atomic drills schedules faults soak test-loaded
+
+.PHONY: quick
+quick: lint ## The checks, and the tests that need no server: two minutes
+	STORES=memory,sqlite $(PYTEST) -m 'not slow' --ignore tests/house/test_docs.py --ignore tests/house/test_bench.py $(QUICK:%=tests/%)
+
 .PHONY: test
-test: lint ## Run every check and every test (what CI runs)
+test: lint ## Every check, and every test in a dose: what CI runs (at most a quarter of an hour)
 	$(PYTEST) tests
+
+.PHONY: test-all
+test-all: $(STAMP) ## Every tier at full length, whatever becomes of the others (an hour)
+	@$(BIN)/python tools/tiers.py $(ALL)
+
+.PHONY: test-loaded
+test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three times beside a load of three times the cores
+	$(BIN)/python tools/loaded.py $(LOADED)
+
+.PHONY: schedules
+schedules: $(STAMP) ## 3,000 of the explorer's schedules on PostgreSQL and Redis (SCHEDULES=, SEED=)
+	SCHEDULES=$(or $(SCHEDULES),3000) $(BIN)/python -m pytest -q -rP tests/schedules
+
+.PHONY: drills
+drills: $(STAMP) ## Writers, engines and the Reconciler, killed far more often than `make test` does
+	SQL_KILLS=600 $(BIN)/python -m pytest -q tests/sql/test_sql_kills.py
+	$(BIN)/python -m pytest -q -s examples/reconciler --runs 300
 
 .PHONY: racers
 racers: $(STAMP) ## 32 processes, 64 threads, 1,000 tasks for one key and for a handful, on every store (minutes)

@@ -1,7 +1,7 @@
 """
-Which numbered requirements a test proves.
+For every test: which numbered requirements it proves, whether it looks at a clock, and what is left when a run ends.
 
-A test says so with `@pytest.mark.requirement("A01", ...)`. Here each number is checked against the list in
+A test says what it proves with `@pytest.mark.requirement("A01", ...)`. Here each number is checked against the list in
 `docs/reference/requirements.md` and written on the test's reports, where `tools/spec.py` reads it, also when
 the tests ran in another process.
 """
@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from servers import ending
+from timing import is_timed
 
 LIST = Path(__file__).resolve().parent.parent / "docs" / "reference" / "requirements.md"
 KNOWN = frozenset(re.findall(r"^- ([A-E]\d\d): ", LIST.read_text(encoding="utf-8"), re.MULTILINE))
+
+
+# How long an example takes is the machine's business.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -32,11 +42,33 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Any:
     return made
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that look at a clock, wait, or have threads, before `-m` chooses."""
+    for item in items:
+        if item.get_closest_marker("timing") is None and is_timed(item):
+            item.add_marker(pytest.mark.timing)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """One line for all that was left out, and why."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    told = "; ".join(f"{count} x {reason}" for reason, count in reasons.most_common())
+    if told:
+        terminalreporter.write_line(f"left out {reasons.total()}: {told}")
+
+
+def _reason(report: Any) -> str:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return " ".join(reason.removeprefix("Skipped: ").split())
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """
-    Let Ctrl-C be heard.
+    Let Ctrl-C be heard, and let what a run starts end with it.
 
-    A process that a shell starts in the background ignores it, and some tests are about what an interrupt leaves.
+    A process that a shell starts in the background ignores Ctrl-C, and some tests are about what an interrupt leaves.
     """
+    ending.begin()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

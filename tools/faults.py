@@ -24,10 +24,12 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import pytest
@@ -145,6 +147,24 @@ def judge(fault: Fault, copy: Path) -> Verdict:
     return _read(json.loads(report.read_text(encoding="utf-8")), ran.stdout)
 
 
+def judge_all(faults: Sequence[Fault], jobs: int) -> Iterator[tuple[Fault, Verdict]]:
+    """Judge them side by side, each worker in a copy of its own; verdicts as they come."""
+    with ExitStack() as copies:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for _ in range(max(1, min(jobs, len(faults)))):
+            free.put(copies.enter_context(scratch_copy()))
+
+        def work(fault: Fault) -> tuple[Fault, Verdict]:
+            copy = free.get()
+            try:
+                return fault, judge(fault, copy)
+            finally:
+                free.put(copy)
+
+        with ThreadPoolExecutor(max_workers=max(1, jobs)) as workers:
+            yield from (one.result() for one in as_completed([workers.submit(work, fault) for fault in faults]))
+
+
 def _read(ends: dict[str, list[str]], printed: str) -> Verdict:
     if not ends:
         return Verdict(False, f"no marked test ran:\n{printed[-2000:]}")
@@ -199,6 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Plant faults in a scratch copy; their tests must go red.")
     parser.add_argument("names", nargs="*", help="faults (all, if none is named)")
     parser.add_argument("--tenth", type=int, metavar="SEED", help="only a tenth, chosen by this seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies that are worked in side by side")
     parser.add_argument("--list", action="store_true", help="run nothing, list them")
     parser.add_argument("--watch", type=Path, metavar="REPORT", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -213,12 +234,11 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name}  {' '.join(faults[name].ids)}  {faults[name].file}  {' '.join(test_files(name))}")
         return 0
     survived = 0
-    with scratch_copy() as copy:
-        for number, name in enumerate(chosen, 1):
-            verdict = judge(faults[name], copy)
-            survived += not verdict.caught
-            outcome = "caught" if verdict.caught else "SURVIVED"
-            print(f"[{number}/{len(chosen)}] {outcome}  {name}: {verdict.reason}", flush=True)
+    judged = judge_all([faults[name] for name in chosen], options.jobs)
+    for number, (fault, verdict) in enumerate(judged, 1):
+        survived += not verdict.caught
+        outcome = "caught" if verdict.caught else "SURVIVED"
+        print(f"[{number}/{len(chosen)}] {outcome}  {fault.name}: {verdict.reason}", flush=True)
     print(f"{len(chosen)} faults planted, {survived} survived")
     return 1 if survived else 0
 

@@ -270,7 +270,7 @@ class Api:
         if is_known and self.fault("header-tells"):
             return reply._replace(more=(*reply.more, ("X-Key", "seen")))
         if is_known and self.fault("time-tells"):
-            threading.Event().wait(0.15)
+            threading.Event().wait(0.5)  # Far more than a busy machine adds by chance.
         return reply
 
     def _run(self, path: str, body: bytes) -> Reply:

@@ -93,7 +93,7 @@ def test_killed_between_the_two_rows_neither_is_there(place: str, drill: Drill, 
     assert 2 == rows(url, "expenses") == rows(url, "confirmation_emails")
 
 
-@pytest.mark.requirement("B39", "B43")
+@pytest.mark.requirement("B43")
 def test_the_journal_tells_of_the_attempt_that_was_killed_and_of_the_one_that_found_it_done(
     drill: Drill, url: str
 ) -> None:

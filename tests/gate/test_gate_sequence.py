@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from onceward import (
+    NOT_FOUND,
     ConfigurationError,
     Expired,
     InDoubt,
@@ -83,6 +84,37 @@ def test_a_failed_number_does_not_move_it_on(world: Any, guarantee: str) -> None
 
     assert "done" == sequence.run(1, effect)
     assert "done" == sequence.run(2, effect)
+
+
+@pytest.mark.requirement("D27")
+@pytest.mark.fault("a-sequence-moves-on-when-it-begins")
+@pytest.mark.parametrize("error", [ValueError("bug"), TimeoutError(), OSError("away"), RuntimeError()], ids=repr)
+def test_whatever_a_function_raises_the_same_number_is_accepted_again(world: Any, error: Exception) -> None:
+    """
+    Where running it twice does no harm, any failure leaves the number where it was: again it runs, the next is refused
+    until it has. Where it would do harm, the same holds once somebody has decided that nothing happened.
+    """
+    for guarantee in ("repeatable", "blind"):
+        sequence = world.gate(guarantee=guarantee).sequence(f"turns-{guarantee}")
+        effect, heard = world.Effect(error), []
+
+        def tried(number: int, sequence: Any = sequence, effect: Any = effect, heard: list[Any] = heard) -> Any:
+            try:
+                heard.append(sequence.run(number, effect))
+            except Exception as raised:
+                heard.append(type(raised))
+
+        tried(1)
+        tried(2)
+        if guarantee == "blind":
+            sequence.reconcile(1, NOT_FOUND)
+        effect.value = "done"
+        tried(2)
+        tried(1)
+        tried(2)
+
+        assert [type(error), OutOfOrder, OutOfOrder, "done", "done"] == heard
+        assert 3 == effect.count
 
 
 def test_a_number_in_doubt_stops_it_until_somebody_decides(world: Any) -> None:

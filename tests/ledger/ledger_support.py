@@ -36,7 +36,13 @@ class World:
         self.kind = kind
         self.folder = folder
         self.environment = StillEnvironment(wall_us=1_794_000_000_000_000)  # 2026-11-06
-        self.url = f"sqlite:///{folder}/agent.db" if kind == "sqlite" else postgres.running().url(DATABASE)
+        # However busy the machine is, those who wait for each other's rows get their turn.
+        patient = "onceward_lock_timeout=120"
+        self.url = (
+            f"sqlite:///{folder}/agent.db?busy=120"
+            if kind == "sqlite"
+            else postgres.running().url(DATABASE, options=patient)
+        )
         if kind == "postgres":
             clear()
 

@@ -187,6 +187,7 @@ class TestOneStatement:
 
         assert [] == [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH]
 
+    @pytest.mark.fault("a-claim-is-answered-before-it-is-on-disk")
     def test_it_commits_durably_whatever_the_default_is_unless_it_is_relaxed(
         self, url: str, colour: str, admin: psycopg.Connection[Any]
     ) -> None:

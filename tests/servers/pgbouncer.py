@@ -14,7 +14,6 @@ import functools
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from servers import ending
 from servers.postgres import SECONDS_MAX, PostgresServer, free_port, unprivileged
 from servers.redis import installed
 
@@ -76,7 +76,7 @@ class PgBouncer:
         (folder / "ini").write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in chosen.items()), ""]))
         with (folder / "log").open("ab") as log:
             command = [*unprivileged(), str(program()), str(folder / "ini")]
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=folder)
         self._await(folder / "log")
 
     def _await(self, log: Path) -> None:
@@ -103,7 +103,7 @@ class PgBouncer:
 @contextmanager
 def pooled(server: PostgresServer, mode: str, **settings: object) -> Iterator[PgBouncer]:
     """A pooler in that mode in front of a server, for as long as it is needed."""
-    folder = Path(tempfile.mkdtemp(prefix="onceward-pgbouncer-"))
+    folder = ending.folder("onceward-pgbouncer-")
     bouncer = None
     try:
         bouncer = PgBouncer(folder, server, mode, settings)

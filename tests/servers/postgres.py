@@ -20,11 +20,9 @@ import atexit
 import contextlib
 import functools
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -33,6 +31,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+
+from servers import ending
 
 PRIVATE = "postgresql://"
 SECONDS_MAX = 30
@@ -87,6 +87,7 @@ class PostgresServer:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        ending.watch(folder)
         self._settings = {**_SETTINGS, **(settings or {})}
         self.bin = bin or programs()
         self.port = free_port()
@@ -220,8 +221,7 @@ class PostgresServer:
 
 def throwaway(bin: Path | None = None) -> PostgresServer:
     """A started server in a folder that goes when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="onceward-pg-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Registered first, so it runs after the server's end.
+    folder = ending.folder("onceward-pg-")
     server = PostgresServer(folder, bin)
     server.start()
     return server

@@ -30,6 +30,8 @@ from typing import Any
 
 import pytest
 
+from servers import ending
+
 SECONDS_MAX = 20
 
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction")
@@ -91,17 +93,17 @@ class RedisServer:
 
     def __init__(self, folder: Path, *settings: str, port: int | None = None) -> None:
         self.folder = folder
+        ending.watch(folder)
         self.port = port or free_port()
         self._settings = settings or DURABLE
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> RedisServer:
         """Start, and wait until it answers and has read its files."""
-        dies_with_us = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
         where = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", ""]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*dies_with_us, program(), *where, *self._settings], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [program(), *where, *self._settings], stdout=log, stderr=log, stdin=subprocess.DEVNULL
             )
         deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
@@ -167,7 +169,7 @@ def free_port() -> int:
 @contextmanager
 def started(*settings: str) -> Iterator[RedisServer]:
     """A server with settings of its own, for as long as it is needed."""
-    folder = Path(tempfile.mkdtemp(prefix="onceward-redis-"))
+    folder = ending.folder("onceward-redis-")
     server = RedisServer(folder, *settings)
     try:
         try:

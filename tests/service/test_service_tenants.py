@@ -173,6 +173,33 @@ class TestTokens:
         assert (200, 1, None) == (own.status, own.document["rowsWritten"], own.headers.get("plan-replayed"))
         assert (403, False) == (asked.status, b"secret-row" in asked.body)
 
+    @pytest.mark.requirement("A28")
+    @pytest.mark.fault("a-token-shares-the-keys-of-its-tenant")
+    @pytest.mark.parametrize("named", [{"Plan-Key": "migrate-7", "Plan-Step": "seed"}, {"Idempotency-Key": "evt-1"}])
+    def test_by_token_another_bearer_of_the_same_database_learns_nothing(
+        self, tmp_path: Path, named: dict[str, str]
+    ) -> None:
+        """
+        `--scope-by token`, over a socket: the second bearer sends the first one's plan and step, on the same database
+        and with the same statement. It runs for that bearer; answer and header names are those of a fresh name.
+        """
+        service = Served.started(tmp_path, "--scope-by", "token", "--flood-burst", "100000")
+        try:
+            path = service.database(table="CREATE TABLE events (id INTEGER PRIMARY KEY, name TEXT)")
+            mine, theirs = service.new_token("demo"), service.new_token("demo")
+            sql = "INSERT INTO events (name) VALUES (?) RETURNING id, name"
+            first, again = [service.query(path, sql, ["secret"], headers=named, token=mine) for _ in range(2)]
+            stolen = service.query(path, sql, ["secret"], headers=named, token=theirs)
+            other_names = {field: f"{value}-fresh" for field, value in named.items()}
+            fresh = service.query(path, sql, ["secret"], headers=other_names, token=theirs)
+            rows = service.count(path)
+        finally:
+            service.stop()
+
+        assert [[1, "secret"]] == first.document["rows"] == again.document["rows"]
+        assert ([[2, "secret"]], [[3, "secret"]], 3) == (stolen.document["rows"], fresh.document["rows"], rows)
+        assert (fresh.status, sorted(fresh.headers)) == (stolen.status, sorted(stolen.headers))
+
     def test_a_rotation_keeps_the_scope_also_of_plans(self, served: Served, database: str) -> None:
         """
         By command, with an overlap of nothing: the old secret is refused, the new one is told what the old one did.

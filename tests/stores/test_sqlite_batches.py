@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from onceward import failpoints
 from onceward._core.errors import StoreFull, StoreUnavailable
 from onceward._core.record import Standing
 from onceward.stores import _commit
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
 
 @pytest.fixture
@@ -187,6 +189,45 @@ def test_if_the_commit_fails_nobody_is_told_that_it_landed(store: SqliteStore) -
     assert store.put(claimed(key(0)), None).landed
 
 
+@pytest.mark.fault("a-batch-is-answered-before-its-commit")
+@pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+def test_whoever_hears_that_it_landed_can_be_believed_by_another_process(tmp_path: Path, colour: str) -> None:
+    """
+    While the leader stands before its commit, nobody has an answer; and each answer is true for whoever reads the file.
+    """
+    heard, there = threading.Event(), []
+    asked: Any = (SqliteStore if colour == "blocking" else AsyncSqliteStore)(tmp_path / "store.db")
+    with closing(SqliteStore(tmp_path / "store.db")) as other:
+
+        def noted(number: int, landed: bool) -> None:
+            there.append((landed, other.load(key(number)) is not None))
+            heard.set()
+
+        def ask(number: int) -> None:
+            noted(number, asked.put(claimed(key(number)), None).landed)
+
+        async def crowd() -> None:
+            async def one(number: int) -> None:
+                noted(number, (await asked.put(claimed(key(number)), None)).landed)
+
+            await asyncio.gather(*map(one, range(4)))
+
+        # For as long as somebody who was told too early needs to look; if nobody was, nobody comes.
+        failpoints.arm("sqlite.commit.before", lambda: heard.wait(0.3))
+        with lead_held(asked) as queued:
+            if colour == "blocking":
+                callers = [in_thread(lambda number=number: ask(number)) for number in range(4)]
+            else:
+                callers = [in_thread(lambda: asyncio.run(crowd()))]
+            queued(4)
+        for caller in callers:
+            caller()
+        failpoints.disarm()
+        asked.close() if colour == "blocking" else asyncio.run(asked.close())
+
+    assert [(True, True)] * 4 == there
+
+
 def raising(error: BaseException) -> Any:
     def act() -> None:
         raise error
@@ -249,6 +290,7 @@ def once(error: BaseException) -> Any:
     return act
 
 
+@pytest.mark.fault("a-batch-is-done-before-its-commit")
 @pytest.mark.parametrize(
     "point", ["sqlite.write.before", "sqlite.commit.before", "sqlite.commit.after", "batch.before_answer"]
 )

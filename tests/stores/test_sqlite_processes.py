@@ -67,33 +67,42 @@ def test_of_eight_processes_one_claims_each_key(tmp_path: Path) -> None:
 
 
 class TestWaiting:
-    def test_a_write_waits_for_another_process(self, store: SqliteStore) -> None:
+    def test_a_write_waits_for_another_process(self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         A lock that is let go within the limit is never heard of.
         """
-        own = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
+        own = sqlite3.connect(store.path, isolation_level=None)
         own.execute("BEGIN IMMEDIATE")
-        caller = in_thread(lambda: store.put(claimed(key(1)), None))
-        threading.Event().wait(0.05)
-        own.execute("COMMIT")
+        pauses: list[float] = []
+
+        def wait(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                own.execute("COMMIT")
+
+        monkeypatch.setattr(_sqlite_connections, "pause", wait)
+        landed = store.put(claimed(key(1)), None).landed
         own.close()
 
-        assert caller().landed
+        assert landed
+        assert 3 == len(pauses)
 
-    def test_the_clock_is_read_when_the_lock_is_ours(self, tmp_path: Path) -> None:
+    def test_the_clock_is_read_when_the_lock_is_ours(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         However long a claim waited for the file, its lease is as long as it asked for.
         """
         clock = Clock()
         store = SqliteStore(tmp_path / "a.db", environment=clock)
-        own = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
+        own = sqlite3.connect(store.path, isolation_level=None)
         own.execute("BEGIN IMMEDIATE")
-        caller = in_thread(lambda: store.put(claimed(key(1)), None))
-        threading.Event().wait(0.05)
-        clock.now += 3_000_000
-        own.execute("COMMIT")
+
+        def wait(_: float) -> None:
+            clock.now += 3_000_000
+            own.execute("COMMIT")
+
+        monkeypatch.setattr(_sqlite_connections, "pause", wait)
+        record = store.put(claimed(key(1)), None).record
         own.close()
-        record = caller().record
         store.close()
 
         assert (clock.now, clock.now) == (record.first_at, record.fence)

@@ -98,5 +98,10 @@ TABLE: Table = {
     "psycopg_pool.PoolTimeout": NEVER_LEFT,
     "psycopg_pool.TooManyRequests": NEVER_LEFT,
     "psycopg_pool.PoolClosed": MISUSED,
+    # Whoever wraps or replaces the driver: a row that breaks a constraint was refused, and with it its transaction.
+    "asyncpg.exceptions.IntegrityConstraintViolationError": _CONFLICT,
+    "django.db.utils.IntegrityError": _CONFLICT,
+    "psycopg2.IntegrityError": _CONFLICT,
+    "sqlalchemy.exc.IntegrityError": _CONFLICT,
     **{f"redis.exceptions.{name}": rule for name, rule in _REDIS.items()},
 }

@@ -23,6 +23,9 @@ TIMES_MAX, SECONDS_MAX = 3.0, 0.1
 """A key that another tenant has used is too slow if it is slower than a fresh one by both: coarse on purpose, since a
 network adds noise of its own."""
 
+TRIES_MAX = 3
+"""A busy machine is slow by chance: only what is slower every time is believed to be."""
+
 ALWAYS_OTHER = frozenset({"date", "content-length", "age"})
 
 
@@ -48,6 +51,22 @@ def tenant_apart(witness: Witness) -> None:
 )
 def tenant_silent(witness: Witness) -> None:
     need_other_tenant(witness)
+    for tries_left in reversed(range(TRIES_MAX)):
+        fresh, taken = _compared(witness)
+        require(
+            fresh[0] == taken[0], f"a fresh key is answered {fresh[0]}, one that another tenant has used {taken[0]}"
+        )
+        differing = sorted(fresh[1] ^ taken[1])
+        require(not differing, f"the headers tell that another tenant has used a key: {', '.join(differing)}")
+        is_slower = taken[2] > fresh[2] * TIMES_MAX and taken[2] > fresh[2] + SECONDS_MAX
+        if not is_slower:
+            return
+        what = f"a fresh key takes {fresh[2]:.2f} s, one that another tenant has used {taken[2]:.2f} s"
+        require(tries_left > 0, what)
+
+
+def _compared(witness: Witness) -> list[tuple[str, frozenset[str], float]]:
+    """How fresh keys look to another tenant, and how taken ones do."""
     talk, clock = witness.talk, witness.talk.environment.monotonic
     seen: dict[bool, list[tuple[Answer, float]]] = {True: [], False: []}
     for _ in range(ROUNDS):
@@ -57,12 +76,7 @@ def tenant_silent(witness: Witness) -> None:
                 talk.first(talk.changed(asked))
             began = clock()
             rounds.append((other_tenant(witness, talk.send(asked, other=True)), began))
-    fresh, taken = [_looks(rounds) for rounds in (seen[False], seen[True])]
-    require(fresh[0] == taken[0], f"a fresh key is answered {fresh[0]}, one that another tenant has used {taken[0]}")
-    differing = sorted(fresh[1] ^ taken[1])
-    require(not differing, f"the headers tell that another tenant has used a key: {', '.join(differing)}")
-    is_slower = taken[2] > fresh[2] * TIMES_MAX and taken[2] > fresh[2] + SECONDS_MAX
-    require(not is_slower, f"a fresh key takes {fresh[2]:.2f} s, one that another tenant has used {taken[2]:.2f} s")
+    return [_looks(rounds) for rounds in (seen[False], seen[True])]
 
 
 def _looks(rounds: list[tuple[Answer, float]]) -> tuple[str, frozenset[str], float]:
