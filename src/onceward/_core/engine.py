@@ -64,6 +64,8 @@ class Ask(NamedTuple):
     listening: bool = False
     peeks: bool = False
     """Whether to look, while waiting, before claiming again: where a look costs far less than a write."""
+    given: str | None = None
+    """The key as the caller gave it; None if only the stored one is known."""
 
 
 class Claimed(NamedTuple):
@@ -80,7 +82,7 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
     if isinstance(claimed, Outcome):
         return claimed
     held, ending_version = claimed.held, claimed.chance[32:]
-    operation = Operation(held)
+    operation = Operation(held, ask.given)
     if claimed.probe:
         answer = yield from _ask_around(ask, operation, ending_version)
         if isinstance(answer, Outcome):

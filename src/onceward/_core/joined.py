@@ -160,7 +160,7 @@ def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | 
 def _claimed(ask: Ask, held: Record, chance: bytes, opened: bool) -> _Run:
     terms = ask.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(Settling(held), ending, held.version, opened)
+    return _Run(Settling(held, ask.given), ending, held.version, opened)
 
 
 def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
@@ -174,7 +174,7 @@ def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
         forget=ask.terms.forget,
     )
     shown = record.as_seen(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
-    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version, opened)
+    return _Run(Unclaimed(shown, ask.given), ending, None if start.over is None else start.over.version, opened)
 
 
 def _run(ask: Ask, run: _Run) -> Flow[_Came]:

@@ -150,10 +150,11 @@ class Asking:
         marked: bool = False,
         probes: bool = False,
         family: bytes | None = None,
+        given: str | None = None,
     ) -> Ask:
-        """One call, ready for the engine. `parts` are the checked parts of the key."""
+        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is how the caller said it."""
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family)
+        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family, given)
 
     def _ask(
         self,
@@ -167,6 +168,7 @@ class Asking:
         marked: bool,
         probes: bool,
         family: bytes | None,
+        given: str | None,
     ) -> Ask:
         claimant = Claimant(
             id,
@@ -181,7 +183,7 @@ class Asking:
             terms.keyed_for,
             probes,
         )
-        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
+        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks, given)
 
     def _replayed(self, id: bytes, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
         """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
@@ -209,6 +211,7 @@ class Asking:
         kind: str = KEY,
         family: bytes | None = None,
         inside: bool = False,
+        given: str | None = None,
     ) -> Called:
         """
         One call of a plain function: its ask and how to run it, refused here if it cannot work.
@@ -218,7 +221,7 @@ class Asking:
         terms = self.agreed(options)
         body = checked_body(fn, terms, awaits=awaits, probe=probe, inside=inside)
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family)
+        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family, given)
 
     def called_or_replayed(
         self,
@@ -239,7 +242,7 @@ class Asking:
         outcome = self._replayed(id, fingerprint, None)
         if outcome is not None:
             return outcome
-        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None)
+        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None, key)
 
     def _called(
         self,
@@ -254,10 +257,11 @@ class Asking:
         marked: bool | None,
         kind: str,
         family: bytes | None,
+        given: str | None,
     ) -> Called:
         operation = name if name is not None else name_of(fn)
         marks = body.marked if marked is None else marked
-        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family)
+        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family, given)
         return Called(ask, body.bind(fn), probe)
 
     def again(
@@ -267,7 +271,7 @@ class Asking:
         if terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
         check_probe(terms, None)
-        return Called(self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None), invoke)
+        return Called(self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None, None), invoke)
 
     def joined(
         self,
@@ -279,6 +283,7 @@ class Asking:
         *,
         kind: str = KEY,
         family: bytes | None = None,
+        given: str | None = None,
     ) -> Called:
         """One call in the caller's own transaction; without a function, the block itself is what runs."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
@@ -292,7 +297,7 @@ class Asking:
         if terms.in_flight == "accept":
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
         named = name if name is not None else (name_of(fn) if fn is not None else "")
-        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family)
+        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family, given=given)
         if fn is None:
             return Called(ask, unreachable)
         return Called(ask, body_of(fn).bind(fn))
@@ -307,12 +312,13 @@ class Asking:
     ) -> tuple[Called | Outcome[Any], dict[str, Any]]:
         """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
         arguments = taken.arguments(args, kwargs)
-        key = self.stored_key(taken.key(arguments))
+        given = taken.key(arguments)
+        key = self.stored_key(given)
         id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(taken.request_of(arguments))
         if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
             return outcome, arguments
         probes = probe is not None
-        ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None)
+        ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given)
         if taken.takes_operation:
             return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
         return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments

@@ -253,11 +253,11 @@ class AsyncGate:
     ) -> Any:
         """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
         joined = join_async(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
         if fn is None:
             performer = _Performer(self, called, joined)
             return AsyncAtomicBlock(
-                called.ask.claimant, operate_joined(called.ask), performer.instant, performer.perform
+                called.ask, operate_joined(called.ask), performer.instant, performer.perform
             )
         return self._atomic(called, joined)
 

@@ -295,9 +295,9 @@ class Gate:
         if fn is not None:
             check_blocking(fn)
         joined = join(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
         if fn is None:
-            return AtomicBlock(called.ask.claimant, operate_joined(called.ask), Performer(self, called, joined).perform)
+            return AtomicBlock(called.ask, operate_joined(called.ask), Performer(self, called, joined).perform)
         return self.drive(operate_joined(called.ask), called, joined).value
 
     def outbox(self, connection: Any) -> Outbox:

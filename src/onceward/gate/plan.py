@@ -8,7 +8,7 @@ call gives all of them their full retention again, so that step 1 cannot expire 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from onceward._core.engine import Ask, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
@@ -39,12 +39,21 @@ class StepOptions(CallOptions, total=False):
     """The connection whose transaction the step shares, as in `gate.atomic`."""
 
 
+class _Naming(TypedDict):
+    """What kind of record a step is, of which plan, and how its caller names it."""
+
+    kind: str
+    family: bytes
+    given: str
+
+
 class _Steps:
     """What both colours share: from a step to its flow."""
 
     def __init__(self, asking: Asking, plan: str, options: Options) -> None:
         self._asking = asking
         self.plan = asking.stored_key(plan)
+        self._given = plan
         self._options = options
         self._family = record_id("plan", asking.scope, self.plan)
         self._touched: float | None = None
@@ -65,10 +74,11 @@ class _Steps:
     ) -> Called:
         """One step, ready to be driven."""
         parts, changes = (self.plan, check_key(step)), {**self._options, **options}
+        naming: _Naming = {"kind": STEP, "family": self._family, "given": f"{self._given} / {step}"}
         if joins:
-            return self._asking.joined(parts, fn, request, name, changes, kind=STEP, family=self._family)
+            return self._asking.joined(parts, fn, request, name, changes, **naming)
         return self._asking.called(
-            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family, inside=True
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, inside=True, **naming
         )
 
     def about(self, step: str) -> Called:
