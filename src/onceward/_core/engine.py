@@ -48,6 +48,7 @@ from onceward._core.keys import digest_of
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
+from onceward._core.unrun import judged
 
 POLL_FIRST = 0.002
 """Seconds between looks at another holder's record: quick at first, then four a second. A bell cuts it short."""
@@ -236,11 +237,13 @@ def call(operation: Operation) -> Flow[Returned | Raised]:
     """Run the user's function. An interrupt that strikes here is an answer, too."""
     try:
         ended: Returned | Raised = yield Call("call", operation)
-        return ended
     except GeneratorExit:
         raise
     except BaseException as error:
         return Raised(error)
+    if type(ended) is Returned and not (operation.inside is not None and operation.inside.called):
+        return judged(ended)
+    return ended
 
 
 def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record | Outcome[Any]]:

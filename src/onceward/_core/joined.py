@@ -41,6 +41,7 @@ from onceward._core.flow import (
 )
 from onceward._core.operation import Outcome, Settling, Unclaimed, judge
 from onceward._core.record import Record, Refuse, Replay, Standing, Start, Wait, Write
+from onceward._core.unrun import NotRun
 
 
 class Again(NamedTuple):
@@ -189,7 +190,7 @@ def _run(ask: Ask, run: _Run) -> Flow[_Came]:
         return (yield from _settle(ask, run, ended.value))
     if remembers_failures:
         yield Rollback("rollback")
-        if isinstance(ended.error, Exception):
+        if isinstance(ended.error, Exception) and not isinstance(ended.error, NotRun):
             return (yield from _remember(ask, run, ended))
     judge(ended.error)
     return Undo(ended.error)

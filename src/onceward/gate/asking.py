@@ -4,7 +4,6 @@ From a call to an `Ask`: what both colours of gate share. No I/O: shells act, th
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -15,12 +14,12 @@ from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
-from onceward._core.flow import Raised
 from onceward._core.inside import INSIDE
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Claimant, Glance, Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
+from onceward._core.unrun import refuse_generator
 from onceward.environment import REAL, Environment
 from onceward.failpoints import armed
 from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
@@ -29,9 +28,6 @@ KEY = "key"
 STEP = "step"
 WINDOW = "window"
 """Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
-
-DATA = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None)))
-"""Types of results that are never awaitable: to ask takes longer than to know."""
 
 Invoke: TypeAlias = Callable[[Operation], Any]
 
@@ -300,7 +296,10 @@ class Asking:
         ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family, given=given)
         if fn is None:
             return Called(ask, unreachable)
-        return Called(ask, body_of(fn).bind(fn))
+        body = body_of(fn)
+        if body.generates:
+            refuse_generator(fn, name_of(fn))
+        return Called(ask, body.bind(fn))
 
     def declared_ask(
         self,
@@ -337,10 +336,8 @@ class Asking:
         probe: Callable[..., Any] | None,
     ) -> Declared:
         """Take a function apart for `once`, refusing here what could only fail later."""
-        if not awaits:
-            check_blocking(fn)
-            if probe is not None:
-                check_blocking(probe)
+        for one in (fn, probe) if probe is not None else (fn,):
+            check_body(one, awaits=awaits)
         check_probe(terms, probe)
         joins = terms.guarantee == Guarantee.ATOMIC and terms.settle != INSIDE
         if joins != (connection is not None):
@@ -362,11 +359,12 @@ def checked_body(
 ) -> Body:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
     body = body_of(fn)
-    if not awaits:
-        if body.awaits:
-            raise _blocks(fn)
-        if probe is not None:
-            check_blocking(probe)
+    if body.generates:
+        refuse_generator(fn, name_of(fn))
+    if not awaits and body.awaits:
+        raise _blocks(fn)
+    if probe is not None:
+        check_body(probe, awaits=awaits)
     if terms.guarantee == Guarantee.ATOMIC and not (inside and terms.settle == INSIDE):
         raise ConfigurationError(
             "an atomic effect shares your transaction: use gate.atomic(connection, key, function)"
@@ -377,6 +375,13 @@ def checked_body(
     return body
 
 
+def check_body(fn: Callable[..., Any], *, awaits: bool) -> None:
+    """Refuse a function that would not run when a gate of this colour calls it."""
+    refuse_generator(fn, name_of(fn))
+    if not awaits:
+        check_blocking(fn)
+
+
 def check_blocking(fn: Callable[..., Any]) -> None:
     """An async function under a blocking gate would never run."""
     if is_async(fn):
@@ -385,13 +390,6 @@ def check_blocking(fn: Callable[..., Any]) -> None:
 
 def _blocks(fn: Callable[..., Any]) -> ConfigurationError:
     return ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
-
-
-def refuse_awaitable(value: Any) -> Raised:
-    """The function gave back something to await, and nobody here awaits. What it did before that, it did."""
-    if inspect.iscoroutine(value):
-        value.close()
-    return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))
 
 
 def check_answered(options: Mapping[str, Any]) -> None:

@@ -48,9 +48,10 @@ from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
+from onceward._core.unrun import DATA
 from onceward.drive import arun
 from onceward.environment import Environment
-from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
+from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract

@@ -4,7 +4,6 @@ How a blocking gate does what a flow asks for.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
@@ -31,7 +30,7 @@ from onceward._core.flow import (
 from onceward._core.inside import INSIDE
 from onceward._core.operation import Operation
 from onceward._core.record import Record
-from onceward.gate.asking import DATA, Called, refuse_awaitable
+from onceward.gate.asking import Called
 from onceward.gate.inside import SettlesInside
 from onceward.gate.joining import Joined, finish, peek
 from onceward.gate.strict import begin
@@ -98,7 +97,7 @@ class Performer:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
+        return Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
