@@ -395,10 +395,10 @@ class _Performer:
         if ask.terms.settle == INSIDE:
             await introduce(gate.store)
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=True)
-        operation.started = True
         if self._joined is None:
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
         running = begin(operation)
         try:
             value = self._called.invoke(operation)

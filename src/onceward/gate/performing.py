@@ -78,12 +78,12 @@ class Performer:
     def begin_call(self, operation: Operation) -> None:
         """The function is about to be called."""
         gate, ask = self._gate, self._called.ask
-        operation.started = True
         if ask.terms.settle == INSIDE:
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
 
     def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
