@@ -16,7 +16,7 @@ from onceward._core.errors import ConfigurationError, RetryTransaction
 from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
 from onceward._core.operation import Outcome, Settling
 from onceward._core.record import as_seen
-from onceward.drive import Kept, to_the_end
+from onceward.drive import Kept, running_loop, to_the_end
 from onceward.gate.strict import Running, begin
 
 
@@ -126,6 +126,7 @@ class AsyncAtomicBlock(_Block):
         self._kept = Kept()
 
     async def __aenter__(self) -> Settling:
+        running_loop()
         try:
             effect = self._enter()
             while not isinstance(effect, Call):
@@ -147,8 +148,14 @@ class AsyncAtomicBlock(_Block):
     ) -> Literal[False]:
         if self._operation is None:
             return False
+        left = self._left(self._operation, error)
+        if isinstance(error, GeneratorExit):
+            # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is undone
+            # with its connection.
+            self._flow.close()
+            return False
         try:
-            effect = self._flow.send(self._left(self._operation, error))
+            effect = self._flow.send(left)
             while True:
                 effect = (
                     self._flow.throw(_cannot_run_again()) if isinstance(effect, Call) else await self._answer(effect)

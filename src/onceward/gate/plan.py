@@ -18,7 +18,7 @@ from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import STEP, Asking, Called, unreachable
-from onceward.gate.holding import Holding
+from onceward.gate.holding import AsyncHolding, Holding
 from onceward.gate.joining import join, join_async
 from onceward.gate.records import RecordView, view
 
@@ -176,6 +176,21 @@ class AsyncPlan:
             joined = join_async(connection, self._gate.store)
             return await self._gate.drive(operate_joined(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
+
+    async def hold(
+        self,
+        step: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncHolding | Outcome[Any]:
+        """Same as `Plan.hold`, but awaits."""
+        steps = self._steps
+        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=True, joins=False)
+        return await self._gate.held(steps.flow(called.ask), called)
 
     async def step(self, step: str, fn: Callable[..., Awaitable[T]], **options: Unpack[StepOptions]) -> T:
         """Same as `Plan.step`, but awaits."""

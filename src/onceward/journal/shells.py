@@ -101,6 +101,8 @@ class Journal(_Shell):
         self._write_now([attempt.begun()])
         try:
             yield attempt
+        except GeneratorExit:
+            raise  # See `_noted`.
         except BaseException as error:
             self._write_now([attempt.over(error)])
             raise
@@ -147,6 +149,8 @@ class Journal(_Shell):
         place.set(here)
         try:
             yield
+        except GeneratorExit:
+            raise  # Perhaps thrown away by the garbage collector: no place to write. It has no end, as if killed.
         except BaseException as error:
             self._write_now([subject.ended(*status_of(error))])
             raise
@@ -217,6 +221,8 @@ class AsyncJournal(_Shell):
         await self._write([attempt.begun()])
         try:
             yield attempt
+        except GeneratorExit:
+            raise  # See `_noted`.
         except BaseException as error:
             await self._write([attempt.over(error)])
             raise
@@ -279,6 +285,8 @@ class AsyncJournal(_Shell):
         place.set(here)
         try:
             yield
+        except GeneratorExit:
+            raise  # Perhaps thrown away by the garbage collector: no place to write. It has no end, as if killed.
         except BaseException as error:
             await self._write([subject.ended(*status_of(error))])
             raise
