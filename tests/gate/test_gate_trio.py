@@ -38,14 +38,14 @@ def test_every_way_in_is_refused_with_what_to_do(url: str) -> None:
     """
     gate = AsyncGate(url, scope="trio")
 
-    @gate.once(key="k")
-    async def declared() -> None:
+    @gate.once(key="k:{order}")
+    async def declared(order: str) -> None:
         await _body()
 
     ways: dict[str, Callable[[], Awaitable[Any]]] = {
         "run": lambda: gate.run("k", _body),
         "call": lambda: gate.call("k", _body),
-        "once": declared,
+        "once": lambda: declared("o-1"),
         "hold": lambda: gate.hold("k"),
         "step": lambda: gate.plan("p").step("s", _body),
         "sequence": lambda: gate.sequence("s").run(1, _body),

@@ -419,6 +419,11 @@ PURGE_BATCH = 1_000
 """Rows per purge that somebody asks for."""
 
 
+def tidying_failed() -> None:
+    """Note that a purge raised what no store should raise: the operation that it followed is not affected."""
+    _log.exception("onceward: a purge failed; the operation is not affected")
+
+
 class Housekeeping:
     """Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing."""
 

@@ -8,7 +8,6 @@ released, from there on it is unknown what happened. A write to the store is nev
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
 from copy import copy
 from functools import partial, wraps
 from types import TracebackType
@@ -19,7 +18,7 @@ from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import Flow
+from onceward._core.flow import After, Flow
 from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
@@ -29,7 +28,16 @@ from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import arun, running_loop
 from onceward.environment import Environment
-from onceward.gate.asking import PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
+from onceward.gate.afterwards import AsyncAfterwards
+from onceward.gate.asking import (
+    PURGE_BATCH,
+    Asking,
+    Called,
+    Housekeeping,
+    check_answered,
+    tidying_failed,
+    unreachable,
+)
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract
@@ -91,6 +99,7 @@ class AsyncGate:
         self._bell = AsyncBell(self.environment)
         self._renewer = AsyncRenewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
+        self._afterwards = AsyncAfterwards(self.environment, self.store, self._asking.tell, self._tidy)
         self._borrowed = False
 
     @property
@@ -311,6 +320,7 @@ class AsyncGate:
     async def close(self) -> None:
         """Close the store."""
         if not self._borrowed:
+            await self._afterwards.close()
             await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -327,10 +337,33 @@ class AsyncGate:
         """Same as `Gate.drive`, but awaits."""
         performer = AsyncPerformer(self, called, joined)
         outcome = await arun(flow, performer.instant, performer.perform)
-        if self._housekeeping.is_due():
-            with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
-                await self.store.purge(Housekeeping.PURGE_LIMIT)
+        if joined is None and self._housekeeping.is_due():
+            await self._tidy()
         return outcome
+
+    async def _tidy(self) -> None:
+        """Same as `Gate._tidy`, but awaits."""
+        try:
+            await self.store.purge(Housekeeping.PURGE_LIMIT)
+        except StoreUnavailable:
+            return
+        except Exception:
+            tidying_failed()
+
+    def _after(self, after: After, joined: AsyncJoined | None) -> Awaitable[None]:
+        """Same as `Gate._after`, but awaits."""
+        self._housekeeping.count()
+        tidies = self._housekeeping.is_due()
+        if not after.committed:
+            if after.events or tidies:
+                self._afterwards.follow(after, joined, tidies=tidies)
+        else:
+            self._afterwards.tell(after)
+            if tidies:
+                return self._tidy()
+        done = running_loop().create_future()
+        done.set_result(None)
+        return done
 
     async def held(self, flow: Flow[Outcome[Any]], called: Called) -> AsyncHolding | Outcome[Any]:
         """Same as `Gate.held`, but awaits."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
+    After,
     Begin,
     Call,
     Chance,
@@ -116,6 +117,8 @@ class Performer:
                 return gate.environment.sleep(effect.seconds)
             case Emit():
                 return gate._asking.tell(effect.event)
+            case After():
+                return gate._after(effect, joined)
             case Extend():
                 register = gate.store if joined is None else joined
                 return register.extend(effect.family, effect.replay, effect.forget)
@@ -228,6 +231,8 @@ class AsyncPerformer:
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
+            case After():
+                return gate._after(effect, joined)
             case Extend() if joined is not None:
                 return joined.extend(effect.family, effect.replay, effect.forget)
             case Extend():

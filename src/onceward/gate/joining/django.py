@@ -210,6 +210,10 @@ class JoinedDjango:
             self._gone = self._gone or (self._connection.needs_rollback and not lost)
         return not self._gone
 
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self._connection.in_atomic_block and self._connection.autocommit
+
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
         """On SQLite the driver's own: Django's takes other placeholders, and fails on ours where DEBUG is on."""

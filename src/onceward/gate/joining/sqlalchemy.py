@@ -156,6 +156,10 @@ class JoinedSqlalchemy:
                 "without isolation_level='AUTOCOMMIT'"
             )
 
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self._target.in_transaction()
+
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
         with self._translated():
@@ -271,6 +275,10 @@ class AsyncJoinedSqlalchemy:
     def nested(self) -> bool:
         """See `JoinedSqlalchemy.nested`."""
         return self._joined.nested
+
+    def is_over(self) -> bool:
+        """See `JoinedSqlalchemy.is_over`."""
+        return self._joined.is_over()
 
     async def begin(self) -> bool:
         """See `Joined.begin`."""

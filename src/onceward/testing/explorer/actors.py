@@ -14,7 +14,7 @@ from hashlib import sha384
 from typing import Any, NamedTuple
 
 from onceward._core.errors import NothingHappened, StoreUnavailable
-from onceward._core.flow import Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
+from onceward._core.flow import After, Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
 
@@ -247,7 +247,7 @@ class Position:
                     position = position._next(position._chance())
                 case Monotonic():
                     position = position._next(clock(position.actor, now))
-                case Emit():
+                case Emit() | After():
                     position = position._next(None)
                 case _:
                     return position
