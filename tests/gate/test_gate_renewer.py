@@ -72,7 +72,9 @@ def look(driven: Any) -> None:
 class TestWhatGoesWrong:
     """It is logged, and the next look finds everything as it should be."""
 
-    @pytest.mark.parametrize("error", [OSError("no route"), KeyError("bug"), StoreUnavailable()], ids=lambda e: type(e).__name__)
+    @pytest.mark.parametrize(
+        "error", [OSError("no route"), KeyError("bug"), StoreUnavailable()], ids=lambda e: type(e).__name__
+    )
     @pytest.mark.fault("an-unknown-error-ends-the-renewer")
     def test_an_error_of_a_store_does_not_keep_the_others_from_being_renewed(
         self, world: Any, error: Exception, caplog: pytest.LogCaptureFixture

@@ -46,7 +46,9 @@ def add_to(parsers: Groups) -> None:
     )
     listing.add_argument("--run", dest="of_run", metavar="ID", help="only of this run")
     listing.add_argument("--key", metavar="KEY", help="only at this key, as it was given; needs --scope")
-    listing.add_argument("--digest", metavar="DIGEST", help="only at this key: the 12 digits that logs and records show")
+    listing.add_argument(
+        "--digest", metavar="DIGEST", help="only at this key: the 12 digits that logs and records show"
+    )
     listing.add_argument("--outcome", choices=tuple(map(str, Ended)), help="only those that ended so")
     listing.add_argument("--unended", action="store_true", help="only those without an end")
     listing.add_argument("--limit", metavar="N", type=count_up_to(PAGE_MAX), default=100, help="at most so many (100)")

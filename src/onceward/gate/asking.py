@@ -317,7 +317,9 @@ class Asking:
         if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
             return outcome, arguments
         probes = probe is not None
-        ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given)
+        ask = self._ask(
+            id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given
+        )
         if taken.takes_operation:
             return Called(ask, lambda operation: taken.fn(*args, **kwargs, operation=operation), probe), arguments
         return Called(ask, lambda _: taken.fn(*args, **kwargs), probe), arguments

@@ -260,9 +260,7 @@ class AsyncGate:
         called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
         if fn is None:
             performer = AsyncPerformer(self, called, joined)
-            return AsyncAtomicBlock(
-                called.ask, operate_joined(called.ask), performer.instant, performer.perform
-            )
+            return AsyncAtomicBlock(called.ask, operate_joined(called.ask), performer.instant, performer.perform)
         return self._atomic(called, joined)
 
     async def _atomic(self, called: Called, joined: AsyncJoined) -> Any:

@@ -62,7 +62,12 @@ def writer(connection: Any) -> Writer:
             written: int = cursor.rowcount
             return written
 
-    return Writer(connection.vendor, run)
+    def ask(sql: str, values: list[Any]) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall())
+
+    return Writer(connection.vendor, run, ask)
 
 
 def _resolved(connection: Any) -> Any:

@@ -71,14 +71,18 @@ def writer(connection: Any) -> Writer:
     if not isinstance(connection, Session | Connection):
         raise ConfigurationError(
             f"insert_once blocks, and cannot use SQLAlchemy's {type(connection).__name__}; it knows Session and "
-            "Connection. Of an AsyncSession: await session.run_sync(insert_once, table, values, key=key)"
+            "Connection. Of an AsyncSession or AsyncConnection: await insert_once_async(session, table, values, key=key)"
         )
     inner = connection.connection() if isinstance(connection, Session) else connection
 
-    def run(sql: str, values: list[Any]) -> int:
-        return inner.execute(_numbered(sql), {f"p{number}": value for number, value in enumerate(values)}).rowcount
+    def execute(sql: str, values: list[Any]) -> CursorResult[Any]:
+        return inner.execute(_numbered(sql), {f"p{number}": value for number, value in enumerate(values)})
 
-    return Writer(inner.dialect.name, run)
+    return Writer(
+        inner.dialect.name,
+        lambda sql, values: execute(sql, values).rowcount,
+        lambda sql, values: list(execute(sql, values).all()),
+    )
 
 
 def _not_for(colour: str, connection: Any) -> str:
