@@ -84,7 +84,7 @@ from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
 from onceward.gate.sealing import Seal, Sealed
 from onceward.gate.strict import current_operation, needs_key
-from onceward.insert import Update, insert_once, insert_sql
+from onceward.insert import Inserted, Update, insert_once, insert_once_async, insert_sql
 from onceward.retry import (
     Attempt,
     Breaker,
@@ -150,6 +150,7 @@ __all__ = [
     "IllegalMove",
     "InDoubt",
     "InFlight",
+    "Inserted",
     "Item",
     "KeyInvalid",
     "KeyMissing",
@@ -219,6 +220,7 @@ __all__ = [
     "explain_key",
     "input_hash",
     "insert_once",
+    "insert_once_async",
     "insert_sql",
     "lint_key",
     "lint_recipe",

@@ -8,13 +8,17 @@ armed the loops are as short as they look.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from onceward import failpoints
+from onceward._core.errors import ConfigurationError
 from onceward._core.flow import BOUNDARIES, INSTANT, INTERRUPTIBLE, Effect, Flow
 
 T = TypeVar("T")
+
+_log = logging.getLogger("onceward")
 
 for _at, _what in BOUNDARIES.items():
     failpoints.declare(f"{_at}.before", f"just before {_what}")
@@ -48,7 +52,7 @@ class Kept:
 
 
 class Abandoned(BaseException):
-    """Thrown into a flow whose coroutine is being closed: nothing can be awaited any more."""
+    """Thrown into a flow whose coroutine was closed: nobody waits for its answer any more."""
 
 
 def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
@@ -76,9 +80,10 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
     A cancellation that arrives during a store call is kept until the call has answered, and is thrown into the flow
     at the next place where it may strike: so that a claim that landed is released, and not forgotten.
     """
+    loop = running_loop()
     if failpoints.armed():
         perform = _ahitting(perform)
-    kept = Kept()
+    kept, work = Kept(), None
     try:
         effect = next(flow)
         while True:
@@ -87,20 +92,21 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
                 if kind in INSTANT:
                     answer = instant(effect)
                 elif kind not in INTERRUPTIBLE:
-                    answer = await to_the_end(perform(effect), kept)
+                    work = asyncio.ensure_future(perform(effect))
+                    answer = await to_the_end(work, kept)
                 elif (strike := kept.taken()) is not None:
                     raise strike
                 else:
                     answer = await perform(effect)
             except GeneratorExit:
-                _let_go(flow, instant, perform)
+                _leave_behind(loop, flow, work, instant, perform)
                 raise
             except BaseException as error:
                 effect = flow.throw(error)
             else:
                 effect = flow.send(answer)
     except StopIteration as stop:
-        effect = answer = strike = None  # type: ignore[assignment]
+        effect = answer = strike = work = None  # type: ignore[assignment]
         if kept.cancelled is not None:
             raise kept.taken() from None  # type: ignore[misc]
         return stop.value  # type: ignore[no-any-return]
@@ -125,27 +131,85 @@ async def to_the_end(work: Awaitable[Any], kept: Kept) -> Any:
     return future.result()
 
 
-def _let_go(flow: Flow[Any], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> None:
-    """
-    The coroutine is being closed: nothing can be awaited any more, but a write can still be sent.
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that awaits us; refused if what awaits us is none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(NO_LOOP) from None
 
-    The flow says what it wants written (a release, or doubt); that is submitted and not waited for.
+
+NO_LOOP = (
+    "no event loop of asyncio is running here, and whatever awaits in Onceward needs one. Under trio, run a blocking "
+    "Gate in a thread: await trio.to_thread.run_sync(...); anyio runs on asyncio as well (backend='asyncio')"
+)
+
+
+def _leave_behind(
+    loop: asyncio.AbstractEventLoop,
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    """
+    The coroutine is being closed, perhaps by the garbage collector: in any thread, in the middle of anything.
+
+    So nothing is done here that may need what that thread holds. What the flow still wants written (a release, or doubt)
+    is left to its event loop, which can be told so from anywhere.
     """
     try:
+        loop.call_soon_threadsafe(_see_off, flow, work, instant, perform)
+    except RuntimeError:
+        return  # The loop has gone: the lease will lapse.
+
+
+def _see_off(
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    task = asyncio.get_running_loop().create_task(_end_alone(flow, work, instant, perform))
+    _leaving.add(task)
+    task.add_done_callback(_leaving.discard)
+
+
+_leaving: set[asyncio.Task[None]] = set()
+"""A loop holds its tasks weakly, and nobody else knows these."""
+
+
+async def _end_alone(
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    try:
+        if work is not None:
+            await asyncio.gather(work, return_exceptions=True)  # A write that was under way lands or fails first.
+        await arun(_abandoned(flow), instant, perform)
+    except Abandoned:
+        return
+    except Exception as error:
+        _log.warning("onceward: an operation whose caller has gone could not be ended: %s", error)
+
+
+def _abandoned(flow: Flow[T]) -> Flow[T]:
+    """The rest of a flow whose caller has gone."""
+    try:
         effect = flow.throw(Abandoned())
-        while type(effect) in INSTANT:
-            effect = flow.send(instant(effect))
-        work = perform(effect)
-        if not asyncio.isfuture(work):
-            asyncio.get_running_loop().create_task(_forget(work))
-    except (StopIteration, Abandoned, RuntimeError):
-        return  # The flow has nothing to write, or the loop has gone: the lease will lapse.
-    finally:
-        flow.close()
-
-
-async def _forget(work: Awaitable[Any]) -> None:
-    await work
+        while True:
+            try:
+                answer = yield effect
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
 
 
 def _hitting(perform: Callable[[Effect], Any]) -> Callable[[Effect], Any]:

@@ -16,16 +16,13 @@ constraint besides the key, the loser may be told of the second one. Run again, 
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import partial
-from importlib import import_module
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 from onceward._core.errors import ConfigurationError
+from onceward.gate.joining.writing import awaited_sqlalchemy, known, known_async
 
 Dialect = Literal["sqlite", "postgresql"]
 Table = str | tuple[str, str]
@@ -62,6 +59,16 @@ class Update:
 OnDuplicate = Literal["ignore"] | Update
 
 
+class Inserted(NamedTuple):
+    """What `insert_once(..., returning=[...])` did, and the row that stands now."""
+
+    written: int
+    """1 if a row was written now, 0 if it was there."""
+    row: dict[str, Any] | None
+    """The columns that were asked for, of the row that was written or was there; None if it was deleted since."""
+
+
+@overload
 def insert_once(
     connection: Any,
     table: Table,
@@ -69,33 +76,152 @@ def insert_once(
     *,
     key: Sequence[str],
     on_duplicate: OnDuplicate = "ignore",
-) -> int:
+    returning: None = None,
+) -> int: ...
+
+
+@overload
+def insert_once(
+    connection: Any,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    on_duplicate: OnDuplicate = "ignore",
+    returning: Sequence[str],
+) -> Inserted: ...
+
+
+def insert_once(
+    connection: Any,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    on_duplicate: OnDuplicate = "ignore",
+    returning: Sequence[str] | None = None,
+) -> int | Inserted:
     """
     Insert a row unless one with the same `key` columns is there; how many rows were written now: 1, then 0.
 
     A duplicate is no error and changes nothing. With `on_duplicate=Update(["amount"])` it overwrites those columns of
-    the row that is there, and counts as one written row. `key` needs a unique constraint on those very columns.
-    Runs inside your transaction and never commits: on a `sqlite3.Connection`, a `psycopg.Connection`, SQLAlchemy's
-    `Session` or `Connection`, or Django's `connection`. On SQLite a Decimal is stored as text: make its column TEXT.
-    Floats are stored as the floats they are.
+    the row that is there, and counts as one written row. `key` needs a unique constraint on those very columns. With
+    `returning=["id"]` the answer is `Inserted`, with these columns of the row that stands now, written or found.
+    Runs inside your transaction and never commits: on a `sqlite3.Connection`, a `psycopg.Connection`, a connection of
+    psycopg2, SQLAlchemy's `Session` or `Connection`, or Django's `connection`; for connections that are awaited see
+    `insert_once_async`. On SQLite a Decimal is stored as text: make its column TEXT. Floats are stored as they are.
     """
+    way = known(connection)
+    steps = _steps(way.dialect, way.spelling, table, values, key, on_duplicate, returning)
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                answer = (way.ask if statement.asks else way.run)(statement.sql, statement.values)
+            except Exception as error:
+                steps.throw(error)
+                raise
+            statement = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+@overload
+async def insert_once_async(
+    connection: Any,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    on_duplicate: OnDuplicate = "ignore",
+    returning: None = None,
+) -> int: ...
+
+
+@overload
+async def insert_once_async(
+    connection: Any,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    on_duplicate: OnDuplicate = "ignore",
+    returning: Sequence[str],
+) -> Inserted: ...
+
+
+async def insert_once_async(
+    connection: Any,
+    table: Table,
+    values: Mapping[str, Any],
+    *,
+    key: Sequence[str],
+    on_duplicate: OnDuplicate = "ignore",
+    returning: Sequence[str] | None = None,
+) -> int | Inserted:
+    """
+    Same as `insert_once`, for connections that are awaited.
+
+    A `psycopg.AsyncConnection`, a connection of asyncpg (or one from its pool), SQLAlchemy's `AsyncSession` or
+    `AsyncConnection`.
+    """
+    if type(connection).__module__.partition(".")[0] == "sqlalchemy":
+        # SQLAlchemy runs what is written for blocking callers under asyncio by itself.
+        choices: dict[str, Any] = {"key": key, "on_duplicate": on_duplicate, "returning": returning}
+        return await awaited_sqlalchemy(connection).run_sync(insert_once, table, values, **choices)  # type: ignore[no-any-return]
+    way = known_async(connection)
+    steps = _steps(way.dialect, way.spelling, table, values, key, on_duplicate, returning)
+    try:
+        statement = next(steps)
+        while True:
+            try:
+                answer = await (way.ask if statement.asks else way.run)(statement.sql, statement.values)
+            except Exception as error:
+                steps.throw(error)
+                raise
+            statement = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+class _Statement(NamedTuple):
+    """What is to be run: for its rows, or for how many it wrote."""
+
+    sql: str
+    values: list[Any]
+    asks: bool
+
+
+def _steps(
+    dialect: str,
+    spelling: str,
+    table: Table,
+    values: Mapping[str, Any],
+    key: Sequence[str],
+    on_duplicate: OnDuplicate,
+    returning: Sequence[str] | None,
+) -> Generator[_Statement, Any, int | Inserted]:
+    """What both colours do: the insert, and if a row is wanted and none was written, a look at the one that is there."""
     if not isinstance(values, Mapping) or not values:
         raise ConfigurationError("insert_once needs the row's values, by column: {'id': 'e-9', 'amount': '12.50'}")
-    dialect, spelling, run = _known(connection)
-    sql = _insert_sql(dialect, spelling, table, list(values), key, on_duplicate)
+    sql = _insert_sql(dialect, spelling, table, list(values), key, on_duplicate, returning)
     if empty := [name for name in key if values[name] is None]:
         raise ConfigurationError(
             f"a key column is None: {', '.join(empty)}; NULL is never equal to NULL, so this row could be doubled"
         )
-    bound = list(values.values())
-    if dialect == "sqlite":
-        bound = [_text(value) if isinstance(value, Decimal) else value for value in bound]
+    bound = {name: _text(value) if dialect == "sqlite" and isinstance(value, Decimal) else value
+             for name, value in values.items()}  # fmt: skip
     try:
-        return run(sql, bound)
+        answer = yield _Statement(sql, list(bound.values()), returning is not None)
     except Exception as error:
         if _says_no_constraint(error):
             raise _missing_constraint(table, key) from error
         raise
+    if returning is None:
+        return int(answer)
+    found = answer or (yield _Statement(_select_sql(spelling, table, key, returning), [bound[k] for k in key], True))
+    row = dict(zip(returning, found[0], strict=True)) if found else None
+    return Inserted(len(answer), row)
 
 
 def insert_sql(
@@ -104,9 +230,10 @@ def insert_sql(
     columns: Sequence[str],
     key: Sequence[str],
     on_duplicate: OnDuplicate = "ignore",
+    returning: Sequence[str] | None = None,
 ) -> str:
     """The statement that `insert_once` runs, as its driver takes it; `dialect` is "sqlite" or "postgresql"."""
-    return _insert_sql(dialect, dialect, table, columns, key, on_duplicate)
+    return _insert_sql(dialect, dialect, table, columns, key, on_duplicate, returning)
 
 
 def _insert_sql(
@@ -116,13 +243,13 @@ def _insert_sql(
     columns: Sequence[str],
     key: Sequence[str],
     on_duplicate: OnDuplicate,
+    returning: Sequence[str] | None,
 ) -> str:
     """The statement for a database, with placeholders as this one's driver spells them."""
     if dialect not in ("sqlite", "postgresql"):
         raise ConfigurationError(f"not a dialect that insert_once speaks: {dialect!r}; say 'sqlite' or 'postgresql'")
     columns, key = _names(columns, "the columns"), _names(key, "the key")
     _check(dialect, columns, key, on_duplicate)
-    placeholder = "?" if spelling == "sqlite" else "%s"
     into, names, target = (_escaped(spelling, name) for name in (_table(table), _listed(columns), _listed(key)))
     action = "DO NOTHING"
     if isinstance(on_duplicate, Update):
@@ -130,8 +257,23 @@ def _insert_sql(
         if on_duplicate.touch is not None:
             changes.append(f"{_quoted(on_duplicate.touch)} = CURRENT_TIMESTAMP")
         action = "DO UPDATE SET " + _escaped(spelling, ", ".join(changes))
-    holes = ", ".join([placeholder] * len(columns))
-    return f"INSERT INTO {into} ({names}) VALUES ({holes}) ON CONFLICT ({target}) {action}"  # noqa: S608 (quoted)
+    holes = ", ".join(_hole(spelling, number) for number in range(len(columns)))
+    insert = f"INSERT INTO {into} ({names}) VALUES ({holes}) ON CONFLICT ({target}) {action}"  # noqa: S608 (quoted)
+    if returning is None:
+        return insert
+    return f"{insert} RETURNING {_escaped(spelling, _listed(_names(returning, 'returning')))}"
+
+
+def _select_sql(spelling: str, table: Table, key: Sequence[str], returning: Sequence[str]) -> str:
+    """The row that is there already."""
+    matches = [f"{_escaped(spelling, _quoted(name))} = {_hole(spelling, number)}" for number, name in enumerate(key)]
+    wanted, of = _escaped(spelling, _listed(returning)), _escaped(spelling, _table(table))
+    return f"SELECT {wanted} FROM {of} WHERE {' AND '.join(matches)}"  # noqa: S608 (quoted)
+
+
+def _hole(spelling: str, number: int) -> str:
+    """A placeholder as a driver spells it."""
+    return {"sqlite": "?", "postgresql": "%s"}.get(spelling) or f"${number + 1}"
 
 
 def _check(dialect: str, columns: tuple[str, ...], key: tuple[str, ...], on_duplicate: OnDuplicate) -> None:
@@ -158,43 +300,6 @@ def _check(dialect: str, columns: tuple[str, ...], key: tuple[str, ...], on_dupl
             f"Update would change what identifies the row: {', '.join(both)}; an identity key leaves the correctable "
             "fields out. Key on what stays the same when the row is corrected"
         )
-
-
-class _Known(NamedTuple):
-    """A connection that can be written to: what it is to, how it spells placeholders, and how it runs a statement."""
-
-    dialect: str
-    spelling: str
-    run: Callable[[str, list[Any]], int]
-
-
-def _known(connection: Any) -> _Known:
-    # Whoever has such a connection has imported its library; nobody else needs it.
-    for base in type(connection).__mro__:
-        match base.__module__.partition(".")[0]:
-            case "sqlite3" | "_sqlite3" if isinstance(connection, sys.modules["sqlite3"].Connection):
-                return _Known("sqlite", "sqlite", lambda sql, values: connection.execute(sql, values).rowcount)
-            case "psycopg" if isinstance(connection, sys.modules["psycopg"].Connection):
-                return _Known("postgresql", "postgresql", partial(_run_psycopg, connection))
-            case "sqlalchemy" | "django" as library:
-                writer = import_module(f"onceward.gate.joining.{library}").writer(connection)
-                return _Known(writer.database, "postgresql", writer.run)
-    raise ConfigurationError(
-        f"insert_once does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
-        "knows sqlite3.Connection, psycopg.Connection, SQLAlchemy's Session and Connection, and Django's connection"
-    )
-
-
-def _run_psycopg(connection: Any, sql: str, values: list[Any]) -> int:
-    import psycopg
-
-    # In the caller's own pipeline a block of ours waits for the answers; otherwise nobody would know how many rows.
-    pipelined = connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
-    # A cursor of our own kind: the caller's may take other placeholders.
-    with psycopg.Cursor(connection) as cursor:
-        with connection.pipeline() if pipelined else nullcontext():
-            cursor.execute(sql, values)
-        return cursor.rowcount
 
 
 def _says_no_constraint(error: Exception) -> bool:
@@ -247,7 +352,7 @@ def _quoted(name: str) -> str:
 
 def _escaped(spelling: str, sql: str) -> str:
     """Psycopg reads a percent sign as the beginning of a placeholder, also inside quotes."""
-    return sql if spelling == "sqlite" else sql.replace("%", "%%")
+    return sql.replace("%", "%%") if spelling == "postgresql" else sql
 
 
 def _lowered(name: str) -> str:

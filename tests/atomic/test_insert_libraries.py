@@ -68,7 +68,7 @@ def test_an_awaiting_session_is_told_how(kind: Kind, tmp_path: Path) -> None:
 
     async def scenario(desk: Desk) -> None:
         async with desk.caller() as caller:
-            with pytest.raises(ConfigurationError, match="run_sync"):
+            with pytest.raises(ConfigurationError, match="insert_once_async"):
                 insert_once(caller.target, "expenses", LUNCH, key=KEY)
 
     play(kind, tmp_path, scenario)

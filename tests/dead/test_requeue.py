@@ -262,7 +262,7 @@ class TestHandlers:
         dead.handle("charge", quick.coloured(charge))
         quick.give_up(dead, REFUSED, "o-17")
 
-        assert ["test:charge:1", "test:charge:1", 1] == quick.do(dead.requeue("charge:1"))
+        assert ["test:charge:1", "charge:1", 1] == quick.do(dead.requeue("charge:1"))
 
     def test_a_handler_may_go_through_the_gate_by_itself(self, quick: Desk) -> None:
         """

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, Gate, OncewardError, StoreUnavailable
+from onceward import AsyncGate, Gate, OncewardError, Outcome, StoreUnavailable
 from onceward.environment import REAL, Environment
 from onceward.gate import renewal
 from onceward.gate.declaring import body_of
@@ -282,6 +282,9 @@ class Driven:
     def run(self, key: str, fn: Callable[..., Any], **options: Any) -> Any:
         return self.world.do(self.gate.run(key, *self._bodied(fn, options), **options))
 
+    def hold(self, key: str, **options: Any) -> Any:
+        return held(self.world, self.world.do(self.gate.hold(key, **options)))
+
     def once(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
         def decorate(fn: Callable[..., Any]) -> Any:
             made = self.gate.once(**options)(self.world.declared(fn))
@@ -342,6 +345,22 @@ class Driven:
         return (self.world.body(fn),)
 
 
+class Held:
+    """An operation that is held, of either colour."""
+
+    def __init__(self, world: World, holding: Any) -> None:
+        self.operation = holding.operation
+        self._world, self._holding = world, holding
+
+    def end(self, ended: Any) -> Any:
+        return self._world.do(self._holding.end(ended))
+
+
+def held(world: World, found: Any) -> Any:
+    """What `hold` found: an outcome, or an operation to be ended."""
+    return found if isinstance(found, Outcome) else Held(world, found)
+
+
 class Shape:
     """A plan, a sequence or a window of either colour whose methods can simply be called."""
 
@@ -352,6 +371,9 @@ class Shape:
 
     def reconcile(self, what: Any, answer: Any) -> Any:
         return self._driven.world.do(self._shape.reconcile(what, answer))
+
+    def hold(self, step: str, **options: Any) -> Any:
+        return held(self._driven.world, self._driven.world.do(self._shape.hold(step, **options)))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._shape, name)

@@ -149,13 +149,7 @@ class Awaits:
         """An object that is called like an async function."""
 
 
-async def streams() -> Any:
-    yield 1
-
-
-@pytest.mark.parametrize(
-    "fn", [awaits, Awaits(), partial(awaits), streams, Awaits().__call__], ids=lambda fn: str(type(fn))
-)
+@pytest.mark.parametrize("fn", [awaits, Awaits(), partial(awaits), Awaits().__call__], ids=lambda fn: str(type(fn)))
 def test_an_async_function_under_a_blocking_gate_is_refused(fn: Any) -> None:
     """
     In every way to hand it over; it would never run.

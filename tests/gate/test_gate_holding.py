@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onceward import (
-    Gate,
     IllegalMove,
     InDoubt,
     InFlight,
@@ -23,33 +21,23 @@ from onceward import (
     Unrecorded,
     failpoints,
 )
-from onceward.gate.holding import Holding
 from onceward.gate.strict import current_operation
-from onceward.stores import open_store
-from onceward.testing.clock import StillEnvironment
 
 
 @pytest.fixture
-def clock() -> StillEnvironment:
-    return StillEnvironment()
-
-
-@pytest.fixture
-def gate(clock: StillEnvironment, tmp_path: Path) -> Iterator[Gate]:
-    store = open_store(f"sqlite:///{tmp_path}/gate.db", environment=clock)
-    with Gate(store, scope="acme", environment=clock, in_flight="refuse") as made:
-        yield made
+def gate(world: Any) -> Iterator[Any]:
+    yield world.gate(in_flight="refuse")
     failpoints.disarm()
 
 
-def held(gate: Gate, key: str = "k", **options: Any) -> Holding:
+def held(gate: Any, key: str = "k", **options: Any) -> Any:
     found = gate.hold(key, **options)
 
-    assert isinstance(found, Holding)
+    assert not isinstance(found, Outcome)
     return found
 
 
-def test_what_is_ended_well_is_replayed(gate: Gate) -> None:
+def test_what_is_ended_well_is_replayed(gate: Any) -> None:
     """
     The same record as after `call`: either replays what the other stored.
     """
@@ -63,7 +51,7 @@ def test_what_is_ended_well_is_replayed(gate: Gate) -> None:
     ]
 
 
-def test_while_it_is_held_nobody_else_gets_in(gate: Gate) -> None:
+def test_while_it_is_held_nobody_else_gets_in(gate: Any) -> None:
     """
     A second caller is refused, and so is another request under the key.
     """
@@ -76,18 +64,30 @@ def test_while_it_is_held_nobody_else_gets_in(gate: Gate) -> None:
     assert "done" == holding.end(Returned("done")).value
 
 
-def test_the_operation_runs_from_claim_to_end(gate: Gate) -> None:
+def test_the_operation_runs_from_claim_to_end(gate: Any) -> None:
     """
     Whoever asks which operation is running is told, as in a function that a gate calls.
     """
-    holding = held(gate)
-    while_it_runs = current_operation()
-    holding.end(Returned(None))
+    if not gate.world.awaits:
+        holding = gate.gate.hold("k")
+        while_it_runs = current_operation()
+        holding.end(Returned(None))
 
-    assert (holding.operation, None) == (while_it_runs, current_operation(None))
+        assert (holding.operation, None) == (while_it_runs, current_operation(None))
+        return
+
+    async def main() -> tuple[Any, Any, Any]:
+        holding = await gate.gate.hold("k")
+        while_it_runs = current_operation()
+        await holding.end(Returned(None))
+        return holding.operation, while_it_runs, current_operation(None)
+
+    operation, while_it_runs, afterwards = gate.world.do(main())
+
+    assert (operation, None) == (while_it_runs, afterwards)
 
 
-def test_a_failure_is_judged_as_ever(gate: Gate) -> None:
+def test_a_failure_is_judged_as_ever(gate: Any) -> None:
     """
     What is raised comes out of `end`; a blind one leaves doubt, one that says that nothing happened frees the key.
     """
@@ -99,7 +99,7 @@ def test_a_failure_is_judged_as_ever(gate: Gate) -> None:
         gate.hold("k")
 
 
-def test_it_ends_once(gate: Gate) -> None:
+def test_it_ends_once(gate: Any) -> None:
     """
     A second ending is refused, and changes nothing.
     """
@@ -111,24 +111,24 @@ def test_it_ends_once(gate: Gate) -> None:
     assert "first" == gate.run("k", lambda: "third")
 
 
-def test_its_lease_is_renewed(gate: Gate, clock: StillEnvironment) -> None:
+def test_its_lease_is_renewed(gate: Any) -> None:
     """
     However long it takes, as long as the holder lives.
     """
     holding = held(gate, lease=30)
     for _ in range(4):
-        clock.advance(15)
-        gate._renewer.sweep()
+        gate.world.env.advance(15)
+        gate.sweep()
 
     assert "done" == holding.end(Returned("done")).value
 
 
-def test_a_holder_that_slept_is_told_that_it_was_overtaken(gate: Gate, clock: StillEnvironment) -> None:
+def test_a_holder_that_slept_is_told_that_it_was_overtaken(gate: Any) -> None:
     """
     And its end changes nothing.
     """
     slow = held(gate, guarantee="repeatable", lease=30)
-    clock.advance(31)
+    gate.world.env.advance(31)
     gate.run("k", lambda: "winner", guarantee="repeatable")
 
     with pytest.raises(OwnershipLost) as told:
@@ -136,7 +136,7 @@ def test_a_holder_that_slept_is_told_that_it_was_overtaken(gate: Gate, clock: St
     assert "winner" == told.value.outcome.value == gate.run("k", lambda: "other")
 
 
-def test_what_cannot_be_recorded_is_handed_back_with_the_error(gate: Gate) -> None:
+def test_what_cannot_be_recorded_is_handed_back_with_the_error(gate: Any) -> None:
     """
     It ran, and the store is away until the lease is over.
     """
@@ -152,18 +152,16 @@ def test_what_cannot_be_recorded_is_handed_back_with_the_error(gate: Gate) -> No
     assert "done" == told.value.value
 
 
-def test_a_step_can_be_held_too(gate: Gate) -> None:
+def test_a_step_can_be_held_too(gate: Any) -> None:
     """
     Beside the plan's other steps, and replayed by `step`.
     """
     holding = gate.plan("p").hold("one", request=1)
-
-    assert isinstance(holding, Holding)
     holding.end(Returned("done"))
     assert "done" == gate.plan("p").step("one", lambda: "again", request=1)
 
 
-def test_both_sides_of_the_work_are_failpoints(gate: Gate) -> None:
+def test_both_sides_of_the_work_are_failpoints(gate: Any) -> None:
     """
     A test can strike just before it begins and just after it has ended, as with a function.
     """

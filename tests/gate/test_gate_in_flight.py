@@ -281,7 +281,7 @@ def test_waiters_are_limited(world: Any) -> None:
     A thousand waiting callers are an outage already; the next one is refused at once, with advice.
     """
     gate, charge = world.gate(), world.Effect()
-    gate.gate._bell._count = WAITERS_MAX
+    gate.gate._bell._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
     before = world.env.monotonic()
 
     error = while_running(world, lambda: gate.run("charge:1", charge))
@@ -299,7 +299,7 @@ def test_waiters_leave_when_they_are_done(world: Any) -> None:
     for key in ("charge:1", "charge:2", "charge:3"):
         while_running(world, lambda key=key: gate.run(key, world.Effect()), key)
 
-    assert (0, {}) == (gate.gate._bell._count, gate.gate._bell._waiters)
+    assert not any(gate.gate._bell._rooms._rooms)
 
 
 @pytest.mark.requirement("D01", "E02")

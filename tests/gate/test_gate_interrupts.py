@@ -90,11 +90,11 @@ class TestInterruptsOfTheFunction:
 
 
 class TestSomethingToAwaitUnderABlockingGate:
-    """Nobody there awaits; what has run has run."""
+    """Nobody there awaits: what was not begun is no result, and what was marked has run."""
 
-    def test_an_async_function_in_disguise_is_refused_and_in_doubt(self, threads: Any) -> None:
+    def test_an_async_function_in_disguise_is_refused_and_free_again(self, threads: Any) -> None:
         """
-        A plain function may have done anything before it gave back something to await: that is not proved harmless.
+        Work that was only promised did not run, and is not recorded as if it had.
         """
         gate, charge = threads.gate(), threads.Effect()
 
@@ -105,7 +105,7 @@ class TestSomethingToAwaitUnderABlockingGate:
             gate.run("charge:1", lambda: pay())
 
         assert 0 == charge.count
-        assert "in_doubt" == gate.get("charge:1").state
+        assert "released" == gate.get("charge:1").state
 
     def test_a_function_that_did_something_before_it_returned_a_coroutine_has_run(self, threads: Any) -> None:
         """

@@ -89,7 +89,7 @@ def test_the_handler_is_handed_its_operation(framework: str, world: World) -> No
     world.post()
     world.post(key=None)
 
-    assert [(SCOPE, "live:k", 1), None] == found
+    assert [(SCOPE, "k", 1), None] == found
 
 
 def test_the_handler_gets_the_body_it_was_sent(framework: str, world: World) -> None:

@@ -53,6 +53,7 @@ from onceward._core.looking import lives, looked_at, put_in_doubt
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
 from onceward._core.terms import Terms
+from onceward._core.unrun import judged
 
 POLL_FIRST = 0.002
 """Seconds between looks at another holder's record: quick at first, then four a second. A bell cuts it short."""
@@ -69,6 +70,8 @@ class Ask(NamedTuple):
     listening: bool = False
     peeks: bool = False
     """Whether to look, while waiting, before claiming again: where a look costs far less than a write."""
+    given: str | None = None
+    """The key as the caller gave it; None if only the stored one is known."""
 
 
 class Claimed(NamedTuple):
@@ -85,7 +88,7 @@ def operate(ask: Ask) -> Flow[Outcome[Any]]:
     if isinstance(claimed, Outcome):
         return claimed
     held, ending_version = claimed.held, claimed.chance[32:]
-    operation = Operation(held)
+    operation = Operation(held, ask.given)
     if claimed.probe:
         answer = yield from _ask_around(ask, operation, ending_version)
         if isinstance(answer, Outcome):
@@ -254,11 +257,13 @@ def call(operation: Operation) -> Flow[Returned | Raised]:
     """Run the user's function. An interrupt that strikes here is an answer, too."""
     try:
         ended: Returned | Raised = yield Call("call", operation)
-        return ended
     except GeneratorExit:
         raise
     except BaseException as error:
         return Raised(error)
+    if type(ended) is Returned and not (operation.inside is not None and operation.inside.called):
+        return judged(ended)
+    return ended
 
 
 def _ask_around(ask: Ask, operation: Operation, version: bytes) -> Flow[Record | Outcome[Any]]:

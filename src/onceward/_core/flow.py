@@ -102,6 +102,17 @@ class Emit(NamedTuple):
     event: Event
 
 
+class After(NamedTuple):
+    """Atomic mode: it ran, and its record is in the transaction. Once that is committed, tell of these events."""
+
+    id: bytes
+    token: bytes
+    """By which the record is known to be this run's."""
+    events: tuple[Event, ...]
+    committed: bool
+    """Whether it is committed by now; otherwise the transaction is the caller's, who may undo it yet."""
+
+
 class Begin(NamedTuple):
     """Atomic mode: open (or join) the caller's transaction."""
 
@@ -229,6 +240,7 @@ Effect: TypeAlias = (
     | Call
     | Probe
     | Emit
+    | After
     | Begin
     | Peek
     | Finish

@@ -64,7 +64,7 @@ def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
     claimed = yield from claim(ask)
     if isinstance(claimed, Outcome):
         return claimed
-    operation = Operation(claimed.held)
+    operation = Operation(claimed.held, ask.given)
     ended = yield from call(operation)
     try:
         found: Record | None = yield Load("inside.load", ask.claimant.id)

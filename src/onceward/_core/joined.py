@@ -20,14 +20,17 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core import advice, record
 from onceward._core.codec import NotEncodable, decode, encode, encode_failure
-from onceward._core.ending import CLAIM_SPINS_MAX, POLL_MAX, outcome_of
+from onceward._core.ending import CLAIM_SPINS_MAX, POLL_MAX, outcome_of, tell
 from onceward._core.engine import POLL_FIRST, Ask, call
 from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
+from onceward._core.events import Event, Happening
 from onceward._core.flow import (
     CHANCE,
     MONOTONIC,
+    After,
     Begin,
     Commit,
+    Emit,
     Extend,
     Finish,
     Flow,
@@ -39,9 +42,11 @@ from onceward._core.flow import (
     Returned,
     Rollback,
 )
+from onceward._core.keys import digest_of
 from onceward._core.looking import looked_at, put_in_doubt
 from onceward._core.operation import Outcome, Settling, Unclaimed, judge
 from onceward._core.record import Decision, Record, Refuse, Replay, Standing, Start, Wait, Write
+from onceward._core.unrun import NotRun
 
 
 class Again(NamedTuple):
@@ -73,7 +78,14 @@ class _Run(NamedTuple):
     """Whether the transaction is ours; otherwise the caller's goes on when ours is undone."""
 
 
-_Came: TypeAlias = Outcome[Any] | Raised | Undo | Wait | Refuse | Again
+class Remembered(NamedTuple):
+    """The function raised this, and that is kept."""
+
+    error: BaseException
+    record: Record
+
+
+_Came: TypeAlias = Outcome[Any] | Remembered | Undo | Wait | Refuse | Again
 """What one attempt came to."""
 
 
@@ -95,10 +107,15 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
                 yield from _own_up(ask, chance, error)
             raise
         match came_to:
-            case Outcome():
+            case Outcome() if came_to.replayed:
+                yield from _seen(ask, Happening.REPLAYED, came_to.attempt, came_to.fence)
                 return came_to
-            case Raised(failure):
-                raise failure  # Remembered: its record is committed, its rows are not.
+            case Outcome():
+                yield _after(ask, chance, opened, came_to.attempt, came_to.fence)
+                return came_to
+            case Remembered(failure, kept):
+                yield _after(ask, chance, opened, kept.attempt, kept.fence, type(failure).__name__)
+                raise failure  # Its record is committed, its rows are not.
             case Undo(failure):
                 undone = yield Rollback("rollback")
                 if not undone:
@@ -113,12 +130,16 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
                 yield Rollback("rollback")
                 if opened:  # Inside a transaction of the caller's own, the store might wait for it, and it for us.
                     found = (yield from put_in_doubt(came_to, chance)) or found
+                yield from tell(ask, Happening.REFUSED, found, why.value)
                 raise advice.refusal(why, found)
         # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
         yield Rollback("rollback")
         now = yield MONOTONIC
-        deadline = now + ask.terms.wait / 1e6 if deadline is None else deadline
+        if deadline is None:
+            deadline = now + ask.terms.wait / 1e6
+            yield from tell(ask, Happening.WAITING, came_to.record)
         if not opened or ask.terms.in_flight != "wait" or now >= deadline:
+            yield from tell(ask, Happening.REFUSED, came_to.record, "in_flight")
             after = record.ask_again_after(came_to, ask.claimant.lease)
             raise InFlight(advice.in_flight(came_to), retry_after_seconds=after)
         yield Pause(ask.claimant.id, min(poll, deadline - now))
@@ -149,6 +170,26 @@ def _claim_last(ask: Ask, chance: bytes, opened: bool) -> Flow[_Came]:
     return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
 
 
+def _seen(ask: Ask, happening: Happening, attempt: int, fence: int) -> Flow[None]:
+    """Tell at once: nothing was written."""
+    if ask.listening:
+        yield Emit(_event(ask, happening, attempt, fence))
+
+
+def _after(ask: Ask, chance: bytes, opened: bool, attempt: int, fence: int, failure: str = "") -> After:
+    """It ran: what is to be told when it is committed."""
+    events: tuple[Event, ...] = ()
+    if ask.listening:
+        claimed = _event(ask, Happening.CLAIMED, attempt, fence)
+        events = (claimed, _event(ask, Happening.SETTLED, attempt, fence, failure))
+    return After(ask.claimant.id, chance[:16], events, opened)
+
+
+def _event(ask: Ask, happening: Happening, attempt: int, fence: int, detail: str = "") -> Event:
+    claimant = ask.claimant
+    return Event(happening, digest_of(claimant.id), claimant.scope, claimant.operation, attempt, fence, detail)
+
+
 def _touch(ask: Ask) -> Flow[None]:
     if ask.claimant.family is not None:
         yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
@@ -165,6 +206,7 @@ def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | 
     if isinstance(decision, Refuse):
         if record.is_left_behind(decision):
             return decision  # Its holder is dead, which is to be stored outside of this transaction.
+        yield from tell(ask, Happening.REFUSED, decision.record, decision.why.value)
         raise advice.refusal(decision.why, decision.record)
     outcome = outcome_of(decision.record, ask.restore)
     yield Commit("commit")
@@ -174,7 +216,7 @@ def _not_run(ask: Ask, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | 
 def _claimed(ask: Ask, held: Record, chance: bytes, opened: bool) -> _Run:
     terms = ask.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(Settling(held), ending, held.version, opened)
+    return _Run(Settling(held, ask.given), ending, held.version, opened)
 
 
 def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
@@ -188,7 +230,7 @@ def _unclaimed(ask: Ask, start: Start, chance: bytes, opened: bool) -> _Run:
         forget=ask.terms.forget,
     )
     shown = record.as_seen(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
-    return _Run(Unclaimed(shown), ending, None if start.over is None else start.over.version, opened)
+    return _Run(Unclaimed(shown, ask.given), ending, None if start.over is None else start.over.version, opened)
 
 
 def _run(ask: Ask, run: _Run) -> Flow[_Came]:
@@ -203,7 +245,7 @@ def _run(ask: Ask, run: _Run) -> Flow[_Came]:
         return (yield from _settle(ask, run, ended.value))
     if remembers_failures:
         yield Rollback("rollback")
-        if isinstance(ended.error, Exception):
+        if isinstance(ended.error, Exception) and not isinstance(ended.error, NotRun):
             return (yield from _remember(ask, run, ended))
     judge(ended.error)
     return Undo(ended.error)
@@ -216,7 +258,9 @@ def _remember(ask: Ask, run: _Run, ended: Raised) -> Flow[_Came]:
     except OncewardError as lost:
         ended.error.add_note(f"This failure could not be remembered: {lost}")
         return Undo(ended.error)
-    return ended if standing.landed else (yield from _overtaken(ask, run))
+    if not standing.landed or standing.record is None:
+        return (yield from _overtaken(ask, run))
+    return Remembered(ended.error, standing.record)
 
 
 def _release() -> Flow[None]:

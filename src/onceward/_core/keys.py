@@ -68,6 +68,12 @@ def environment_key(environment: str, key: str) -> str:
     return f"{environment}:{check_key(rest)}"
 
 
+def bare_key(scope: str, stored: str) -> str:
+    """A stored key without the environment that its scope put in front of it: the shortest way to give it."""
+    environment, colon, _ = scope.partition(":")
+    return stored.removeprefix(f"{environment}:") if colon and environment in ENVIRONMENTS else stored
+
+
 def record_id(kind: str, scope: str, *parts: str) -> bytes:
     """
     The 32 bytes that a record is found by: SHA-256 over the length-prefixed kind, scope and key parts.

@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from onceward._core.classifier import Classifier
 from onceward._core.downstream import downstream_key
 from onceward._core.errors import ConfigurationError, InFlight
-from onceward._core.keys import digest_of
+from onceward._core.keys import bare_key, digest_of
 from onceward._core.record import Record
 
 T = TypeVar("T")
@@ -87,6 +87,7 @@ class Operation:
         "_began",
         "_broke",
         "_done",
+        "_given",
         "_since",
         "claimed_at",
         "confirmed_until",
@@ -97,9 +98,10 @@ class Operation:
         "started",
     )
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, given: str | None = None) -> None:
         self.record = record
         """The claim, as it landed."""
+        self._given = given
         self._began = False
         self._done = False
         self._broke: tuple[BaseException, ...] = ()
@@ -124,7 +126,12 @@ class Operation:
 
     @property
     def key(self) -> str:
-        """The key, as the caller gave it."""
+        """The key, as the caller gave it: what your own tables know it by (a step's is "plan / step")."""
+        return self._given if self._given is not None else bare_key(self.record.scope, self.record.key)
+
+    @property
+    def stored_key(self) -> str:
+        """The key as records show it: under a scope such as live:acme it carries the environment, live:charge:1."""
         return self.record.key
 
     @property
@@ -285,8 +292,8 @@ class Settling(Operation):
 
     __slots__ = ("_settled", "_value", "replayed")
 
-    def __init__(self, record: Record) -> None:
-        super().__init__(record)
+    def __init__(self, record: Record, given: str | None = None) -> None:
+        super().__init__(record, given)
         self.replayed = False
         self._settled = False
         self._value: Any = None

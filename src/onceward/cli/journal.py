@@ -19,6 +19,7 @@ from onceward.cli.parsing import Groups, add_command, add_group, count_up_to
 from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import facts, table
 from onceward.environment import REAL
+from onceward.gate.operating import digest_of_key
 from onceward.journal import CallView, Ended, RunView, TurnView
 from onceward.journal.keeping import LazyDriver
 from onceward.journal.views import PAGE_MAX, Wanted, calls, runs, turns
@@ -35,12 +36,19 @@ def add_to(parsers: Groups) -> None:
         "list",
         "show attempts, the latest first",
         _list,
-        examples=("onceward journal list", "onceward journal list --unended --json"),
+        examples=(
+            "onceward journal list",
+            "onceward journal list --scope live:acme --key charge:order-17",
+            "onceward journal list --unended --json",
+        ),
         codes=(exits.FINE, exits.USAGE, exits.STORE),
         more="An attempt without an outcome is under way, or whoever made it was killed.",
     )
     listing.add_argument("--run", dest="of_run", metavar="ID", help="only of this run")
-    listing.add_argument("--key", metavar="DIGEST", help="only at this key: the 12 digits that logs and records show")
+    listing.add_argument("--key", metavar="KEY", help="only at this key, as it was given; needs --scope")
+    listing.add_argument(
+        "--digest", metavar="DIGEST", help="only at this key: the 12 digits that logs and records show"
+    )
     listing.add_argument("--outcome", choices=tuple(map(str, Ended)), help="only those that ended so")
     listing.add_argument("--unended", action="store_true", help="only those without an end")
     listing.add_argument("--limit", metavar="N", type=count_up_to(PAGE_MAX), default=100, help="at most so many (100)")
@@ -73,7 +81,7 @@ def _list(asked: argparse.Namespace) -> int:
     wanted = Wanted(
         scope=asked.scope,
         run=asked.of_run,
-        digest=asked.key,
+        digest=_digest(asked),
         outcome=asked.outcome,
         unended=asked.unended,
         after=asked.after,
@@ -92,6 +100,16 @@ def _list(asked: argparse.Namespace) -> int:
     if following is not None:
         note(f"there may be more: go on with --after {following}")
     return exits.FINE
+
+
+def _digest(asked: argparse.Namespace) -> str | None:
+    if asked.key is None:
+        return asked.digest  # type: ignore[no-any-return]
+    if asked.digest is not None:
+        raise exits.UsageError("--key and --digest name the same thing; give one of them")
+    if asked.scope is None:
+        raise exits.UsageError("a key belongs to a scope: add --scope, or give the 12 digits as --digest")
+    return digest_of_key(asked.scope, asked.key)
 
 
 def _show(asked: argparse.Namespace) -> int:

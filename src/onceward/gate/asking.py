@@ -4,7 +4,6 @@ From a call to an `Ask`: what both colours of gate share. No I/O: shells act, th
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -15,12 +14,12 @@ from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
-from onceward._core.flow import Raised
 from onceward._core.inside import INSIDE
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Claimant, Glance, Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
+from onceward._core.unrun import refuse_generator
 from onceward.environment import REAL, Environment
 from onceward.failpoints import armed
 from onceward.gate.declaring import Body, Declared, body_of, declared, is_async, name_of
@@ -29,9 +28,6 @@ KEY = "key"
 STEP = "step"
 WINDOW = "window"
 """Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
-
-DATA = frozenset((dict, list, str, int, float, bool, bytes, tuple, type(None)))
-"""Types of results that are never awaitable: to ask takes longer than to know."""
 
 Invoke: TypeAlias = Callable[[Operation], Any]
 
@@ -150,10 +146,11 @@ class Asking:
         marked: bool = False,
         probes: bool = False,
         family: bytes | None = None,
+        given: str | None = None,
     ) -> Ask:
-        """One call, ready for the engine. `parts` are the checked parts of the key."""
+        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is how the caller said it."""
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family)
+        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family, given)
 
     def _ask(
         self,
@@ -167,6 +164,7 @@ class Asking:
         marked: bool,
         probes: bool,
         family: bytes | None,
+        given: str | None,
     ) -> Ask:
         claimant = Claimant(
             id,
@@ -183,7 +181,7 @@ class Asking:
             self.environment.process(),
             terms.takeover == "lease",
         )
-        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
+        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks, given)
 
     def _replayed(self, id: bytes, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
         """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
@@ -211,6 +209,7 @@ class Asking:
         kind: str = KEY,
         family: bytes | None = None,
         inside: bool = False,
+        given: str | None = None,
     ) -> Called:
         """
         One call of a plain function: its ask and how to run it, refused here if it cannot work.
@@ -220,7 +219,7 @@ class Asking:
         terms = self.agreed(options)
         body = checked_body(fn, terms, awaits=awaits, probe=probe, inside=inside)
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family)
+        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family, given)
 
     def called_or_replayed(
         self,
@@ -241,7 +240,7 @@ class Asking:
         outcome = self._replayed(id, fingerprint, None)
         if outcome is not None:
             return outcome
-        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None)
+        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None, key)
 
     def _called(
         self,
@@ -256,10 +255,11 @@ class Asking:
         marked: bool | None,
         kind: str,
         family: bytes | None,
+        given: str | None,
     ) -> Called:
         operation = name if name is not None else name_of(fn)
         marks = body.marked if marked is None else marked
-        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family)
+        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family, given)
         return Called(ask, body.bind(fn), probe)
 
     def again(
@@ -269,7 +269,7 @@ class Asking:
         if terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
         check_probe(terms, None)
-        return Called(self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None), invoke)
+        return Called(self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None, None), invoke)
 
     def joined(
         self,
@@ -281,6 +281,7 @@ class Asking:
         *,
         kind: str = KEY,
         family: bytes | None = None,
+        given: str | None = None,
     ) -> Called:
         """One call in the caller's own transaction; without a function, the block itself is what runs."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
@@ -294,10 +295,13 @@ class Asking:
         if terms.in_flight == "accept":
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
         named = name if name is not None else (name_of(fn) if fn is not None else "")
-        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family)
+        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family, given=given)
         if fn is None:
             return Called(ask, unreachable)
-        return Called(ask, body_of(fn).bind(fn))
+        body = body_of(fn)
+        if body.generates:
+            refuse_generator(fn, name_of(fn))
+        return Called(ask, body.bind(fn))
 
     def declared_ask(
         self,
@@ -309,12 +313,15 @@ class Asking:
     ) -> tuple[Called | Outcome[Any], dict[str, Any]]:
         """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
         arguments = taken.arguments(args, kwargs)
-        key = self.stored_key(taken.key(arguments))
+        given = taken.key(arguments)
+        key = self.stored_key(given)
         id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(taken.request_of(arguments))
         if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
             return outcome, arguments
         probes = probe is not None
-        ask = self._ask(id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None)
+        ask = self._ask(
+            id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given
+        )
         return Called(ask, lambda operation: taken.invoke(operation, args, kwargs), probe), arguments
 
     def declare(
@@ -331,10 +338,8 @@ class Asking:
         probe: Callable[..., Any] | None,
     ) -> Declared:
         """Take a function apart for `once`, refusing here what could only fail later."""
-        if not awaits:
-            check_blocking(fn)
-            if probe is not None:
-                check_blocking(probe)
+        for one in (fn, probe) if probe is not None else (fn,):
+            check_body(one, awaits=awaits)
         check_probe(terms, probe)
         joins = terms.guarantee == Guarantee.ATOMIC and terms.settle != INSIDE
         if joins != (connection is not None):
@@ -356,11 +361,12 @@ def checked_body(
 ) -> Body:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
     body = body_of(fn)
-    if not awaits:
-        if body.awaits:
-            raise _blocks(fn)
-        if probe is not None:
-            check_blocking(probe)
+    if body.generates:
+        refuse_generator(fn, name_of(fn))
+    if not awaits and body.awaits:
+        raise _blocks(fn)
+    if probe is not None:
+        check_body(probe, awaits=awaits)
     if terms.guarantee == Guarantee.ATOMIC and not (inside and terms.settle == INSIDE):
         raise ConfigurationError(
             "an atomic effect shares your transaction: use gate.atomic(connection, key, function)"
@@ -371,6 +377,13 @@ def checked_body(
     return body
 
 
+def check_body(fn: Callable[..., Any], *, awaits: bool) -> None:
+    """Refuse a function that would not run when a gate of this colour calls it."""
+    refuse_generator(fn, name_of(fn))
+    if not awaits:
+        check_blocking(fn)
+
+
 def check_blocking(fn: Callable[..., Any]) -> None:
     """An async function under a blocking gate would never run."""
     if is_async(fn):
@@ -379,13 +392,6 @@ def check_blocking(fn: Callable[..., Any]) -> None:
 
 def _blocks(fn: Callable[..., Any]) -> ConfigurationError:
     return ConfigurationError(f"{name_of(fn)} is async and this gate blocks; use AsyncGate for async functions")
-
-
-def refuse_awaitable(value: Any) -> Raised:
-    """The function gave back something to await, and nobody here awaits. What it did before that, it did."""
-    if inspect.iscoroutine(value):
-        value.close()
-    return Raised(ConfigurationError("the function returned something to await, and this gate blocks; use AsyncGate"))
 
 
 def check_answered(options: Mapping[str, Any]) -> None:
@@ -413,6 +419,11 @@ SCAN_PAGE = 500
 
 PURGE_BATCH = 1_000
 """Rows per purge that somebody asks for."""
+
+
+def tidying_failed() -> None:
+    """Note that a purge raised what no store should raise: the operation that it followed is not affected."""
+    _log.exception("onceward: a purge failed; the operation is not affected")
 
 
 class Housekeeping:

@@ -11,19 +11,20 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal
 
+from onceward._core.engine import Ask
 from onceward._core.errors import ConfigurationError, RetryTransaction
 from onceward._core.flow import INSTANT, Call, Effect, Flow, Raised, Returned
 from onceward._core.operation import Outcome, Settling
-from onceward._core.record import Claimant, as_seen
-from onceward.drive import Kept, to_the_end
+from onceward._core.record import as_seen
+from onceward.drive import Kept, running_loop, to_the_end
 from onceward.gate.strict import Running, begin
 
 
 class _Block:
     """What both colours share: how a block begins, and what leaving it answers."""
 
-    def __init__(self, claimant: Claimant, flow: Flow[Outcome[Any]]) -> None:
-        self._claimant = claimant
+    def __init__(self, ask: Ask, flow: Flow[Outcome[Any]]) -> None:
+        self._ask = ask
         self._flow = flow
         self._entered = False
         self._operation: Settling | None = None
@@ -44,7 +45,7 @@ class _Block:
 
     def _replaying(self, outcome: Outcome[Any]) -> Settling:
         seen = {"first_at": outcome.first_at_us, "attempt": outcome.attempt, "fence": outcome.fence}
-        shown = Settling(as_seen(self._claimant, **seen))
+        shown = Settling(as_seen(self._ask.claimant, **seen), self._ask.given)
         shown.show(outcome.value)
         return shown
 
@@ -72,8 +73,8 @@ class _Block:
 class AtomicBlock(_Block):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, claimant: Claimant, flow: Flow[Outcome[Any]], perform: Callable[[Effect], Any]) -> None:
-        super().__init__(claimant, flow)
+    def __init__(self, ask: Ask, flow: Flow[Outcome[Any]], perform: Callable[[Effect], Any]) -> None:
+        super().__init__(ask, flow)
         self._perform = perform
 
     def __enter__(self) -> Settling:
@@ -114,17 +115,18 @@ class AsyncAtomicBlock(_Block):
 
     def __init__(
         self,
-        claimant: Claimant,
+        ask: Ask,
         flow: Flow[Outcome[Any]],
         instant: Callable[[Effect], Any],
         perform: Callable[[Effect], Awaitable[Any]],
     ) -> None:
-        super().__init__(claimant, flow)
+        super().__init__(ask, flow)
         self._instant = instant
         self._perform = perform
         self._kept = Kept()
 
     async def __aenter__(self) -> Settling:
+        running_loop()
         try:
             effect = self._enter()
             while not isinstance(effect, Call):
@@ -146,8 +148,14 @@ class AsyncAtomicBlock(_Block):
     ) -> Literal[False]:
         if self._operation is None:
             return False
+        left = self._left(self._operation, error)
+        if isinstance(error, GeneratorExit):
+            # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is undone
+            # with its connection.
+            self._flow.close()
+            return False
         try:
-            effect = self._flow.send(self._left(self._operation, error))
+            effect = self._flow.send(left)
             while True:
                 effect = (
                     self._flow.throw(_cannot_run_again()) if isinstance(effect, Call) else await self._answer(effect)

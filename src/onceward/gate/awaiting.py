@@ -7,59 +7,42 @@ released, from there on it is unknown what happened. A write to the store is nev
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import suppress
 from copy import copy
 from functools import partial, wraps
-from types import CoroutineType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
+from onceward import failpoints
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.errors import StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import (
-    CLAIMS,
-    OUTSIDE,
-    Begin,
-    Boottime,
-    Call,
-    Chance,
-    Commit,
-    Effect,
-    Emit,
-    Extend,
-    Finish,
-    Flow,
-    Living,
-    Load,
-    Monotonic,
-    Pause,
-    Peek,
-    Probe,
-    Put,
-    PutBack,
-    Raised,
-    Returned,
-    Rollback,
-    Sleep,
-)
-from onceward._core.inside import INSIDE, operation_flow
+from onceward._core.flow import After, Flow
+from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.operation import Found, NotFound, Operation, Outcome
-from onceward._core.record import Record, Standing
+from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.drive import arun
+from onceward.drive import arun, running_loop
 from onceward.environment import Environment
-from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
+from onceward.gate.afterwards import AsyncAfterwards
+from onceward.gate.asking import (
+    PURGE_BATCH,
+    Asking,
+    Called,
+    Housekeeping,
+    check_answered,
+    tidying_failed,
+    unreachable,
+)
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
-from onceward.gate.inside import SettlesInside, introduce
-from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async, walk_async
+from onceward.gate.holding import AsyncHolding, until_called
+from onceward.gate.joining import AsyncJoined, join_async, walk_async
+from onceward.gate.performing import AsyncPerformer
 from onceward.gate.plan import AsyncPlan
 from onceward.gate.records import AsyncRecords, RecordView, view
 from onceward.gate.renewal import AsyncRenewer
@@ -99,6 +82,7 @@ class AsyncGate:
         self._bell = AsyncBell(self.environment)
         self._renewer = AsyncRenewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
+        self._afterwards = AsyncAfterwards(self.environment, self.store, self._asking.tell, self._tidy)
         self._borrowed = False
 
     @property
@@ -157,6 +141,21 @@ class AsyncGate:
         if isinstance(called, Outcome):
             return called
         return await self.drive(operation_flow(called.ask), called)
+
+    async def hold(
+        self,
+        key: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncHolding | Outcome[Any]:
+        """Same as `Gate.hold`, but awaits; so does `end`."""
+        terms = self._asking.agreed(options)
+        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, terms, awaits=True)
+        return called if isinstance(called, Outcome) else await self.held(operation_flow(called.ask), called)
 
     async def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `Gate.run`, but awaits."""
@@ -241,12 +240,10 @@ class AsyncGate:
     ) -> Any:
         """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
         joined = join_async(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
         if fn is None:
-            performer = _Performer(self, called, joined)
-            return AsyncAtomicBlock(
-                called.ask.claimant, operate_joined(called.ask), performer.instant, performer.perform
-            )
+            performer = AsyncPerformer(self, called, joined)
+            return AsyncAtomicBlock(called.ask, operate_joined(called.ask), performer.instant, performer.perform)
         return self._atomic(called, joined)
 
     async def _atomic(self, called: Called, joined: AsyncJoined) -> Any:
@@ -298,11 +295,13 @@ class AsyncGate:
 
     async def purge(self, limit: int = PURGE_BATCH) -> Purged:
         """Same as `Gate.purge`, but awaits."""
+        running_loop()
         return await self.store.purge(limit)
 
     async def close(self) -> None:
         """Close the store."""
         if not self._borrowed:
+            await self._afterwards.close()
             await self.store.close()
 
     async def __aenter__(self) -> Self:
@@ -317,141 +316,52 @@ class AsyncGate:
 
     async def drive(self, flow: Flow[T], called: Called, joined: AsyncJoined | None = None) -> T:
         """Same as `Gate.drive`, but awaits."""
-        performer = _Performer(self, called, joined)
+        performer = AsyncPerformer(self, called, joined)
         outcome = await arun(flow, performer.instant, performer.perform)
-        if self._housekeeping.is_due():
-            with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
-                await self.store.purge(Housekeeping.PURGE_LIMIT)
+        if joined is None and self._housekeeping.is_due():
+            await self._tidy()
         return outcome
 
+    async def _tidy(self) -> None:
+        """Same as `Gate._tidy`, but awaits."""
+        try:
+            await self.store.purge(Housekeeping.PURGE_LIMIT)
+        except StoreUnavailable:
+            return
+        except Exception:
+            tidying_failed()
+
+    def _after(self, after: After, joined: AsyncJoined | None) -> Awaitable[None]:
+        """Same as `Gate._after`, but awaits."""
+        self._housekeeping.count()
+        tidies = self._housekeeping.is_due()
+        if not after.committed:
+            if after.events or tidies:
+                self._afterwards.follow(after, joined, tidies=tidies)
+        else:
+            self._afterwards.tell(after)
+            if tidies:
+                return self._tidy()
+        done = running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    async def held(self, flow: Flow[Outcome[Any]], called: Called) -> AsyncHolding | Outcome[Any]:
+        """Same as `Gate.held`, but awaits."""
+        performer = AsyncPerformer(self, called, None)
+        found = await arun(until_called(flow), performer.instant, performer.perform)
+        if isinstance(found, Outcome):
+            return found
+        operation = found.operation
+        failpoints.hit("call.before")
+        await performer.begin_call(operation)
+
+        async def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
+            self._renewer.unwatch(operation)
+            return await self.drive(rest, called)
+
+        return AsyncHolding(operation, flow, begin(operation), finish)
+
     async def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
-        performer = _Performer(self, Called(ask, unreachable), None)
+        performer = AsyncPerformer(self, Called(ask, unreachable), None)
         return await arun(flow, performer.instant, performer.perform)
-
-
-class _Performer:
-    """Performs the effects of one call, by awaiting."""
-
-    __slots__ = ("_called", "_gate", "_joined", "_sent")
-
-    def __init__(self, gate: AsyncGate, called: Called, joined: AsyncJoined | None) -> None:
-        self._gate = gate
-        self._called = called
-        self._joined = joined
-        self._sent = 0.0
-        """Same as `Performer._sent`."""
-
-    def instant(self, effect: Effect) -> Any:
-        """Do one thing that takes no time."""
-        kind = type(effect)
-        if kind is Chance:
-            return self._gate.environment.random(48)
-        if kind is Monotonic:
-            return self._gate.environment.monotonic()
-        if kind is Boottime:
-            return self._gate.environment.boottime()
-        if kind is Emit:
-            return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
-        if kind is Living:
-            return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
-        raise ConfigurationError(f"{type(effect).__name__} takes time")
-
-    def perform(self, effect: Effect) -> Awaitable[Any]:
-        """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
-        kind = type(effect)
-        if kind is Put:
-            return self._put(effect)  # type: ignore[arg-type]
-        if kind is Call:
-            return self._call(effect.operation)  # type: ignore[union-attr]
-        if kind is Load:
-            return self._load(effect)  # type: ignore[arg-type]
-        return self._seldom(effect)
-
-    def _put(self, effect: Put) -> Awaitable[Any]:
-        gate = self._gate
-        if self._joined is not None and effect.at not in OUTSIDE:
-            return self._joined.put(effect.write, effect.expect)
-        if effect.at in CLAIMS:
-            self._sent = gate.environment.boottime()
-        standing = gate.store.put(effect.write, effect.expect)
-        if effect.at == "claim" or not gate._bell.is_awaited:
-            return standing  # Whoever begins to wait from now on looks again by himself, soon.
-        future = asyncio.ensure_future(standing)
-        future.add_done_callback(lambda _: gate._bell.ring(effect.write.id))
-        return future
-
-    def _load(self, effect: Load) -> Awaitable[Any]:
-        if effect.at == "inside.load":
-            self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
-        return self._gate.store.load(effect.id)
-
-    async def _call(self, operation: Operation) -> Returned | Raised:
-        gate, ask = self._gate, self._called.ask
-        if ask.terms.settle == INSIDE:
-            await introduce(gate.store)
-            operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=True)
-        operation.started = True
-        if self._joined is None:
-            operation.confirm(self._sent, ask.claimant.lease)
-            gate._housekeeping.count()
-            gate._renewer.watch(ask, operation, operation.record)
-        running = begin(operation)
-        try:
-            value = self._called.invoke(operation)
-            if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
-                value = await value
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            return Raised(error)
-        finally:
-            running.end()
-            if self._joined is None:
-                gate._renewer.unwatch(operation)
-        return Returned(value)
-
-    def _seldom(self, effect: Effect) -> Awaitable[Any]:
-        gate, joined = self._gate, self._joined
-        match effect:
-            case Pause():
-                return gate._bell.pause(effect.id, effect.seconds)
-            case Sleep():
-                return gate.environment.asleep(effect.seconds)
-            case PutBack():
-                return self._put_back(effect)
-            case Extend() if joined is not None:
-                return joined.extend(effect.family, effect.replay, effect.forget)
-            case Extend():
-                return gate.store.extend(effect.family, effect.replay, effect.forget)
-            case Probe():
-                return self._ask_probe(effect.operation)
-            case Begin() if joined is not None:
-                return joined.begin()
-            case Peek() if joined is not None:
-                return peek_async(joined, gate.store, effect)
-            case Finish() if joined is not None:
-                return finish_async(joined, effect)
-            case Commit() if joined is not None:
-                return joined.commit()
-            case Rollback() if joined is not None:
-                return joined.rollback()
-        raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
-
-    async def _put_back(self, effect: PutBack) -> Standing:
-        standing = await self._gate.store.put_back(effect.write, effect.marks)
-        self._gate._bell.ring(effect.write.id)
-        return standing
-
-    async def _ask_probe(self, operation: Operation) -> Returned | Raised:
-        gate = self._gate
-        operation.confirm(self._sent, self._called.ask.claimant.lease)
-        gate._renewer.watch(self._called.ask, operation, operation.record)
-        try:
-            answer = self._called.probe(operation) if self._called.probe is not None else None
-            return Returned(await answer if inspect.isawaitable(answer) else answer)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            return Raised(error)
-        finally:
-            gate._renewer.unwatch(operation)

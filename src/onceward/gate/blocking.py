@@ -12,7 +12,6 @@ A shell performs effects: it calls the store, the user's function, the clock. It
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from copy import copy
 from functools import partial, wraps
 from types import TracebackType
@@ -23,9 +22,7 @@ from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import (
-    Flow,
-)
+from onceward._core.flow import After, Flow
 from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
@@ -35,6 +32,7 @@ from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
 from onceward.drive import run
 from onceward.environment import Environment
+from onceward.gate.afterwards import Afterwards
 from onceward.gate.asking import (
     PURGE_BATCH,
     Asking,
@@ -42,6 +40,7 @@ from onceward.gate.asking import (
     Housekeeping,
     check_answered,
     check_blocking,
+    tidying_failed,
     unreachable,
 )
 from onceward.gate.atomic import AtomicBlock
@@ -94,6 +93,7 @@ class Gate:
         self._bell = Bell(self.environment)
         self._renewer = Renewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
+        self._afterwards = Afterwards(self.environment, self.store, self._asking.tell, self._tidy)
         self._borrowed = False
 
     @property
@@ -279,9 +279,9 @@ class Gate:
         if fn is not None:
             check_blocking(fn)
         joined = join(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options)
+        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
         if fn is None:
-            return AtomicBlock(called.ask.claimant, operate_joined(called.ask), Performer(self, called, joined).perform)
+            return AtomicBlock(called.ask, operate_joined(called.ask), Performer(self, called, joined).perform)
         return self.drive(operate_joined(called.ask), called, joined).value
 
     def outbox(self, connection: Any) -> Outbox:
@@ -350,6 +350,7 @@ class Gate:
         """Stop renewing, and close the store."""
         if not self._borrowed:
             self._renewer.close()
+            self._afterwards.close()
             self.store.close()
 
     def __enter__(self) -> Self:
@@ -365,10 +366,30 @@ class Gate:
     def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
         outcome = run(flow, Performer(self, called, joined).perform)
-        if self._housekeeping.is_due():
-            with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
-                self.store.purge(Housekeeping.PURGE_LIMIT)
+        if joined is None and self._housekeeping.is_due():
+            self._tidy()
         return outcome
+
+    def _tidy(self) -> None:
+        """Purge a little, on the gate's own connection. Tidying can wait; the answer cannot."""
+        try:
+            self.store.purge(Housekeeping.PURGE_LIMIT)
+        except StoreUnavailable:
+            return
+        except Exception:
+            tidying_failed()
+
+    def _after(self, after: After, joined: Joined | None) -> None:
+        """An atomic run has ended: count it, and do what belongs after its commit."""
+        self._housekeeping.count()
+        tidies = self._housekeeping.is_due()
+        if not after.committed:
+            if after.events or tidies:
+                self._afterwards.follow(after, joined, tidies=tidies)
+            return
+        self._afterwards.tell(after)
+        if tidies:
+            self._tidy()
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""

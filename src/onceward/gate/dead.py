@@ -51,7 +51,7 @@ from onceward._core.sent import line_of, origin_of
 from onceward._core.stops import GivenUp, Stop
 from onceward._core.terms import Options, Seconds
 from onceward.failpoints import declare
-from onceward.gate.asking import KEY, SCAN_PAGE, Asking, Called, check_answered, check_blocking
+from onceward.gate.asking import KEY, SCAN_PAGE, Asking, Called, check_answered, check_body
 from onceward.gate.handling import (
     Arguments,
     Handler,
@@ -126,8 +126,8 @@ class _Letters:
         if name in self._handlers:
             raise ConfigurationError(f"{name!r} has a handler already; one name, one handler")
         check_answered(options)
-        if callable(fn) and not self._awaits:
-            check_blocking(fn)
+        if callable(fn):
+            check_body(fn, awaits=self._awaits)
         self._asking.agreed(options)
         self._handlers[name] = handler(name, fn, gated=gated, options=options)
 

@@ -21,6 +21,7 @@ from onceward._core.operation import Operation
 from onceward._core.recipes import Recipe, recipe
 from onceward._core.restore import restorer, return_annotation
 from onceward._core.terms import Terms
+from onceward._core.unrun import is_generator
 
 OPERATION = "operation"
 """A function takes the operation by naming a parameter so."""
@@ -29,6 +30,7 @@ BODIES_REMEMBERED = 4096
 """Code objects whose inspection is remembered: more than a program has functions under gates."""
 
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
+_GENERATOR = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -57,6 +59,8 @@ class Body(NamedTuple):
     """Whether it takes the operation as `operation=`, or as its one positional argument."""
     marked: bool
     awaits: bool
+    generates: bool = False
+    """Whether calling it runs nothing, because it is a generator function."""
 
     def bind(self, fn: Callable[..., Any]) -> Callable[[Any], Any]:
         """The function as a gate calls it: with the operation, whether it takes it or not."""
@@ -81,13 +85,13 @@ def body_of(fn: Callable[..., Any]) -> Body:
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
-        return Body(False, False, False, is_async(fn))
+        return Body(False, False, False, is_async(fn), is_generator(fn))
     required = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind not in _VARIADIC]
     by_name = any(p.name == OPERATION and p.kind is not inspect.Parameter.POSITIONAL_ONLY for p in parameters)
     wanted = [p for p in required if not (by_name and p.name == OPERATION)]
     if len(wanted) > (0 if by_name else 1) or any(p.kind is inspect.Parameter.KEYWORD_ONLY for p in wanted):
         raise ConfigurationError(_too_many(name_of(fn)))
-    return Body(by_name or len(wanted) == 1, by_name, False, is_async(fn))
+    return Body(by_name or len(wanted) == 1, by_name, False, is_async(fn), is_generator(fn))
 
 
 _Bodies: TypeAlias = dict[int, tuple[CodeType, Body]]
@@ -113,15 +117,16 @@ def _body_of_code(code: CodeType, bound: int, defaults: int, named_defaults: fro
     positional = code.co_varnames[bound : code.co_argcount]
     named = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     awaits = bool(code.co_flags & _ASYNC)
+    generates = bool(code.co_flags & _GENERATOR) and not code.co_flags & inspect.CO_ITERABLE_COROUTINE
     required = [*positional[: len(positional) - defaults], *(name for name in named if name not in named_defaults)]
     if OPERATION in positional[max(code.co_posonlyargcount - bound, 0) :] or OPERATION in named:
         required = [name for name in required if name != OPERATION]
         if required:
             raise ConfigurationError(_too_many(code.co_qualname))
-        return Body(True, True, _marks(code, OPERATION), awaits)
+        return Body(True, True, _marks(code, OPERATION), awaits, generates)
     if len(required) > 1 or any(name in named for name in required):
         raise ConfigurationError(_too_many(code.co_qualname))
-    return Body(bool(required), False, bool(required) and _marks(code, required[0]), awaits)
+    return Body(bool(required), False, bool(required) and _marks(code, required[0]), awaits, generates)
 
 
 def _too_many(name: str) -> str:

@@ -1,10 +1,12 @@
 """
-An operation that its caller runs by himself, piece by piece, under a blocking gate.
+An operation that its caller runs by himself, piece by piece.
 
     found = gate.hold(key, request=...)
     if isinstance(found, Outcome): ...          somebody was here before
     found.operation                             claimed: do the work, as slowly as it goes
     found.end(Returned(value))                  or Raised(error): settled, released or in doubt, as after `gate.call`
+
+Under an awaiting gate both are awaited.
 
 A stream is such work: it is done when its reader has read it, long after the function that made it has returned.
 The flow is the same as that of `gate.call`; it only pauses where the function would be called. Whoever holds must end.
@@ -12,7 +14,7 @@ The flow is the same as that of `gate.call`; it only pauses where the function w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from onceward import failpoints
@@ -22,7 +24,24 @@ from onceward._core.operation import Operation, Outcome
 from onceward.gate.strict import Running
 
 
-class Holding:
+class _Held:
+    """What both colours share: a claim that is ended once."""
+
+    def __init__(self, operation: Operation, flow: Flow[Outcome[Any]], running: Running) -> None:
+        self.operation = operation
+        self._flow: Flow[Outcome[Any]] | None = flow
+        self._running = running
+
+    def _ending(self, ended: Returned | Raised) -> Flow[Outcome[Any]]:
+        flow, self._flow = self._flow, None
+        if flow is None:
+            raise IllegalMove("this operation has been ended already")
+        self._running.end()
+        failpoints.hit("call.after")
+        return _resumed(flow, ended)
+
+
+class Holding(_Held):
     """A claimed operation, until `end`."""
 
     def __init__(
@@ -32,19 +51,30 @@ class Holding:
         running: Running,
         finish: Callable[[Flow[Outcome[Any]], Operation], Outcome[Any]],
     ) -> None:
-        self.operation = operation
-        self._flow: Flow[Outcome[Any]] | None = flow
-        self._running = running
+        super().__init__(operation, flow, running)
         self._finish = finish
 
     def end(self, ended: Returned | Raised) -> Outcome[Any]:
         """Tell how it ended; the outcome, or what `gate.call` would raise."""
-        flow, self._flow = self._flow, None
-        if flow is None:
-            raise IllegalMove("this operation has been ended already")
-        self._running.end()
-        failpoints.hit("call.after")
-        return self._finish(_resumed(flow, ended), self.operation)
+        return self._finish(self._ending(ended), self.operation)
+
+
+class AsyncHolding(_Held):
+    """Same as `Holding`, but awaits."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        flow: Flow[Outcome[Any]],
+        running: Running,
+        finish: Callable[[Flow[Outcome[Any]], Operation], Awaitable[Outcome[Any]]],
+    ) -> None:
+        super().__init__(operation, flow, running)
+        self._finish = finish
+
+    async def end(self, ended: Returned | Raised) -> Outcome[Any]:
+        """Same as `Holding.end`, but awaits."""
+        return await self._finish(self._ending(ended), self.operation)
 
 
 def until_called(flow: Flow[Outcome[Any]]) -> Flow[Call | Outcome[Any]]:

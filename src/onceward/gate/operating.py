@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.flow import Chance, Effect, Flow, Living, Load, Put
-from onceward._core.keys import record_id
+from onceward._core.keys import digest_of, record_id
 from onceward._core.letters import discard, letter_id
 from onceward._core.operation import Found, NotFound
 from onceward._core.record import Claimant, Record
@@ -79,6 +79,11 @@ def reconcile_record(
         raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
 
     return run(reconcile(_ask_about(found, terms), answer, fence), _performer(store, environment))
+
+
+def digest_of_key(scope: str, key: str) -> str:
+    """The digits by which logs, events and journals name a key of this scope."""
+    return digest_of(id_of_key(scope, key))
 
 
 def id_of_letter(scope: str, key: str) -> bytes:

@@ -1,16 +1,20 @@
 """
-How a blocking gate does what a flow asks for.
+How a gate does what a flow asks for, in either colour.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from collections.abc import Awaitable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     CLAIMS,
     OUTSIDE,
+    After,
     Begin,
     Boottime,
     Call,
@@ -35,13 +39,15 @@ from onceward._core.flow import (
 )
 from onceward._core.inside import INSIDE
 from onceward._core.operation import Operation
-from onceward._core.record import Record
-from onceward.gate.asking import DATA, Called, refuse_awaitable
-from onceward.gate.inside import SettlesInside
-from onceward.gate.joining import Joined, finish, peek
+from onceward._core.record import Record, Standing
+from onceward._core.unrun import DATA
+from onceward.gate.asking import Called
+from onceward.gate.inside import SettlesInside, introduce
+from onceward.gate.joining import AsyncJoined, Joined, finish, finish_async, peek, peek_async
 from onceward.gate.strict import begin
 
 if TYPE_CHECKING:
+    from onceward.gate.awaiting import AsyncGate
     from onceward.gate.blocking import Gate
 
 
@@ -88,13 +94,13 @@ class Performer:
     def begin_call(self, operation: Operation) -> None:
         """The function is about to be called."""
         gate, ask = self._gate, self._called.ask
-        operation.started = True
         if ask.terms.settle == INSIDE:
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
             operation.confirm(self._sent, ask.claimant.lease)
             gate._housekeeping.count()
             gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
 
     def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
@@ -108,7 +114,7 @@ class Performer:
             running.end()
             if self._joined is None:
                 gate._renewer.unwatch(operation)
-        return refuse_awaitable(value) if type(value) not in DATA and inspect.isawaitable(value) else Returned(value)
+        return Returned(value)
 
     def _seldom(self, effect: Effect) -> Any:
         gate, joined = self._gate, self._joined
@@ -129,6 +135,8 @@ class Performer:
                 return gate.environment.sleep(effect.seconds)
             case Emit():
                 return gate._asking.tell(effect.event)
+            case After():
+                return gate._after(effect, joined)
             case Extend():
                 register = gate.store if joined is None else joined
                 return register.extend(effect.family, effect.replay, effect.forget)
@@ -152,6 +160,141 @@ class Performer:
         gate._renewer.watch(self._called.ask, operation, operation.record)
         try:
             return Returned(probe(operation) if probe is not None else None)
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            gate._renewer.unwatch(operation)
+
+
+class AsyncPerformer:
+    """Same as `Performer`, by awaiting."""
+
+    __slots__ = ("_called", "_gate", "_joined", "_sent")
+
+    def __init__(self, gate: AsyncGate, called: Called, joined: AsyncJoined | None) -> None:
+        self._gate = gate
+        self._called = called
+        self._joined = joined
+        self._sent = 0.0
+        """Same as `Performer._sent`."""
+
+    def instant(self, effect: Effect) -> Any:
+        """Do one thing that takes no time."""
+        kind = type(effect)
+        if kind is Chance:
+            return self._gate.environment.random(48)
+        if kind is Monotonic:
+            return self._gate.environment.monotonic()
+        if kind is Boottime:
+            return self._gate.environment.boottime()
+        if kind is Emit:
+            return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+        if kind is Living:
+            return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
+        raise ConfigurationError(f"{type(effect).__name__} takes time")
+
+    def perform(self, effect: Effect) -> Awaitable[Any]:
+        """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
+        kind = type(effect)
+        if kind is Put:
+            return self._put(effect)  # type: ignore[arg-type]
+        if kind is Call:
+            return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is Load:
+            return self._load(effect)  # type: ignore[arg-type]
+        return self._seldom(effect)
+
+    def _put(self, effect: Put) -> Awaitable[Any]:
+        gate = self._gate
+        if self._joined is not None and effect.at not in OUTSIDE:
+            return self._joined.put(effect.write, effect.expect)
+        if effect.at in CLAIMS:
+            self._sent = gate.environment.boottime()
+        standing = gate.store.put(effect.write, effect.expect)
+        if effect.at == "claim" or not gate._bell.is_awaited(effect.write.id):
+            return standing  # Whoever begins to wait from now on looks again by himself, soon.
+        future = asyncio.ensure_future(standing)
+        future.add_done_callback(lambda _: gate._bell.ring(effect.write.id))
+        return future
+
+    def _load(self, effect: Load) -> Awaitable[Any]:
+        if effect.at == "inside.load":
+            self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
+        return self._gate.store.load(effect.id)
+
+    async def begin_call(self, operation: Operation) -> None:
+        """The function is about to be called."""
+        gate, ask = self._gate, self._called.ask
+        if ask.terms.settle == INSIDE:
+            await introduce(gate.store)
+            operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=True)
+        if self._joined is None:
+            operation.confirm(self._sent, ask.claimant.lease)
+            gate._housekeeping.count()
+            gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
+
+    async def _call(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        await self.begin_call(operation)
+        running = begin(operation)
+        try:
+            value = self._called.invoke(operation)
+            if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
+                value = await value
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            running.end()
+            if self._joined is None:
+                gate._renewer.unwatch(operation)
+        return Returned(value)
+
+    def _seldom(self, effect: Effect) -> Awaitable[Any]:
+        gate, joined = self._gate, self._joined
+        match effect:
+            case Pause():
+                return gate._bell.pause(effect.id, effect.seconds)
+            case Sleep():
+                return gate.environment.asleep(effect.seconds)
+            case PutBack():
+                return self._put_back(effect)
+            case After():
+                return gate._after(effect, joined)
+            case Extend() if joined is not None:
+                return joined.extend(effect.family, effect.replay, effect.forget)
+            case Extend():
+                return gate.store.extend(effect.family, effect.replay, effect.forget)
+            case Probe():
+                return self._ask_probe(effect.operation)
+            case Begin() if joined is not None:
+                return joined.begin()
+            case Peek() if joined is not None:
+                return peek_async(joined, gate.store, effect)
+            case Finish() if joined is not None:
+                return finish_async(joined, effect)
+            case Commit() if joined is not None:
+                return joined.commit()
+            case Rollback() if joined is not None:
+                return joined.rollback()
+        raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
+
+    async def _put_back(self, effect: PutBack) -> Standing:
+        standing = await self._gate.store.put_back(effect.write, effect.marks)
+        self._gate._bell.ring(effect.write.id)
+        return standing
+
+    async def _ask_probe(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        operation.confirm(self._sent, self._called.ask.claimant.lease)
+        gate._renewer.watch(self._called.ask, operation, operation.record)
+        try:
+            answer = self._called.probe(operation) if self._called.probe is not None else None
+            return Returned(await answer if inspect.isawaitable(answer) else answer)
+        except GeneratorExit:
+            raise
         except BaseException as error:
             return Raised(error)
         finally:

@@ -8,7 +8,7 @@ call gives all of them their full retention again, so that step 1 cannot expire 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from onceward._core.engine import Ask, reconcile
 from onceward._core.flow import MONOTONIC, Extend, Flow
@@ -18,7 +18,7 @@ from onceward._core.keys import check_key, record_id
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.terms import CallOptions, Options
 from onceward.gate.asking import STEP, Asking, Called, unreachable
-from onceward.gate.holding import Holding
+from onceward.gate.holding import AsyncHolding, Holding
 from onceward.gate.joining import join, join_async
 from onceward.gate.records import RecordView, view
 
@@ -38,12 +38,21 @@ class StepOptions(CallOptions, total=False):
     """The connection whose transaction the step shares, as in `gate.atomic`."""
 
 
+class _Naming(TypedDict):
+    """What kind of record a step is, of which plan, and how its caller names it."""
+
+    kind: str
+    family: bytes
+    given: str
+
+
 class _Steps:
     """What both colours share: from a step to its flow."""
 
     def __init__(self, asking: Asking, plan: str, options: Options) -> None:
         self._asking = asking
         self.plan = asking.stored_key(plan)
+        self._given = plan
         self._options = options
         self._family = record_id("plan", asking.scope, self.plan)
         self._touched: float | None = None
@@ -64,10 +73,11 @@ class _Steps:
     ) -> Called:
         """One step, ready to be driven."""
         parts, changes = (self.plan, check_key(step)), {**self._options, **options}
+        naming: _Naming = {"kind": STEP, "family": self._family, "given": f"{self._given} / {step}"}
         if joins:
-            return self._asking.joined(parts, fn, request, name, changes, kind=STEP, family=self._family)
+            return self._asking.joined(parts, fn, request, name, changes, **naming)
         return self._asking.called(
-            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=STEP, family=self._family, inside=True
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, inside=True, **naming
         )
 
     def about(self, step: str) -> Called:
@@ -165,6 +175,21 @@ class AsyncPlan:
             joined = join_async(connection, self._gate.store)
             return await self._gate.drive(operate_joined(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
+
+    async def hold(
+        self,
+        step: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncHolding | Outcome[Any]:
+        """Same as `Plan.hold`, but awaits."""
+        steps = self._steps
+        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=True, joins=False)
+        return await self._gate.held(steps.flow(called.ask), called)
 
     async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
         """Same as `Plan.step`, but awaits."""

@@ -17,6 +17,7 @@ from onceward._core.keys import digest_of, record_id
 from onceward._core.operation import instant
 from onceward._core.record import Record, shown_state
 from onceward._core.register import AsyncStore, Selection, Store
+from onceward.drive import running_loop
 from onceward.environment import Environment
 from onceward.gate.asking import KEY, SCAN_PAGE, Asking
 from onceward.gate.operating import operate, operate_async
@@ -183,11 +184,13 @@ class AsyncRecords:
 
     async def get(self, key: str) -> RecordView | None:
         """Same as `Records.get`, but awaits."""
+        running_loop()
         found = await self._store.load(self._lookup.id_of(key))
         return view(found) if found is not None else None
 
     async def list(self, *, after: str = "", limit: int = SCAN_PAGE, unsettled: bool = False) -> tuple[RecordView, ...]:
         """Same as `Records.list`, but awaits."""
+        running_loop()
         found = await self._store.scan(bytes.fromhex(after), min(limit, SCAN_PAGE), self._lookup.selection(unsettled))
         return tuple(view(record) for record in found)
 

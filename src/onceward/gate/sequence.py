@@ -29,6 +29,7 @@ class _Numbers:
     def __init__(self, asking: Asking, name: str, options: Options) -> None:
         self._asking = asking
         self.name = asking.stored_key(name)
+        self._given = name
         self._options = options
         asking.agreed(options)
 
@@ -48,7 +49,10 @@ class _Numbers:
         if isinstance(number, bool) or not isinstance(number, int) or number > NUMBER_MAX:
             raise ConfigurationError("a sequence is numbered with whole numbers: 1, 2, 3")
         parts, changes = (self.name, str(number)), {**self._options, **options}
-        return self._asking.called(parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=ENTRY)
+        given = f"{self._given} / {number}"
+        return self._asking.called(
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, kind=ENTRY, given=given
+        )
 
     def about(self, number: int) -> Called:
         """Only the name of a number, for deciding it."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Operation
 from onceward._core.terms import DEFAULT_TERMS, Options, agree
-from onceward.gate.asking import check_blocking
+from onceward.gate.asking import check_body
 from onceward.gate.declaring import OPERATION, marks_anywhere
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +91,7 @@ def handling_of(fn: Callable[..., Any]) -> Handling:
     """A function taken apart; refused if it cannot be a handler."""
     if not callable(fn):
         raise ConfigurationError(f"a handler is a function that takes an event, and {type(fn).__name__} is none")
-    check_blocking(fn)
+    check_body(fn, awaits=False)
     options = getattr(fn, MARK, {})
     _check(options)
     try:

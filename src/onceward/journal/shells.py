@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from onceward._core.durations import microseconds
+from onceward._core.errors import ConfigurationError
 from onceward._core.events import Listener
 from onceward.environment import REAL, Environment
+from onceward.gate.operating import digest_of_key
 from onceward.journal import views
 from onceward.journal.batches import Batches
 from onceward.journal.keeping import LazyDriver, Trouble, write
@@ -101,6 +103,8 @@ class Journal(_Shell):
         self._write_now([attempt.begun()])
         try:
             yield attempt
+        except GeneratorExit:
+            raise  # See `_noted`.
         except BaseException as error:
             self._write_now([attempt.over(error)])
             raise
@@ -111,10 +115,16 @@ class Journal(_Shell):
         return Ear(self._teller, self._write_now)
 
     def calls(
-        self, *, run: str | None = None, digest: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        run: str | None = None,
+        key: str | None = None,
+        digest: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[CallView]:
-        """Attempts of this scope, oldest first: of a run, or at one key."""
-        return self._tables.run(looked(partial(views.calls, _wanted(self._teller, run, digest, after, limit))))
+        """Attempts of this scope, oldest first: of a run, or at one key (as you gave it, or by its digest)."""
+        return self._tables.run(looked(partial(views.calls, _wanted(self._teller, run, key, digest, after, limit))))
 
     def runs(self, *, id: str | None = None, limit: int = 100) -> list[RunView]:
         """Runs of this scope, the latest first."""
@@ -147,6 +157,8 @@ class Journal(_Shell):
         place.set(here)
         try:
             yield
+        except GeneratorExit:
+            raise  # Perhaps thrown away by the garbage collector: no place to write. It has no end, as if killed.
         except BaseException as error:
             self._write_now([subject.ended(*status_of(error))])
             raise
@@ -217,6 +229,8 @@ class AsyncJournal(_Shell):
         await self._write([attempt.begun()])
         try:
             yield attempt
+        except GeneratorExit:
+            raise  # See `_noted`.
         except BaseException as error:
             await self._write([attempt.over(error)])
             raise
@@ -235,10 +249,16 @@ class AsyncJournal(_Shell):
         await asyncio.to_thread(self._batches.flush)
 
     async def calls(
-        self, *, run: str | None = None, digest: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        run: str | None = None,
+        key: str | None = None,
+        digest: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
     ) -> list[CallView]:
         """Same as `Journal.calls`, but awaits."""
-        return await self.find(_wanted(self._teller, run, digest, after, limit))
+        return await self.find(_wanted(self._teller, run, key, digest, after, limit))
 
     async def find(self, wanted: Wanted) -> list[CallView]:
         """Attempts of any scope, for whoever may see them."""
@@ -279,6 +299,8 @@ class AsyncJournal(_Shell):
         place.set(here)
         try:
             yield
+        except GeneratorExit:
+            raise  # Perhaps thrown away by the garbage collector: no place to write. It has no end, as if killed.
         except BaseException as error:
             await self._write([subject.ended(*status_of(error))])
             raise
@@ -334,5 +356,10 @@ def pruned(retain: Seconds, rows: int) -> Flow[int]:
     return total
 
 
-def _wanted(teller: Teller, run: str | None, digest: str | None, after: str | None, limit: int) -> Wanted:
-    return Wanted(teller.scope, run=run, digest=digest, after=after, limit=limit, oldest_first=True)
+def _wanted(
+    teller: Teller, run: str | None, key: str | None, digest: str | None, after: str | None, limit: int
+) -> Wanted:
+    if key is not None and digest is not None:
+        raise ConfigurationError("an attempt is found by its key or by its digest; give one of them")
+    at = digest if key is None else digest_of_key(teller.scope, key)
+    return Wanted(teller.scope, run=run, digest=at, after=after, limit=limit, oldest_first=True)

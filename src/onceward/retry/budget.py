@@ -40,7 +40,7 @@ class Budget:
         self.refused = 0
         """Retries that were not."""
         self._bucket = Bucket(self.rule)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # See `Breaker`.
         # A full bucket takes nothing more, so a success need not be counted. One whose deposits expire is never full.
         self._full = self.rule.capacity if self.rule.ttl is None else float("inf")
 

@@ -7,6 +7,9 @@ importing any library that is not already in use.
 
 For `settle_inside` an adapter may say, after `begin`, whether the caller was in a savepoint of its own (`nested`).
 
+`is_over()` says, from any thread, whether the caller's own transaction has ended: what belongs after it is not waited
+for any longer then.
+
 Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
 and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """
@@ -89,6 +92,9 @@ class Looking(Joined, Protocol):
     def load(self, id: bytes) -> Record | None:
         """Same as `Store.load`, inside the transaction."""
 
+    def is_over(self) -> bool:
+        """Whether the transaction has ended, seen from any thread."""
+
 
 class Awaited:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
@@ -119,6 +125,10 @@ class Awaited:
     async def rollback(self) -> bool:
         """See `Joined.rollback`."""
         return self._joined.rollback()
+
+    def is_over(self) -> bool:
+        """See `Looking.is_over`."""
+        return self._joined.is_over()
 
 
 def join(connection: Any, store: object) -> Joined:

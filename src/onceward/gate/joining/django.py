@@ -62,7 +62,12 @@ def writer(connection: Any) -> Writer:
             written: int = cursor.rowcount
             return written
 
-    return Writer(connection.vendor, run)
+    def ask(sql: str, values: list[Any]) -> list[Any]:
+        with connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return list(cursor.fetchall())
+
+    return Writer(connection.vendor, run, ask)
 
 
 def _resolved(connection: Any) -> Any:
@@ -210,6 +215,10 @@ class JoinedDjango:
             lost = getattr(self._connection.connection, "closed", False)  # Then the server has undone it.
             self._gone = self._gone or (self._connection.needs_rollback and not lost)
         return not self._gone
+
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self._connection.in_atomic_block and self._connection.autocommit
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:

@@ -40,10 +40,13 @@ class SavepointGone(IllegalMove):
 
 
 class Writer(NamedTuple):
-    """For `insert_once`: how a statement is run through a library, spelled as psycopg takes it; how many rows."""
+    """For `insert_once`: how statements are run through a library, spelled as psycopg takes them."""
 
     database: str
     run: Callable[[str, list[Any]], int]
+    """How many rows were written."""
+    ask: Callable[[str, list[Any]], list[Any]]
+    """The rows."""
 
 
 class Home(Protocol):

@@ -79,6 +79,11 @@ def _check_awaiting(connection: Any, store: object) -> AsyncPostgresStore:
     return store
 
 
+def _is_over(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    idle = psycopg.pq.TransactionStatus.IDLE
+    return connection.closed or connection.pgconn.transaction_status == idle
+
+
 class JoinedPsycopg:
     """The caller's `psycopg.Connection`."""
 
@@ -86,6 +91,10 @@ class JoinedPsycopg:
         self._connection = connection
         self._store = store
         self._statements = Statements(connection, store)
+
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return _is_over(self._connection)
 
     def begin(self) -> bool:
         """See `Joined.begin`."""
@@ -147,6 +156,10 @@ class AsyncJoinedPsycopg:
         self._connection = connection
         self._store = store
         self._statements = Statements(connection, store)
+
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return _is_over(self._connection)
 
     async def begin(self) -> bool:
         """See `Joined.begin`."""

@@ -71,14 +71,18 @@ def writer(connection: Any) -> Writer:
     if not isinstance(connection, Session | Connection):
         raise ConfigurationError(
             f"insert_once blocks, and cannot use SQLAlchemy's {type(connection).__name__}; it knows Session and "
-            "Connection. Of an AsyncSession: await session.run_sync(insert_once, table, values, key=key)"
+            "Connection. Of an AsyncSession or AsyncConnection: await insert_once_async(session, table, values, key=key)"
         )
     inner = connection.connection() if isinstance(connection, Session) else connection
 
-    def run(sql: str, values: list[Any]) -> int:
-        return inner.execute(_numbered(sql), {f"p{number}": value for number, value in enumerate(values)}).rowcount
+    def execute(sql: str, values: list[Any]) -> CursorResult[Any]:
+        return inner.execute(_numbered(sql), {f"p{number}": value for number, value in enumerate(values)})
 
-    return Writer(inner.dialect.name, run)
+    return Writer(
+        inner.dialect.name,
+        lambda sql, values: execute(sql, values).rowcount,
+        lambda sql, values: list(execute(sql, values).all()),
+    )
 
 
 def _not_for(colour: str, connection: Any) -> str:
@@ -155,6 +159,10 @@ class JoinedSqlalchemy:
                 "this connection is in AUTOCOMMIT, so the record would commit alone; use an engine, or a connection, "
                 "without isolation_level='AUTOCOMMIT'"
             )
+
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self._target.in_transaction()
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `Joined.put`."""
@@ -272,6 +280,10 @@ class AsyncJoinedSqlalchemy:
     def nested(self) -> bool:
         """See `JoinedSqlalchemy.nested`."""
         return self._joined.nested
+
+    def is_over(self) -> bool:
+        """See `JoinedSqlalchemy.is_over`."""
+        return self._joined.is_over()
 
     async def begin(self) -> bool:
         """See `Joined.begin`."""

@@ -145,6 +145,10 @@ class JoinedSqlite3:
             self._connection.execute("ROLLBACK" if opened else f"RELEASE {name}")
         return True
 
+    def is_over(self) -> bool:
+        """Whether the transaction has ended."""
+        return not self._in_transaction()
+
     def _end(self, statement: str) -> bool:
         """End a savepoint; False if it is gone."""
         if not self._in_transaction():

@@ -14,7 +14,20 @@ from hashlib import sha384
 from typing import Any, NamedTuple
 
 from onceward._core.errors import NothingHappened, StoreUnavailable
-from onceward._core.flow import Boottime, Call, Chance, Emit, Flow, Load, Monotonic, Peek, Probe, Raised, Returned
+from onceward._core.flow import (
+    After,
+    Boottime,
+    Call,
+    Chance,
+    Emit,
+    Flow,
+    Load,
+    Monotonic,
+    Peek,
+    Probe,
+    Raised,
+    Returned,
+)
 from onceward._core.holders import Process, mark_of, written
 from onceward._core.operation import NOT_FOUND, Found, Operation
 from onceward._core.record import Record, Standing
@@ -264,7 +277,7 @@ class Position:
                     position = position._next(position._chance())
                 case Monotonic() | Boottime():
                     position = position._next(clock(position.actor, now))
-                case Emit():
+                case Emit() | After():
                     position = position._next(None)
                 case _:
                     return position

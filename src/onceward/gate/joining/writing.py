@@ -1,0 +1,161 @@
+"""
+How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver.
+
+A connection is known by its type, without importing any library that is not already in use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from importlib import import_module
+from typing import Any, NamedTuple, TypeAlias
+
+from onceward._core.errors import ConfigurationError
+
+
+class Known(NamedTuple):
+    """A connection that can be written to: what it is to, how it spells placeholders, and how it runs a statement."""
+
+    dialect: str
+    spelling: str
+    run: Callable[[str, list[Any]], Any]
+    """How many rows were written; to be awaited if the connection is."""
+    ask: Callable[[str, list[Any]], Any]
+    """The rows, as tuples; to be awaited if the connection is."""
+
+
+def known(connection: Any) -> Known:
+    """How to write through this connection; refused if it is awaited, or of no library that is known."""
+    # Whoever has such a connection has imported its library; nobody else needs it.
+    for base in type(connection).__mro__:
+        match base.__module__.partition(".")[0]:
+            case "sqlite3" | "_sqlite3" if isinstance(connection, sys.modules["sqlite3"].Connection):
+                return Known("sqlite", "sqlite", *_of_sqlite(connection))
+            case "psycopg" if isinstance(connection, sys.modules["psycopg"].Connection):
+                return Known("postgresql", "postgresql", *_of_psycopg(connection))
+            case "psycopg2" if isinstance(connection, sys.modules["psycopg2"].extensions.connection):
+                return Known("postgresql", "postgresql", *_of_psycopg2(connection))
+            case "psycopg" | "asyncpg":
+                raise ConfigurationError(
+                    f"{type(connection).__name__} of {base.__module__.partition('.')[0]} is awaited: "
+                    "await insert_once_async(connection, ...)"
+                )
+            case "sqlalchemy" | "django" as library:
+                writer = import_module(f"onceward.gate.joining.{library}").writer(connection)
+                return Known(writer.database, "postgresql", writer.run, writer.ask)
+    raise ConfigurationError(
+        f"insert_once does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
+        "knows sqlite3.Connection, psycopg.Connection, psycopg2's connection, SQLAlchemy's Session and Connection, and "
+        "Django's connection"
+    )
+
+
+def known_async(connection: Any) -> Known:
+    """Same as `known`, for connections that are awaited."""
+    for base in type(connection).__mro__:
+        match base.__module__.partition(".")[0]:
+            case "psycopg" if isinstance(connection, sys.modules["psycopg"].AsyncConnection):
+                return Known("postgresql", "postgresql", *_of_psycopg_async(connection))
+            case "asyncpg" if hasattr(connection, "fetch"):
+                return Known("postgresql", "asyncpg", *_of_asyncpg(connection))
+    raise ConfigurationError(
+        f"insert_once_async does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
+        "knows psycopg.AsyncConnection, asyncpg's connections, and SQLAlchemy's AsyncSession and AsyncConnection. For a "
+        "connection that blocks: insert_once(connection, ...)"
+    )
+
+
+def awaited_sqlalchemy(connection: Any) -> Any:
+    """An awaiting session or connection of SQLAlchemy, which runs blocking code by itself."""
+    if not hasattr(connection, "run_sync"):
+        raise ConfigurationError(
+            f"SQLAlchemy's {type(connection).__name__} blocks: insert_once(connection, ...), without await"
+        )
+    return connection
+
+
+_Ways: TypeAlias = tuple[Callable[[str, list[Any]], Any], Callable[[str, list[Any]], Any]]
+
+
+def _of_sqlite(connection: Any) -> _Ways:
+    def ask(sql: str, values: list[Any]) -> list[Any]:
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        return cursor.execute(sql, values).fetchall()  # type: ignore[no-any-return]
+
+    return lambda sql, values: connection.execute(sql, values).rowcount, ask
+
+
+def _of_psycopg(connection: Any) -> _Ways:
+    import psycopg
+
+    def execute(cursor: Any, sql: str, values: list[Any]) -> None:
+        # In the caller's own pipeline a block of ours waits for the answers; otherwise nobody would know how many rows.
+        pipelined = connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
+        with connection.pipeline() if pipelined else nullcontext():
+            cursor.execute(sql, values)
+
+    def run(sql: str, values: list[Any]) -> int:
+        # A cursor of our own kind: the caller's may take other placeholders.
+        with psycopg.Cursor(connection) as cursor:
+            execute(cursor, sql, values)
+            return cursor.rowcount
+
+    def ask(sql: str, values: list[Any]) -> list[Any]:
+        with psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row) as cursor:
+            execute(cursor, sql, values)
+            return cursor.fetchall()
+
+    return run, ask
+
+
+def _of_psycopg_async(connection: Any) -> _Ways:
+    import psycopg
+
+    async def execute(cursor: Any, sql: str, values: list[Any]) -> None:
+        if connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF:
+            await cursor.execute(sql, values)
+            return
+        async with connection.pipeline():  # See `_of_psycopg`.
+            await cursor.execute(sql, values)
+
+    async def run(sql: str, values: list[Any]) -> int:
+        async with psycopg.AsyncCursor(connection) as cursor:
+            await execute(cursor, sql, values)
+            return cursor.rowcount
+
+    async def ask(sql: str, values: list[Any]) -> list[Any]:
+        async with psycopg.AsyncCursor(connection, row_factory=psycopg.rows.tuple_row) as cursor:
+            await execute(cursor, sql, values)
+            return await cursor.fetchall()
+
+    return run, ask
+
+
+def _of_psycopg2(connection: Any) -> _Ways:
+    kind = sys.modules["psycopg2"].extensions.cursor  # The caller's own may give rows as something else.
+
+    def run(sql: str, values: list[Any]) -> int:
+        with connection.cursor(cursor_factory=kind) as cursor:
+            cursor.execute(sql, values)
+            return cursor.rowcount  # type: ignore[no-any-return]
+
+    def ask(sql: str, values: list[Any]) -> list[Any]:
+        with connection.cursor(cursor_factory=kind) as cursor:
+            cursor.execute(sql, values)
+            return cursor.fetchall()  # type: ignore[no-any-return]
+
+    return run, ask
+
+
+def _of_asyncpg(connection: Any) -> _Ways:
+    async def run(sql: str, values: list[Any]) -> int:
+        said = await connection.execute(sql, *values)
+        return int(said.rpartition(" ")[2])  # Such as INSERT 0 1.
+
+    async def ask(sql: str, values: list[Any]) -> list[Any]:
+        return [tuple(row.values()) for row in await connection.fetch(sql, *values)]
+
+    return run, ask
