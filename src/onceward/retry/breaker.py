@@ -180,8 +180,8 @@ class Breaker:
         except Exception as error:
             await self._aended(ticket, error)
             raise
-        except BaseException:
-            self.report(ticket, "ended")
+        except BaseException as struck:
+            await self.ainterrupted(ticket, struck)
             raise
         if self._failed is not None and self._failed(value):
             await self._aended(ticket, value)
@@ -262,6 +262,16 @@ class Breaker:
         """Same as `report`, for awaiting callers."""
         self.report(ticket, end)
 
+    async def ainterrupted(self, ticket: int | Refused | None, struck: BaseException) -> None:
+        """Bring back the ticket of an awaiting call that was cancelled: it says nothing, and a probe's slot is free."""
+        if isinstance(struck, GeneratorExit):
+            self.report(ticket, "ended")  # The coroutine is being closed: nothing can be awaited any more.
+        else:
+            await self.areport(ticket, "ended")
+
+    async def acaught_up(self) -> None:
+        """Wait until what was reported has been handed in: at once, where nothing is handed in."""
+
     def refusal(self, refused: Refused) -> CircuitOpen:
         """The error for a call that was not made."""
         after = refused.retry_after
@@ -325,7 +335,7 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, Exception):
-            self._breaker.report(self._ticket, "ended")
+            await self._breaker.ainterrupted(self._ticket, error)
         else:
             await self._breaker.areport(self._ticket, self._end(error))
 

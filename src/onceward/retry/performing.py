@@ -201,7 +201,8 @@ class Work:
         except Exception as error:
             return Raised(error)
         except BaseException:
-            self._interrupted(effect)
+            if effect.ticket is not None and self.policy.breaker is not None:
+                self.policy.breaker.report(effect.ticket, "ended")
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
@@ -211,8 +212,9 @@ class Work:
             value = await within(effect.timeout, self.fn(*self.args, **kwargs))
         except Exception as error:
             return Raised(error)
-        except BaseException:
-            self._interrupted(effect)
+        except BaseException as struck:
+            if effect.ticket is not None and self.policy.breaker is not None:
+                await self.policy.breaker.ainterrupted(effect.ticket, struck)
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
@@ -222,10 +224,6 @@ class Work:
 
     def _judged(self, value: Any) -> Ended:
         return Answered(value) if self.policy.is_problem(value) else Returned(value)
-
-    def _interrupted(self, effect: Try) -> None:
-        if effect.ticket is not None and self.policy.breaker is not None:
-            self.policy.breaker.report(effect.ticket, "ended")
 
     async def _atold(self, effect: Tell) -> None:
         await _patiently(f"on_{effect.hook}", self._told(effect))
@@ -243,14 +241,13 @@ class Work:
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
+    def _told_here(self, effect: Tell) -> None:
+        _not_awaited(f"on_{effect.hook}", self._told(effect), "this hook is awaited, and the call was not: it did not run")
+
     def _buried_here(self, effect: Bury) -> None:
-        kept = self._buried(effect)
-        if isawaitable(kept):
-            if iscoroutine(kept):
-                kept.close()
-            warn(
-                "dead.put", ConfigurationError("these dead letters are awaited, and the call was not: nothing is kept")
-            )
+        _not_awaited(
+            "dead.put", self._buried(effect), "these dead letters are awaited, and the call was not: nothing is kept"
+        )
 
     def _buried(self, effect: Bury) -> Any:
         dead = self.policy.dead
@@ -268,7 +265,7 @@ _BLOCKING: dict[type, Callable[..., Any]] = {
     Withdraw: Work._withdraw,
     Admit: Work._admit,
     Report: Work._report,
-    Tell: Work._told,
+    Tell: Work._told_here,
     Bury: Work._buried_here,
     Probe: Work._probed,
 }
@@ -344,6 +341,15 @@ def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         warn(what, error)
         return None
+
+
+def _not_awaited(what: str, result: Any, why: str) -> None:
+    """What a hook gave back to be awaited, where nobody awaits."""
+    if not isawaitable(result):
+        return
+    if iscoroutine(result):
+        result.close()
+    warn(what, ConfigurationError(why))
 
 
 async def _patiently(what: str, result: Any) -> None:

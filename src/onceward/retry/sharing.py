@@ -202,7 +202,7 @@ class SharedBreaker(Breaker):
         what = self._counted(ticket, end)
         if what is not None:
             try:
-                told = self._courier.ask(what)
+                told = self._courier.tell(what)
             except Away:
                 return
             self._adopt(told)
@@ -214,10 +214,14 @@ class SharedBreaker(Breaker):
         what = self._counted(ticket, end)
         if what is not None:
             try:
-                told = await self._courier.aask(what)
+                told = await self._courier.atell(what)
             except Away:
                 return
             self._adopt(told)
+
+    async def acaught_up(self) -> None:
+        """Wait until what `report` handed in has arrived, as long as there is patience."""
+        await self._courier.acaught_up()
 
     def _is_plain(self, ticket: int | Refused | None, end: str) -> bool:
         """A success while nothing is wrong: noted, and that is all."""
