@@ -401,4 +401,5 @@ def _error_of(stop: Stop) -> OncewardError:
         ),
     }
     text = messages[stop.reason] + ("" if stop.reason is StopReason.NO_KEY else doubt) + when
-    return kind(text, retry_after_seconds=stop.retry_after_seconds, retry_at=stop.retry_at)
+    error = kind(text, retry_after_seconds=stop.retry_after_seconds, retry_at=stop.retry_at)
+    return error.about(key=stop.key, operation=stop.name)

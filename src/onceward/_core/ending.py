@@ -22,7 +22,7 @@ from onceward._core.errors import (
 from onceward._core.events import Event, Happening
 from onceward._core.flow import MONOTONIC, Emit, Flow, Put, Sleep
 from onceward._core.keys import digest_of
-from onceward._core.operation import Operation, Outcome
+from onceward._core.operation import Operation, Outcome, instant
 from onceward._core.record import Glance, Record, Standing, Write
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ def end(ask: Ask, held: Record, write: Write, operation: Operation | None, value
             return found
         if found is None or record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+            raise advice.about(
+                OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore)), held
+            )
         if record.same_ending(found, write):
             return found
         if not record.is_claimed(found):
-            raise AlreadySettled(advice.already(found))
+            raise advice.about(AlreadySettled(advice.already(found)), found)
         expect = found.version  # Our own renewal moved it.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
@@ -90,7 +92,7 @@ def _hold_out(
     """The store is away: pause if the lease allows it, else give the caller the value with the error."""
     left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
     if left <= 0:
-        raise Unrecorded(advice.unrecorded(held, error), value=value) from error
+        raise advice.about(Unrecorded(advice.unrecorded(held, error), value=value), held) from error
     yield from tell(ask, Happening.STORE_RETRIED, held, type(error).__name__)
     yield Sleep(min(pause, left))
 
@@ -103,7 +105,10 @@ def landed(standing: Standing, write: Write) -> bool:
 def outcome_of(found: Record | Glance, restore: Restore | None) -> Outcome[Any]:
     """The stored answer of a settled record; a remembered failure is raised, as data."""
     if found.error is not None:
-        raise decode_failure(found.error)
+        failure = decode_failure(found.error)
+        if isinstance(found, Record):
+            raise advice.about(failure, found)
+        raise failure.about(fence=found.fence, first_at=instant(found.first_at))
     value = decode(Encoded(found.codec, found.result), restore)
     return Outcome(value, True, found.first_at, found.attempt, found.fence)
 

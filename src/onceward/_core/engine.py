@@ -191,7 +191,7 @@ def _wait(ask: Ask, wait: Wait, deadline: float, poll: float) -> Flow[None]:
     left = deadline - (yield MONOTONIC)
     if ask.terms.in_flight == "refuse" or left <= 0:
         yield from tell(ask, Happening.REFUSED, wait.record, "in_flight")
-        raise InFlight(advice.in_flight(wait.record), retry_after_seconds=_soon(wait))
+        raise advice.about(InFlight(advice.in_flight(wait.record), retry_after_seconds=_soon(wait)), wait.record)
     yield Pause(wait.record.id, min(poll, left, wait.lease_left / 1e6 + 0.001))
 
 
@@ -218,7 +218,9 @@ def renew(ask: Ask, held: Record) -> Flow[Record]:
             return found
         if found is None or record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+            raise advice.about(
+                OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore)), held
+            )
         if not record.is_claimed(found):
             raise IllegalMove(
                 f"its own holder has ended this operation ({record.shown_state(found)}): nothing to renew"
@@ -333,6 +335,8 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
     if record.is_in_doubt(stands):
         add_note(error, advice.doubt_note(stands))
     judge(error)
+    if isinstance(error, OncewardError):
+        advice.about(error, stands)
     raise error
 
 
@@ -385,7 +389,7 @@ def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> F
         if record.is_settled(found) and isinstance(answer, Found):
             if (found.codec, found.result) == (kept.codec, kept.data):
                 return found
-            raise AlreadySettled(advice.already(found))
+            raise advice.about(AlreadySettled(advice.already(found)), found)
         if record.is_released(found) and not isinstance(answer, Found):
             return found
         write = record.reconcile(

@@ -113,7 +113,8 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         now = yield MONOTONIC
         deadline = now + ask.terms.wait / 1e6 if deadline is None else deadline
         if not opened or ask.terms.in_flight != "wait" or now >= deadline:
-            raise InFlight(advice.in_flight(came_to.record), retry_after_seconds=min(came_to.lease_left / 1e6, 1.0))
+            busy = InFlight(advice.in_flight(came_to.record), retry_after_seconds=min(came_to.lease_left / 1e6, 1.0))
+            raise advice.about(busy, came_to.record)
         yield Pause(ask.claimant.id, min(poll, deadline - now))
         poll = min(poll * 1.6, POLL_MAX)
 

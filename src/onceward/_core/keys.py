@@ -68,6 +68,12 @@ def environment_key(environment: str, key: str) -> str:
     return f"{environment}:{check_key(rest)}"
 
 
+def given_key(scope: str, key: str) -> str:
+    """A stored key as its caller gave it: without the environment that a scope such as live:acme puts in front."""
+    label, colon, _ = scope.partition(":")
+    return key.removeprefix(f"{label}:") if colon and label in ENVIRONMENTS else key
+
+
 def record_id(kind: str, scope: str, *parts: str) -> bytes:
     """
     The 32 bytes that a record is found by: SHA-256 over the length-prefixed kind, scope and key parts.

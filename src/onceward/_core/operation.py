@@ -52,7 +52,8 @@ class Outcome(NamedTuple, Generic[T]):
     def answer(self) -> T:
         """The value; or `InFlight` if there is none yet (with in_flight="accept")."""
         if self.pending:
-            raise InFlight(retry_after_seconds=self.retry_after_seconds)
+            busy = InFlight(retry_after_seconds=self.retry_after_seconds)
+            raise busy.about(fence=self.fence, first_at=self.first_at)
         return self.value
 
 

@@ -16,9 +16,10 @@ from functools import partial, wraps
 from types import CoroutineType, TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
+from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Begin,
@@ -330,7 +331,11 @@ class AsyncGate:
     async def drive(self, flow: Flow[T], called: Called, joined: AsyncJoined | None = None) -> T:
         """Same as `Gate.drive`, but awaits."""
         performer = _Performer(self, called, joined)
-        outcome = await arun(flow, performer.instant, performer.perform)
+        try:
+            outcome = await arun(flow, performer.instant, performer.perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if self._housekeeping.is_due():
             with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
                 await self.store.purge(Housekeeping.PURGE_LIMIT)

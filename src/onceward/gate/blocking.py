@@ -19,9 +19,10 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from onceward import failpoints
+from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Flow,
@@ -380,7 +381,11 @@ class Gate:
 
     def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
-        outcome = run(flow, Performer(self, called, joined).perform)
+        try:
+            outcome = run(flow, Performer(self, called, joined).perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if self._housekeeping.is_due():
             with suppress(StoreUnavailable):  # Tidying can wait; the answer cannot.
                 self.store.purge(Housekeeping.PURGE_LIMIT)
@@ -389,7 +394,11 @@ class Gate:
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
         performer = Performer(self, called, None)
-        found = run(until_called(flow), performer.perform)
+        try:
+            found = run(until_called(flow), performer.perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if isinstance(found, Outcome):
             return found
         operation = found.operation

@@ -242,7 +242,9 @@ class Work:
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
     def _told_here(self, effect: Tell) -> None:
-        _not_awaited(f"on_{effect.hook}", self._told(effect), "this hook is awaited, and the call was not: it did not run")
+        _not_awaited(
+            f"on_{effect.hook}", self._told(effect), "this hook is awaited, and the call was not: it is not run"
+        )
 
     def _buried_here(self, effect: Bury) -> None:
         _not_awaited(
