@@ -149,6 +149,14 @@ def lost(held: Record, winner: Record | None, outcome: Any) -> OwnershipLost:
     return about(OwnershipLost(overtaken(held, winner), outcome=outcome), held)
 
 
+def unpaid(found: Record) -> str:
+    """A run after a failed one, and no token for it."""
+    return (
+        f"{_name(found)} has been tried before, and there have been too many retries for this much traffic: it was not "
+        "claimed, and nothing was called. Later, the same key may be tried again"
+    )
+
+
 def already(found: Record) -> str:
     """Settled before, otherwise."""
     return f"{_name(found)} was settled at {_settled(found)} with a different result; the first result stands"

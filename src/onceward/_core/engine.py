@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from onceward._core import advice, record
 from onceward._core.codec import Encoded, NotEncodable, Restore, decode, encode, encode_failure
+from onceward._core.composing import Around
 from onceward._core.ending import (
     CLAIM_SPINS_MAX,
     HAPPENING,
@@ -32,6 +33,7 @@ from onceward._core.ending import (
 )
 from onceward._core.errors import (
     AlreadySettled,
+    BudgetExhausted,
     ConfigurationError,
     IllegalMove,
     InFlight,
@@ -43,7 +45,20 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 from onceward._core.events import Happening
-from onceward._core.flow import CHANCE, MONOTONIC, Call, Flow, Load, Pause, Probe, Put, Raised, Returned
+from onceward._core.flow import (
+    CHANCE,
+    MONOTONIC,
+    Call,
+    Consult,
+    Flow,
+    Load,
+    Pause,
+    Pay,
+    Probe,
+    Put,
+    Raised,
+    Returned,
+)
 from onceward._core.keys import digest_of
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
 from onceward._core.record import Claimant, Glance, Guarantee, Record, Refuse, Replay, Standing, Start, Wait, Write
@@ -64,6 +79,8 @@ class Ask(NamedTuple):
     listening: bool = False
     peeks: bool = False
     """Whether to look, while waiting, before claiming again: where a look costs far less than a write."""
+    around: Around | None = None
+    """The policy, breaker and budget of this operation, if it has any."""
 
 
 class Claimed(NamedTuple):
@@ -104,7 +121,10 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
     chance = yield CHANCE
     start, deadline, poll, spins, look = record.FRESH, None, POLL_FIRST, 0, False
     while spins < CLAIM_SPINS_MAX:
-        if look:
+        refused: OncewardError | None = None
+        if ask.around is not None:
+            refused = yield Consult(ask.around)
+        if look or refused is not None:
             found: Record | None = yield Load("peek", ask.claimant.id)
         else:
             write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
@@ -116,6 +136,8 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
         decision = record.decide(found, ask.claimant)
         start = record.FRESH
         if isinstance(decision, Start):
+            if ask.around is not None:
+                yield from _leave(ask, ask.around, refused, decision)
             start = decision
             spins += 1
         elif isinstance(decision, Wait):
@@ -129,6 +151,14 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
         else:
             return (yield from _answered(ask, decision))
     raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _leave(ask: Ask, around: Around, refused: OncewardError | None, start: Start) -> Flow[None]:
+    """Nobody was here before: whether it may run now is for breaker and deadline to say, and a retry is paid for."""
+    if refused is not None:
+        raise advice.asked(refused, ask.claimant)
+    if start.over is not None and (start.doubt or record.is_released(start.over)) and not (yield Pay(around)):
+        raise advice.about(BudgetExhausted(advice.unpaid(start.over)), start.over)
 
 
 def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Standing]:

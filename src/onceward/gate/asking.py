@@ -11,6 +11,7 @@ from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
+from onceward._core.composing import around
 from onceward._core.engine import Ask, glanced
 from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, Listener
@@ -181,7 +182,8 @@ class Asking:
             terms.keyed_for,
             probes,
         )
-        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks)
+        parts_around = around(terms.retry, terms.breaker, terms.budget)
+        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks, parts_around)
 
     def _replayed(self, id: bytes, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
         """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""

@@ -26,6 +26,7 @@ from onceward._core.flow import (
     Call,
     Chance,
     Commit,
+    Consult,
     Effect,
     Emit,
     Extend,
@@ -34,6 +35,7 @@ from onceward._core.flow import (
     Load,
     Monotonic,
     Pause,
+    Pay,
     Peek,
     Probe,
     Put,
@@ -365,6 +367,8 @@ class _Performer:
             return self._gate.environment.monotonic()
         if kind is Emit:
             return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+        if kind is Consult:
+            return effect.around.refusal()  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
@@ -405,7 +409,8 @@ class _Performer:
             gate._renewer.watch(ask, operation, operation.record)
         running = begin(operation)
         try:
-            value = self._called.invoke(operation)
+            around = ask.around
+            value = self._called.invoke(operation) if around is None else around.arun(operation, self._called)
             if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
                 value = await value
         except GeneratorExit:
@@ -421,6 +426,8 @@ class _Performer:
     def _seldom(self, effect: Effect) -> Awaitable[Any]:
         gate, joined = self._gate, self._joined
         match effect:
+            case Pay():
+                return effect.around.apay()
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():

@@ -26,6 +26,7 @@ from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Flow,
+    Raised,
 )
 from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
@@ -409,7 +410,13 @@ class Gate:
             self._renewer.unwatch(operation)
             return self.drive(rest, called)
 
-        return Holding(operation, flow, begin(operation), finish)
+        holding, around = Holding(operation, flow, begin(operation), finish), called.ask.around
+        if around is not None:
+            try:
+                holding.left = around.enter(operation)
+            except OncewardError as refused:
+                return holding.end(Raised(refused))
+        return holding
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
         return run(flow, Performer(self, Called(ask, unreachable), None).perform)

@@ -36,6 +36,8 @@ class Holding:
         self._flow: Flow[Outcome[Any]] | None = flow
         self._running = running
         self._finish = finish
+        self.left: Callable[[Returned | Raised], None] | None = None
+        """Who else is told how it ended: the operation's breaker and budget."""
 
     def end(self, ended: Returned | Raised) -> Outcome[Any]:
         """Tell how it ended; the outcome, or what `gate.call` would raise."""
@@ -43,6 +45,8 @@ class Holding:
         if flow is None:
             raise IllegalMove("this operation has been ended already")
         self._running.end()
+        if self.left is not None:
+            self.left(ended)
         failpoints.hit("call.after")
         return self._finish(_resumed(flow, ended), self.operation)
 

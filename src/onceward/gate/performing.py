@@ -13,6 +13,7 @@ from onceward._core.flow import (
     Call,
     Chance,
     Commit,
+    Consult,
     Effect,
     Emit,
     Extend,
@@ -20,6 +21,7 @@ from onceward._core.flow import (
     Load,
     Monotonic,
     Pause,
+    Pay,
     Peek,
     Probe,
     Put,
@@ -91,7 +93,8 @@ class Performer:
         self.begin_call(operation)
         running = begin(operation)
         try:
-            value = self._called.invoke(operation)
+            around = self._called.ask.around
+            value = self._called.invoke(operation) if around is None else around.run(operation, self._called)
         except BaseException as error:
             return Raised(error)
         finally:
@@ -105,6 +108,10 @@ class Performer:
         match effect:
             case Monotonic():
                 return gate.environment.monotonic()
+            case Consult():
+                return effect.around.refusal()
+            case Pay():
+                return effect.around.pay()
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():

@@ -287,6 +287,18 @@ class Breaker:
             raise error
         return self.fallback(error)
 
+    def around(self, retry: Any, breaker: Breaker | None, budget: Any) -> Any:
+        """This breaker around an operation. For gates: `once(breaker=payments)`."""
+        from onceward.retry.gated import Around
+
+        return Around(retry, breaker, budget)
+
+    def end_of(self, error: BaseException | None, value: Any = None) -> str:
+        """What the end of a call says about the dependency: what was raised, or what was returned."""
+        if error is not None:
+            return self._verdict(error) if isinstance(error, Exception) else "ended"
+        return self._verdict(value) if self._failed is not None and self._failed(value) else "succeeded"
+
     def _verdict(self, problem: Any) -> str:
         return "failed" if is_failure(judged(self._judge, problem, self.environment.wall_us())) else "ended"
 
@@ -323,7 +335,7 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._breaker.report(self._ticket, self._end(error))
+        self._breaker.report(self._ticket, self._breaker.end_of(error))
 
     async def __aenter__(self) -> Guard:
         self._ticket = await self._breaker.afirst()
@@ -337,12 +349,7 @@ class Guard:
         if error is not None and not isinstance(error, Exception):
             await self._breaker.ainterrupted(self._ticket, error)
         else:
-            await self._breaker.areport(self._ticket, self._end(error))
-
-    def _end(self, error: BaseException | None) -> str:
-        if error is None:
-            return "succeeded"
-        return self._breaker._verdict(error) if isinstance(error, Exception) else "ended"
+            await self._breaker.areport(self._ticket, self._breaker.end_of(error))
 
 
 def checked_name(name: str) -> str:

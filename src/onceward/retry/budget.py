@@ -7,7 +7,7 @@ The arithmetic is in `_core/budget.py`; here are the clock, the threads, and how
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceward._core.budget import AWS_2026, GRPC, Bucket, BudgetRule, finagle_rule, ratio_rule
 from onceward.environment import REAL, Environment
@@ -127,6 +127,12 @@ class Budget:
         with self._lock:
             self._bucket.put(self.environment.monotonic(), paid)
             self.granted -= 1
+
+    def around(self, retry: Any, breaker: Any, budget: Budget | None) -> Any:
+        """This budget around an operation. For gates: `once(budget=budget)`."""
+        from onceward.retry.gated import Around
+
+        return Around(retry, breaker, budget)
 
     def _counted(self, paid: float | None) -> float | None:
         if paid is None:

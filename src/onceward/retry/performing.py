@@ -88,7 +88,7 @@ class Work:
     @property
     def secured(self) -> bool:
         """Keyed, or declared safe."""
-        return self.key is not None or self.policy.safe
+        return self.policy.safe or (self.key is not None and not self.policy.under_gate)
 
     @property
     def limit_is_own(self) -> bool:
