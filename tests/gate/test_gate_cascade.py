@@ -68,7 +68,6 @@ async def aworkflow(gate: Any, services: Services, breaker: Breaker, form: str) 
 
 @pytest.mark.parametrize("form", ["option", "as the document writes it"])
 @pytest.mark.fault("a-refusal-inside-the-function-leaves-doubt")
-@pytest.mark.fault("an-open-circuit-is-found-out-after-the-claim")
 def test_a_breaker_that_opens_mid_workflow_repeats_nothing_and_leaves_no_doubt(world: Any, form: str) -> None:
     """
     The payment breaker is open, the workflow is retried from step 1 five times and goes through when it is closed:

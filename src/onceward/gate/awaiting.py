@@ -56,7 +56,7 @@ from onceward.environment import Environment
 from onceward.gate.asking import DATA, PURGE_BATCH, Asking, Called, Housekeeping, check_answered, unreachable
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
-from onceward.gate.declaring import OperationContract
+from onceward.gate.declaring import OperationContract, publish
 from onceward.gate.inside import SettlesInside, introduce
 from onceward.gate.joining import AsyncJoined, finish_async, join_async, peek_async, walk_async
 from onceward.gate.plan import AsyncPlan
@@ -223,6 +223,7 @@ class AsyncGate:
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
+            publish(wrapper, taken, terms)
             return cast("AsyncOnceFunction[T]", wrapper)
 
         return decorate

@@ -48,7 +48,7 @@ from onceward.gate.asking import (
 )
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
-from onceward.gate.declaring import OperationContract
+from onceward.gate.declaring import OperationContract, publish
 from onceward.gate.holding import Holding, until_called
 from onceward.gate.joining import Joined, join, walk
 from onceward.gate.performing import Performer
@@ -256,6 +256,7 @@ class Gate:
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
+            publish(wrapper, taken, terms)
             return cast("OnceFunction[T]", wrapper)
 
         return decorate

@@ -20,6 +20,7 @@ from onceward._core.classifier import DEFAULT
 from onceward._core.errors import CircuitOpen, ConfigurationError, KeyInvalid
 from onceward._core.keys import check_key
 from onceward._core.stops import instant
+from onceward._core.words import roughly
 from onceward.environment import REAL, Environment
 from onceward.retry.functions import awaits, check_function, warn
 
@@ -276,7 +277,7 @@ class Breaker:
         """The error for a call that was not made."""
         after = refused.retry_after
         return CircuitOpen(
-            f"the circuit {self.name} is open, so no call was made. Come back in {after:.3g} s.",
+            f"the circuit {self.name} is open, so no call was made. Come back in {roughly(after)}.",
             retry_after_seconds=after,
             retry_at=instant(self.environment.wall_us(), after),
         )

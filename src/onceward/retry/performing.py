@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,10 @@ from onceward._core.flow import (
     Try,
     Withdraw,
 )
+from onceward._core.record import Guarantee
 from onceward._core.stops import GivenUp, Stop, note
 from onceward.drive import arun, run
-from onceward.gate.declaring import name_of
+from onceward.gate.declaring import name_of, published
 from onceward.retry.frames import Frame
 from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
 from onceward.retry.switch import SWITCH
@@ -58,6 +60,7 @@ class Work:
         "limit",
         "owner",
         "policy",
+        "published",
         "replayable",
         "shape",
         "ticket",
@@ -79,6 +82,10 @@ class Work:
         self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
         self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
         self.ticket: int | None = ticket if isinstance(ticket, int) else None
+        self.published = published(fn)
+        if key is None and self.published is not None:
+            with suppress(Exception):  # Arguments that have no key: the function has refused them, too.
+                self.key = self.published.key_of(*args, **kwargs)
 
     @property
     def name(self) -> str:
@@ -87,8 +94,15 @@ class Work:
 
     @property
     def secured(self) -> bool:
-        """Keyed, or declared safe."""
+        """Keyed, or declared safe. Under a gate, or around one, the guarantee says it."""
+        if self.published is not None:
+            return self.policy.safe or self.published.guarantee != Guarantee.BLIND
         return self.policy.safe or (self.key is not None and not self.policy.under_gate)
+
+    @property
+    def declared(self) -> bool:
+        """Published by a gate."""
+        return self.published is not None
 
     @property
     def limit_is_own(self) -> bool:
@@ -235,7 +249,8 @@ class Work:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
         if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
-            log_stop(note(effect.what))
+            stop = effect.what
+            log_stop(stop.name, stop.reason.value, note(stop), policy.environment)
         if effect.hook == "auth" and not policy.first_alert():
             return None
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
