@@ -80,7 +80,9 @@ class Budget:
 
         Successes are counted here and handed in when a retry is wanted; so calls that need no retry never touch the
         store. A refusal is believed for `staleness` seconds. A store that does not answer within `patience` seconds is
-        left alone for as long, and this process's own count decides meanwhile.
+        left alone for as long, and this process's own count decides meanwhile: from an empty bucket until the store
+        has answered once, so that a fleet that starts cold has no burst for each of its processes. `connect()` when a
+        process starts makes that contact early.
         """
         from onceward.retry.sharing import SharedBudget
 
@@ -93,6 +95,14 @@ class Budget:
             patience=patience,
             environment=environment,
         )
+
+    def connect(self, patience: float = 10.0) -> bool:
+        """Whether whoever keeps the budget answers: True for one of this process alone. See `Budget.shared`."""
+        return True
+
+    async def aconnect(self, patience: float = 10.0) -> bool:
+        """Same as `connect`, but awaits."""
+        return True
 
     @property
     def tokens(self) -> float:

@@ -48,17 +48,18 @@ class Courier:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: Any, patience: float | None = None) -> Any:
         """The answer; `Away` if it does not come in time."""
         try:
-            return self._send(question).result(self._patience)
+            return self._send(question).result(self._patience if patience is None else patience)
         except (FutureTimeout, Exception) as error:
             raise Away from error
 
-    async def aask(self, question: Any) -> Any:
+    async def aask(self, question: Any, patience: float | None = None) -> Any:
         """Same as `ask`, but awaits."""
+        seconds = self._patience if patience is None else patience
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), self._patience)
+            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), seconds)
         except Exception as error:
             raise Away from error
 
@@ -140,14 +141,14 @@ class AsyncCourier:
         self._task: asyncio.Task[None] | None = None
         self._told: asyncio.Future[Any] | None = None
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: Any, patience: float | None = None) -> Any:
         """A blocking caller cannot wait for an awaiting store."""
         raise Away
 
-    async def aask(self, question: Any) -> Any:
+    async def aask(self, question: Any, patience: float | None = None) -> Any:
         """The answer; `Away` if it does not come in time."""
         try:
-            return await asyncio.wait_for(self._send(question), self._patience)
+            return await asyncio.wait_for(self._send(question), self._patience if patience is None else patience)
         except Exception as error:
             raise Away from error
 
