@@ -22,7 +22,7 @@ from onceward import failpoints
 from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import OncewardError, StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
 from onceward._core.flow import (
     Flow,
@@ -395,6 +395,10 @@ class Gate:
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
+        if called.ask.around is not None and called.ask.around.repeats:
+            raise ConfigurationError(
+                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+            )
         performer = Performer(self, called, None)
         try:
             found = run(until_called(flow), performer.perform)
