@@ -192,7 +192,7 @@ class TestBeforeSending:
             ("1,5", "no decimal"),
             ("", "no decimal"),
             (True, "bool"),
-            (None, "NoneType"),
+            (None, "null"),
             (10**9 + 1, "bounds"),
             (-(10**9) - 1, "bounds"),
             ("0.0000000001", "places"),

@@ -91,7 +91,7 @@ def real_tree(module: ModuleType) -> dict[str, str | None]:
     return {
         error.__name__: None
         if error.__bases__ == (Exception,)
-        else ", ".join(base.__name__ for base in error.__bases__)
+        else ", ".join(base.__name__ for base in error.__bases__ if base is not RuntimeError)
         for error in classes
     }
 
@@ -114,6 +114,8 @@ def sections(page: str) -> dict[str, tuple[str, dict[str, str]]]:
 
 ERRORS = [getattr(errors, name) for name in real_tree(errors)]
 
+MAY, MUST_NOT = "A loop may repeat", "A loop must not repeat"
+
 
 def test_the_list_of_exports_is_sorted_and_true() -> None:
     """
@@ -121,6 +123,20 @@ def test_the_list_of_exports_is_sorted_and_true() -> None:
     """
     assert in_order(list(onceward.__all__)) == list(onceward.__all__)
     assert public_names(onceward) == {name for name in onceward.__all__ if not name.startswith("__")}
+
+
+@pytest.mark.fault("an-error-says-the-wrong-thing-to-loops")
+@pytest.mark.parametrize(
+    "error", [one for one in ERRORS if one is not errors.OncewardError], ids=lambda one: one.__name__
+)
+def test_every_error_says_whether_a_loop_may_repeat_it(error: type[errors.OncewardError]) -> None:
+    """
+    In its own docstring, in words that agree with its advice.
+    """
+    words = " ".join((vars(error).get("__doc__") or "").split())
+    repeats = error.retry is errors.RetryAdvice.SAME_KEY
+
+    assert (repeats, not repeats) == (MAY in words, MUST_NOT in words)
 
 
 def test_everything_public_is_described() -> None:

@@ -362,7 +362,7 @@ class TestDerive:
         [
             ({"worker": ""}, "worker is empty"),
             ({"run": 5}, "run is a int and must be a str"),
-            ({"tool": None}, "tool is a NoneType"),
+            ({"tool": None}, "tool is None and must be a str"),
             ({"tool": "\ud800"}, "tool has half of a character"),
             ({"turn": -1}, "turn is negative"),
             ({"turn": True}, "turn is a bool"),

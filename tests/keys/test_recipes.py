@@ -118,8 +118,8 @@ class TestTemplates:
         [
             (1.5, "pass a Decimal"),
             (True, "is a bool"),
-            (None, "is a NoneType"),
-            (Kind.NOTHING, "is a NoneType"),
+            (None, "is None,"),
+            (Kind.NOTHING, "is None,"),
             ([1], "pass its id"),
             ({"a": 1}, "pass its id"),
             (object(), "pass its id"),

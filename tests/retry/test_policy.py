@@ -933,3 +933,27 @@ def test_what_cannot_be_awaited_is_said_so() -> None:
     """
     with pytest.raises(ConfigurationError, match="cannot be awaited"):
         asyncio.run(Retry().acall(lambda: 7))  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.fault("every-stopped-call-is-a-line")
+def test_two_thousand_failures_are_a_handful_of_lines(call: Any, still: Sleepless, caplog: Any) -> None:
+    """
+    The first at once; the others as a number on the line of ten seconds later. Another reason is other news.
+    """
+    policy, breaker = Retry(attempts=1, environment=still, name="fetch"), Breaker("b", environment=still)
+    for _ in range(2_000):
+        with pytest.raises(REFUSED):
+            call(policy, Script(REFUSED))
+    still.advance(11)
+    with pytest.raises(REFUSED):
+        call(policy, Script(REFUSED))
+    breaker.trip()
+    with pytest.raises(CircuitOpen):
+        call(Retry(breaker=breaker, environment=still, name="fetch"), Script("done"))
+
+    assert [
+        "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)",
+        "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)"
+        " (and 1999 more like it since the last such line)",
+        "onceward: fetch was not called: the circuit is open (breaker)",
+    ] == [record.getMessage() for record in caplog.records]

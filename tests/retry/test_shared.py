@@ -17,7 +17,7 @@ from retry_support import REFUSED, Script, Sleepless
 from onceward import AsyncGate, CircuitOpen, ConfigurationError, Gate, Retry, StoreUnavailable
 from onceward.retry import Breaker, Budget
 from onceward.stores import open_async_store, open_store
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from servers import postgres, redis
 
 _numbers = count()
@@ -150,22 +150,52 @@ class TestBudget:
         """
         The process's own ten retries; and the store is not asked again for a while.
         """
-        store.away = True
         budget = Budget.shared(store, "p", patience=20, environment=still)
+        assert budget.connect()
+        store.away, before = True, store.calls
         granted = sum(budget.withdraw() is not None for _ in range(20))
 
-        assert (10, 1) == (granted, store.calls)
+        assert (10, 1) == (granted, store.calls - before)
+
+    @pytest.mark.fault("a-cold-process-has-a-burst-of-its-own")
+    def test_before_the_store_has_answered_once_there_is_no_burst(self, store: Counting, still: Sleepless) -> None:
+        """
+        Only successes pay for retries then; once the store has answered, the budget is the store's.
+        """
+        store.away = True
+        budget = Budget.shared(store, "p", patience=20, environment=still)
+        assert (False, 0) == (budget.connect(), sum(budget.withdraw() is not None for _ in range(20)))
+        for _ in range(11):
+            budget.succeeded()
+        assert 1 == sum(budget.withdraw() is not None for _ in range(20))
+        store.away = False
+        still.advance(2)
+
+        assert 10 <= sum(budget.withdraw() is not None for _ in range(20)) <= 11
+
+    def test_an_awaiting_process_connects_as_well(self, still: Sleepless) -> None:
+        """
+        The same in the other colour.
+        """
+
+        async def main() -> tuple[bool, int]:
+            budget = Budget.shared(AsyncMemoryStore(environment=still), "p", patience=20, environment=still)
+            connected = await budget.aconnect()
+            return connected, sum([await budget.awithdraw() is not None for _ in range(12)])
+
+        assert (True, 10) == asyncio.run(main())
 
     def test_a_store_that_hangs_holds_nobody_up(self, store: Counting, still: Sleepless) -> None:
         """
         After `patience` the local rule decides; whoever hangs, hangs alone.
         """
-        store.hang = threading.Event()
         budget = Budget.shared(store, "p", patience=0.02, environment=still)
+        assert budget.connect()
+        store.hang, before = threading.Event(), store.calls
 
         assert 1 == budget.withdraw()
         assert 1 == budget.withdraw()
-        assert 1 == store.calls
+        assert 1 == store.calls - before
         store.hang.set()
 
     def test_a_hundred_who_ask_at_once_cost_a_few_visits(self, store: Counting, still: Sleepless) -> None:
@@ -212,9 +242,11 @@ from onceward.retry import Budget, Retry, stop_of
 from onceward.stores import open_store
 from onceward.testing import no_sleeping
 
-url, shared, calls = sys.argv[1], sys.argv[2] == "shared", int(sys.argv[3])
+url, kind, calls = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = open_store(url)
-budget = Budget.shared(store, "server", patience=20, staleness=0.05) if shared else Budget()
+# Cold: no answer of the store can be in time, as when it is being connected to.
+patience = 1e-9 if kind == "cold" else 20
+budget = Budget() if kind == "alone" else Budget.shared(store, "server", patience=patience, staleness=0.05)
 policy, sent = Retry(budget=budget), 0
 
 
@@ -264,6 +296,20 @@ class TestManyClients:
 
         assert offered + 10 <= shared <= offered + 10 + 0.1 * offered + 1
         assert 2 * offered == alone
+
+    @pytest.mark.slow
+    @pytest.mark.fault("a-cold-process-has-a-burst-of-its-own")
+    def test_eight_cold_processes_retry_no_more_than_warm_ones(self, tmp_path: Path) -> None:
+        """
+        Eight processes whose store has not answered yet, ten calls each, every first attempt failing: together they
+        retry no more than one burst and a tenth of the successes, as eight warm ones do.
+        """
+        offered = 8 * 10
+        warm = self.sent(f"sqlite:///{tmp_path}/warm.db", "shared", 8, 10) - offered
+        cold = self.sent(f"sqlite:///{tmp_path}/cold.db", "cold", 8, 10) - offered
+
+        assert 10 <= warm <= 10 + 0.1 * offered + 1
+        assert cold <= warm
 
 
 class TestBreaker:

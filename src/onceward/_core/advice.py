@@ -6,17 +6,50 @@ Keys appear as short digests only; a command takes the digest, so that it can be
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from onceward._core.codec import decode_failure
 from onceward._core.durations import in_words
-from onceward._core.errors import Expired, InDoubt, KeyReused, NotReplayable, OncewardError, ResultInvalid
+from onceward._core.errors import (
+    Expired,
+    InDoubt,
+    KeyReused,
+    NotReplayable,
+    OncewardError,
+    OwnershipLost,
+    ResultInvalid,
+)
 from onceward._core.holders import holder_of
-from onceward._core.keys import digest_of
+from onceward._core.keys import bare_key, digest_of
 from onceward._core.operation import instant
-from onceward._core.record import Guarantee, Record, Refusal, Wait, is_claimed, is_settled
+from onceward._core.record import Claimant, Guarantee, Record, Refusal, Wait, is_claimed, is_settled
+
+E = TypeVar("E", bound=OncewardError)
+
+
+def about(error: E, found: Record) -> E:
+    """The error, and as data which operation it is about."""
+    return error.about(
+        key=bare_key(found.scope, found.key),
+        digest=digest_of(found.id),
+        fence=found.fence,
+        operation=found.operation,
+        first_at=instant(found.first_at),
+    )
+
+
+def asked(error: E, claimant: Claimant) -> E:
+    """The error, and as data for which operation somebody asked: its record was not seen."""
+    key = bare_key(claimant.scope, claimant.key)
+    return error.about(key=key, digest=digest_of(claimant.id), operation=claimant.operation)
 
 
 def refusal(why: Refusal, found: Record) -> OncewardError:
     """The error for a refusal."""
+    return about(_refusal(why, found), found)
+
+
+def _refusal(why: Refusal, found: Record) -> OncewardError:
     match why:
         case Refusal.REUSED:
             return KeyReused(
@@ -39,9 +72,12 @@ def refusal(why: Refusal, found: Record) -> OncewardError:
 
 def in_doubt(found: Record, because: str = "") -> InDoubt:
     """The error for a record that nobody may run until someone decides."""
-    return InDoubt(
-        f"{_name(found)} may have happened: attempt {found.attempt} began at {_first(found)} and "
-        f"{because or _what_happened(found)}.\n{_ways_out(found)}"
+    return about(
+        InDoubt(
+            f"{_name(found)} may have happened: attempt {found.attempt} began at {_first(found)} and "
+            f"{because or _what_happened(found)}.\n{_ways_out(found)}"
+        ),
+        found,
     )
 
 
@@ -137,6 +173,19 @@ def forgotten_inside(held: Record) -> str:
     return (
         f"the store lost the claim of {_name(held)}, so nothing was settled: let this error through, and your rows are "
         "undone. Then nothing has happened, and the same key may be used again"
+    )
+
+
+def lost(held: Record, winner: Record | None, outcome: Any) -> OwnershipLost:
+    """The error for it."""
+    return about(OwnershipLost(overtaken(held, winner), outcome=outcome), held)
+
+
+def unpaid(found: Record) -> str:
+    """A run after a failed one, and no token for it."""
+    return (
+        f"{_name(found)} has been tried before, and there have been too many retries for this much traffic: it was not "
+        "claimed, and nothing was called. Later, the same key may be tried again"
     )
 
 

@@ -44,6 +44,7 @@ from onceward._core.history import TRIES_KEPT, Tried, tried
 from onceward._core.operation import Found, NotFound
 from onceward._core.stops import GIVEN_UP, Stop, StopReason, instant, marked
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
+from onceward._core.words import roughly
 
 _UNKNOWN, _AUTH, _SAME_KEY = Certainty.UNKNOWN, Kind.AUTH, Action.SAME_KEY
 
@@ -114,6 +115,10 @@ class Facts(Protocol):
     @property
     def secured(self) -> bool:
         """Whether an unknown outcome may be repeated: keyed, or safe by nature."""
+
+    @property
+    def declared(self) -> bool:
+        """Whether it is an operation of a gate: what the gate itself refuses may be asked again, under its key."""
 
     @property
     def limit_is_own(self) -> bool:
@@ -283,7 +288,8 @@ def _closed_to(call: _Call) -> StopReason | None:
         return _nothing_to_gain(verdict)
     if not facts.owner:
         return StopReason.ATTEMPTS
-    if verdict.certainty is _UNKNOWN and not facts.secured:
+    asks_again = facts.declared and isinstance(call.problem, OncewardError)
+    if verdict.certainty is _UNKNOWN and not facts.secured and not asks_again:
         return StopReason.NO_KEY
     if not facts.replayable:
         return StopReason.NOT_REPLAYABLE
@@ -390,7 +396,7 @@ _SAYS_MORE: dict[StopReason, type[OncewardError]] = {
 def _error_of(stop: Stop) -> OncewardError:
     kind = _SAYS_MORE[stop.reason]
     doubt = " An attempt may have had its effect." if stop.verdict.happened is None else ""
-    when = "" if stop.retry_after_seconds is None else f" Come back in {stop.retry_after_seconds:.3g} s."
+    when = "" if stop.retry_after_seconds is None else f" Come back in {roughly(stop.retry_after_seconds)}."
     messages = {
         StopReason.DEADLINE: f"{stop.name}: no time is left for another attempt, so nothing was waited for.",
         StopReason.BUDGET: f"{stop.name}: the retry budget is used up; the last error is the cause.",
@@ -401,4 +407,5 @@ def _error_of(stop: Stop) -> OncewardError:
         ),
     }
     text = messages[stop.reason] + ("" if stop.reason is StopReason.NO_KEY else doubt) + when
-    return kind(text, retry_after_seconds=stop.retry_after_seconds, retry_at=stop.retry_at)
+    error = kind(text, retry_after_seconds=stop.retry_after_seconds, retry_at=stop.retry_at)
+    return error.about(key=stop.key, operation=stop.name)

@@ -14,6 +14,7 @@ from hashlib import sha256
 from onceward._core.canonical import canonical
 from onceward._core.errors import KeyInvalid
 from onceward._core.keys import sized
+from onceward._core.words import python_kind
 
 _DOMAIN = b"onceward/derive/1"
 
@@ -59,7 +60,7 @@ def input_hash(value: object) -> str:
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise KeyInvalid(f"{name} is a {type(value).__name__} and must be a str; pass the id as text")
+        raise KeyInvalid(f"{name} is {python_kind(value)} and must be a str; pass the id as text")
     if not value:
         raise KeyInvalid(f"{name} is empty; without it, calls that differ only in their {name} would share a key")
     try:

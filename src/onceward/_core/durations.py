@@ -8,6 +8,7 @@ import math
 from datetime import timedelta
 
 from onceward._core.errors import ConfigurationError
+from onceward._core.words import python_kind
 
 SECOND = 1_000_000
 """Microseconds."""
@@ -21,7 +22,7 @@ def microseconds(value: float | timedelta, name: str, *, zero: bool = False) -> 
     if isinstance(value, timedelta):
         micros = value // timedelta(microseconds=1)
     elif isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigurationError(f"{name} takes seconds or a timedelta, not {type(value).__name__}")
+        raise ConfigurationError(f"{name} takes seconds or a timedelta, not {python_kind(value)}")
     elif isinstance(value, int) and abs(value) > DURATION_MAX:
         raise ConfigurationError(f"{name} must be at most ten years")
     elif not math.isfinite(value):

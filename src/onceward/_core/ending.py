@@ -14,7 +14,6 @@ from onceward._core.codec import Encoded, Restore, decode, decode_failure
 from onceward._core.erasing import marks_of
 from onceward._core.errors import (
     AlreadySettled,
-    OwnershipLost,
     RecordRefused,
     StoreContended,
     StoreForgot,
@@ -24,7 +23,7 @@ from onceward._core.errors import (
 from onceward._core.events import Event, Happening
 from onceward._core.flow import BOOTTIME, MONOTONIC, Emit, Flow, Put, PutBack, Sleep
 from onceward._core.keys import digest_of
-from onceward._core.operation import Operation, Outcome
+from onceward._core.operation import Operation, Outcome, instant
 from onceward._core.record import Glance, Record, Standing, Write
 
 if TYPE_CHECKING:
@@ -89,11 +88,11 @@ def end(
             continue
         if record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+            raise advice.lost(held, found, winner_of(found, ask.restore))
         if record.same_ending(found, write):
             return found
         if not record.is_claimed(found):
-            raise AlreadySettled(advice.already(found))
+            raise advice.about(AlreadySettled(advice.already(found)), found)
         expect, gone, write = found.version, False, ending  # Our own renewal moved it, or has put it back.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
@@ -107,7 +106,7 @@ def begun_anew(found: Record | None, held: Record) -> bool:
 def store_forgot(ask: Ask, held: Record, found: Record | None, said: str, value: Any = None) -> Flow[StoreForgot]:
     """The error for a claim that the store forgot, and whose ending does not stand."""
     yield from tell(ask, Happening.IN_DOUBT, found or held, "the store forgot")
-    return StoreForgot(said, value=value)
+    return advice.about(StoreForgot(said, value=value), held)
 
 
 def put_back(write: Write) -> PutBack:
@@ -143,7 +142,7 @@ def _hold_out(
     """The store is away: pause if the lease allows it, else give the caller the value with the error."""
     left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
     if left <= 0:
-        raise Unrecorded(advice.unrecorded(held, error), value=value) from error
+        raise advice.about(Unrecorded(advice.unrecorded(held, error), value=value), held) from error
     yield from tell(ask, Happening.STORE_RETRIED, held, type(error).__name__)
     yield Sleep(min(pause, left))
 
@@ -156,7 +155,10 @@ def landed(standing: Standing, write: Write) -> bool:
 def outcome_of(found: Record | Glance, restore: Restore | None) -> Outcome[Any]:
     """The stored answer of a settled record; a remembered failure is raised, as data."""
     if found.error is not None:
-        raise decode_failure(found.error)
+        failure = decode_failure(found.error)
+        if isinstance(found, Record):
+            raise advice.about(failure, found)
+        raise failure.about(fence=found.fence, first_at=instant(found.first_at))
     value = decode(Encoded(found.codec, found.result), restore)
     return Outcome(value, True, found.first_at, found.attempt, found.fence)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from onceward._core import advice, record
 from onceward._core.codec import Encoded, NotEncodable, Restore, decode, encode, encode_failure
+from onceward._core.composing import Around
 from onceward._core.ending import (
     CLAIM_SPINS_MAX,
     HAPPENING,
@@ -35,6 +36,7 @@ from onceward._core.ending import (
 )
 from onceward._core.errors import (
     AlreadySettled,
+    BudgetExhausted,
     ConfigurationError,
     IllegalMove,
     InFlight,
@@ -47,7 +49,20 @@ from onceward._core.errors import (
     StoreUnavailable,
 )
 from onceward._core.events import Happening
-from onceward._core.flow import CHANCE, MONOTONIC, Call, Flow, Load, Pause, Probe, Put, Raised, Returned
+from onceward._core.flow import (
+    CHANCE,
+    MONOTONIC,
+    Call,
+    Consult,
+    Flow,
+    Load,
+    Pause,
+    Pay,
+    Probe,
+    Put,
+    Raised,
+    Returned,
+)
 from onceward._core.keys import digest_of
 from onceward._core.looking import lives, looked_at, put_in_doubt
 from onceward._core.operation import Found, NotFound, Operation, Outcome, judge
@@ -72,6 +87,8 @@ class Ask(NamedTuple):
     """Whether to look, while waiting, before claiming again: where a look costs far less than a write."""
     given: str | None = None
     """The key as the caller gave it; None if only the stored one is known."""
+    around: Around | None = None
+    """The policy, breaker and budget of this operation, if it has any."""
 
 
 class Claimed(NamedTuple):
@@ -112,7 +129,10 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
     chance = yield CHANCE
     start, deadline, poll, spins, look = record.FRESH, None, POLL_FIRST, 0, False
     while spins < CLAIM_SPINS_MAX:
-        if look:
+        refused: OncewardError | None = None
+        if ask.around is not None:
+            refused = yield Consult(ask.around)
+        if look or refused is not None:
             found: Record | None = yield Load("peek", ask.claimant.id)
         else:
             write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
@@ -132,6 +152,8 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
                     continue
                 decision = decision._replace(record=stands)
         if isinstance(decision, Start):
+            if ask.around is not None:
+                yield from _leave(ask, ask.around, refused, decision)
             start = decision
             spins += 1
         elif isinstance(decision, Wait):
@@ -145,6 +167,14 @@ def claim(ask: Ask) -> Flow[Claimed | Outcome[Any]]:
         else:
             return (yield from _answered(ask, decision))
     raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _leave(ask: Ask, around: Around, refused: OncewardError | None, start: Start) -> Flow[None]:
+    """Nobody was here before: whether it may run now is for breaker and deadline to say, and a retry is paid for."""
+    if refused is not None:
+        raise advice.asked(refused, ask.claimant)
+    if start.over is not None and (start.doubt or record.is_released(start.over)) and not (yield Pay(around)):
+        raise advice.about(BudgetExhausted(advice.unpaid(start.over)), start.over)
 
 
 def _put_claim(ask: Ask, write: Write, start: Start, spare: bytes) -> Flow[Standing]:
@@ -209,7 +239,8 @@ def _wait(ask: Ask, wait: Wait, deadline: float, poll: float) -> Flow[None]:
     left = deadline - (yield MONOTONIC)
     if ask.terms.in_flight == "refuse" or left <= 0:
         yield from tell(ask, Happening.REFUSED, wait.record, "in_flight")
-        raise InFlight(advice.in_flight(wait), retry_after_seconds=record.ask_again_after(wait, ask.claimant.lease))
+        after = record.ask_again_after(wait, ask.claimant.lease)
+        raise advice.about(InFlight(advice.in_flight(wait), retry_after_seconds=after), wait.record)
     yield Pause(wait.record.id, min(poll, left, wait.lease_left / 1e6 + 0.001))
 
 
@@ -241,7 +272,7 @@ def renew(ask: Ask, held: Record, operation: Operation | None = None) -> Flow[Re
             raise StoreForgot(advice.forgotten(held, found, erased=True))
         if record.outranks(found, held.token):
             yield from tell(ask, Happening.OVERTAKEN, held)
-            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+            raise advice.lost(held, found, winner_of(found, ask.restore))
         if not record.is_claimed(found):
             raise IllegalMove(
                 f"its own holder has ended this operation ({record.shown_state(found)}): nothing to renew"
@@ -358,6 +389,8 @@ def _failed(ask: Ask, operation: Operation, held: Record, version: bytes, ended:
     if record.is_in_doubt(stands):
         add_note(error, advice.doubt_note(stands))
     judge(error)
+    if isinstance(error, OncewardError):
+        advice.about(error, stands)
     raise error
 
 
@@ -410,7 +443,7 @@ def reconcile(ask: Ask, answer: Found | NotFound, fence: int | None = None) -> F
         if record.is_settled(found) and isinstance(answer, Found):
             if (found.codec, found.result) == (kept.codec, kept.data):
                 return found
-            raise AlreadySettled(advice.already(found))
+            raise advice.about(AlreadySettled(advice.already(found)), found)
         if record.is_released(found) and not isinstance(answer, Found):
             return found
         write = record.reconcile(

@@ -53,88 +53,151 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- QuotaExceeded         the tenant's quota is used up            never now: make room, then the same key
 
 Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
-same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`.
-A test holds this drawing to the classes below.
+same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`; and, of
+the operation that it is about, `key`, `digest`, `fence`, `operation` and `first_at`. Each class says whether a loop may
+repeat it. Those that it must not repeat are `RuntimeError`s, too, which frameworks do not repeat by default.
+Tests hold the drawing to the classes, and the classes to their words.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from onceward._core.faults import Fault as Fault
-from onceward._core.faults import RetryAdvice as RetryAdvice
+from onceward._core.edge_errors import (
+    AmbiguousIdentity,
+    BalanceExhausted,
+    BodyTooLarge,
+    EventInvalid,
+    Forbidden,
+    HandlerFailed,
+    PlanIncomplete,
+    QuotaExceeded,
+    RateLimitError,
+    ServiceUnreachable,
+    SignatureInvalid,
+    SourceUnknown,
+    SourceUnready,
+    SpoolFull,
+    TargetRefused,
+    TokenInvalid,
+    UploadTimeout,
+)
+from onceward._core.error import Fault, OncewardError, RetryAdvice
+
+__all__ = [
+    "AmbiguousIdentity",
+    "BalanceExhausted",
+    "BodyTooLarge",
+    "EventInvalid",
+    "Fault",
+    "Forbidden",
+    "HandlerFailed",
+    "OncewardError",
+    "PlanIncomplete",
+    "QuotaExceeded",
+    "RateLimitError",
+    "RetryAdvice",
+    "ServiceUnreachable",
+    "SignatureInvalid",
+    "SourceUnknown",
+    "SourceUnready",
+    "SpoolFull",
+    "TargetRefused",
+    "TokenInvalid",
+    "UploadTimeout",
+]
+# What is written elsewhere and imported from here, as the rest is.
 
 
-class OncewardError(Exception):
-    """Something about a gated operation went wrong."""
+class ConfigurationError(OncewardError, RuntimeError):
+    """
+    The gate, the operation or the store was declared in a way that cannot work.
 
-    code: str = "error"
-    fault: Fault = Fault.CALLER
-    retry: RetryAdvice = RetryAdvice.NEVER
-
-    def __init__(
-        self, message: str | None = None, *, retry_after_seconds: float | None = None, retry_at: datetime | None = None
-    ) -> None:
-        # The default message is the class's docstring, so that text and documentation cannot part.
-        super().__init__(message if message is not None else " ".join((self.__doc__ or "").split()))
-        self.retry_after_seconds = retry_after_seconds
-        self.retry_at = retry_at
-
-
-class ConfigurationError(OncewardError):
-    """The gate, the operation or the store was declared in a way that cannot work."""
+    A loop must not repeat it: the declaration stays wrong until somebody mends it.
+    """
 
     code = "configuration"
 
 
 class ScopeMissing(ConfigurationError):
-    """A gate needs a scope: say who is calling, for example scope="live:acme" (environment and tenant)."""
+    """
+    A gate needs a scope: say who is calling, for example scope="live:acme" (environment and tenant).
+
+    A loop must not repeat it: the scope stays missing.
+    """
 
     code = "scope_missing"
 
 
-class KeyInvalid(OncewardError):
-    """A key is 1 to 255 visible ASCII characters, chosen by the caller and the same on every attempt."""
+class KeyInvalid(OncewardError, RuntimeError):
+    """
+    A key is 1 to 255 visible ASCII characters, chosen by the caller and the same on every attempt.
+
+    A loop must not repeat it: the key stays what it is.
+    """
 
     code = "key_invalid"
 
 
 class KeyMissing(KeyInvalid):
-    """There is no key, so a retry could not be told from another operation. Nothing was run."""
+    """
+    There is no key, so a retry could not be told from another operation. Nothing was run.
+
+    A loop must not repeat it: give the call a key first.
+    """
 
     code = "key_missing"
 
 
-class RequestInvalid(OncewardError):
-    """The request has no canonical form, so a retry could not be told from another request."""
+class RequestInvalid(OncewardError, RuntimeError):
+    """
+    The request has no canonical form, so a retry could not be told from another request.
+
+    A loop must not repeat it: the request stays what it is.
+    """
 
     code = "request_invalid"
 
 
-class ResultInvalid(OncewardError):
-    """A stored result cannot be turned back into the type that the function declares."""
+class ResultInvalid(OncewardError, RuntimeError):
+    """
+    A stored result cannot be turned back into the type that the function declares.
+
+    A loop must not repeat it: the stored result stays what it is.
+    """
 
     code = "result_invalid"
 
 
-class KeyReused(OncewardError):
-    """This key was used for a different request. A different request needs a key of its own."""
+class KeyReused(OncewardError, RuntimeError):
+    """
+    This key was used for a different request. A different request needs a key of its own.
+
+    A loop must not repeat it: under this key the answer stays no. Another request needs another key.
+    """
 
     code = "key_reused"
     retry = RetryAdvice.NEW_KEY
 
 
 class InFlight(OncewardError):
-    """Another caller is running this operation right now. Ask again with the same key."""
+    """
+    Another caller is running this operation right now. Ask again with the same key.
+
+    A loop may repeat it, with the same key, after a pause (`retry_after_seconds`).
+    """
 
     code = "in_flight"
     fault = Fault.HOLDER
     retry = RetryAdvice.SAME_KEY
 
 
-class InDoubt(OncewardError):
-    """This operation may have happened, and nobody knows. It will not run again until someone decides."""
+class InDoubt(OncewardError, RuntimeError):
+    """
+    This operation may have happened, and nobody knows. It will not run again until someone decides.
+
+    A loop must not repeat it: the answer stays the same until somebody decides.
+    """
 
     code = "in_doubt"
     fault = Fault.OUTSIDE
@@ -144,8 +207,10 @@ class StoreForgot(InDoubt):
     """
     The operation ran, and meanwhile the store lost its claim (a failover, a restored backup), or it was erased.
 
-    `value` is what it returned, if it did. Never repeat it in a loop: look whether it happened. Raised only if its
-    ending could not be put back; if it could, the caller has its result, and listeners hear `store_forgot`.
+    `value` is what it returned, if it did. Raised only if its ending could not be put back; if it could, the caller has
+    its result, and listeners hear `store_forgot`.
+
+    A loop must not repeat it: look whether it happened.
     """
 
     fault = Fault.STORE
@@ -155,21 +220,33 @@ class StoreForgot(InDoubt):
         self.value = value
 
 
-class Expired(OncewardError):
-    """This operation did happen, and its stored answer is past its retention. It will not run again."""
+class Expired(OncewardError, RuntimeError):
+    """
+    This operation did happen, and its stored answer is past its retention. It will not run again.
+
+    A loop must not repeat it: it ran.
+    """
 
     code = "expired"
 
 
-class NotReplayable(OncewardError):
-    """This operation did happen, and its answer could not be kept. It will not run again."""
+class NotReplayable(OncewardError, RuntimeError):
+    """
+    This operation did happen, and its answer could not be kept. It will not run again.
+
+    A loop must not repeat it: it ran.
+    """
 
     code = "not_replayable"
     fault = Fault.OUTSIDE
 
 
 class NothingHappened(OncewardError):
-    """Raise this from your function when you know that its effect did not take place: the key is released."""
+    """
+    Raise this from your function when you know that its effect did not take place: the key is released.
+
+    A loop may repeat it, with the same key.
+    """
 
     code = "nothing_happened"
     fault = Fault.OUTSIDE
@@ -181,6 +258,8 @@ class OwnershipLost(OncewardError):
     This holder was overtaken: its lease ran out, another caller took the key, and nothing of this run was stored.
 
     `outcome` is the winner's outcome if there is one yet; otherwise ask again with the same key.
+
+    A loop may repeat it, with the same key: it then learns the winner's answer.
     """
 
     code = "ownership_lost"
@@ -192,23 +271,33 @@ class OwnershipLost(OncewardError):
         self.outcome = outcome
 
 
-class AlreadySettled(OncewardError):
-    """This operation was settled before, with a different result. The first result stands."""
+class AlreadySettled(OncewardError, RuntimeError):
+    """
+    This operation was settled before, with a different result. The first result stands.
+
+    A loop must not repeat it: the first result stands.
+    """
 
     code = "already_settled"
 
 
-class IllegalMove(OncewardError):
-    """The record's state does not allow this move. Nothing was changed."""
+class IllegalMove(OncewardError, RuntimeError):
+    """
+    The record's state does not allow this move. Nothing was changed.
+
+    A loop must not repeat it: the record stays as it is.
+    """
 
     code = "illegal_move"
 
 
-class RecordedFailure(OncewardError):
+class RecordedFailure(OncewardError, RuntimeError):
     """
     The first run of this operation failed, and its failure was remembered.
 
     The failure is data (`type`, `message`, `failure_code`), never a re-created exception class.
+
+    A loop must not repeat it: this key replays its failure. A new try needs a new key.
     """
 
     code = "recorded_failure"
@@ -223,7 +312,11 @@ class RecordedFailure(OncewardError):
 
 
 class OutOfOrder(OncewardError):
-    """A sequence takes its numbers in order."""
+    """
+    A sequence takes its numbers in order.
+
+    A loop may repeat it, with the same key, once the earlier numbers have been sent.
+    """
 
     code = "out_of_order"
     retry = RetryAdvice.SAME_KEY
@@ -234,21 +327,33 @@ class OutOfOrder(OncewardError):
         self.got = got
 
 
-class SequenceForgotten(OncewardError):
-    """This number lies behind the sequence's mark, and its result is not (or no longer) stored."""
+class SequenceForgotten(OncewardError, RuntimeError):
+    """
+    This number lies behind the sequence's mark, and its result is not (or no longer) stored.
+
+    A loop must not repeat it: the number stays forgotten.
+    """
 
     code = "sequence_forgotten"
 
 
 class NotSettled(OncewardError):
-    """The function settled inside its transaction, and that was not committed. Nothing happened; use the same key."""
+    """
+    The function settled inside its transaction, and that was not committed. Nothing happened; use the same key.
+
+    A loop may repeat it, with the same key.
+    """
 
     code = "not_settled"
     retry = RetryAdvice.SAME_KEY
 
 
 class RetryTransaction(OncewardError):
-    """Your transaction lost a race it cannot win by waiting. Roll it back and run it again with the same key."""
+    """
+    Your transaction lost a race it cannot win by waiting. Roll it back and run it again with the same key.
+
+    A loop may repeat the whole transaction, with the same key.
+    """
 
     code = "retry_transaction"
     fault = Fault.STORE
@@ -256,7 +361,11 @@ class RetryTransaction(OncewardError):
 
 
 class StoreUnavailable(OncewardError):
-    """The store did not answer, so nothing was started. Try again with the same key."""
+    """
+    The store did not answer, so nothing was started. Try again with the same key.
+
+    A loop may repeat it, with the same key, after a pause.
+    """
 
     code = "store_unavailable"
     fault = Fault.STORE
@@ -264,37 +373,55 @@ class StoreUnavailable(OncewardError):
 
 
 class StoreContended(StoreUnavailable):
-    """The record kept moving while this caller tried to claim it. Try again with the same key."""
+    """
+    The record kept moving while this caller tried to claim it. Try again with the same key.
+
+    A loop may repeat it, with the same key, after a pause.
+    """
 
     code = "store_contended"
 
 
 class StoreFull(StoreUnavailable):
-    """The store has no room left to write. Nothing was started; free some space, then use the same key."""
+    """
+    The store has no room left to write. Nothing was started; free some space, then use the same key.
+
+    A loop may repeat it, with the same key, once there is room.
+    """
 
     code = "store_full"
 
 
-class RecordRefused(StoreUnavailable):
-    """The store cannot hold this record as it is: it is too large for it, or has text that it does not take."""
+class RecordRefused(StoreUnavailable, RuntimeError):
+    """
+    The store cannot hold this record as it is: it is too large for it, or has text that it does not take.
+
+    A loop must not repeat it: the record stays too large, or its text stays what it is.
+    """
 
     code = "record_refused"
     fault = Fault.CALLER
     retry = RetryAdvice.NEVER
 
 
-class StoreCorrupt(StoreUnavailable):
-    """The store's file is damaged or is not a store. Nothing is read from it: restore a backup."""
+class StoreCorrupt(StoreUnavailable, RuntimeError):
+    """
+    The store's file is damaged or is not a store. Nothing is read from it: restore a backup.
+
+    A loop must not repeat it: the file stays damaged until it is restored.
+    """
 
     code = "store_corrupt"
     retry = RetryAdvice.NEVER
 
 
-class Unrecorded(StoreUnavailable):
+class Unrecorded(StoreUnavailable, RuntimeError):
     """
     The operation ran, and its result could not be recorded before the lease ran out.
 
     `value` is what it returned. Do not run it again: the record is claimed and will be in doubt.
+
+    A loop must not repeat it: it ran.
     """
 
     code = "unrecorded"
@@ -305,195 +432,66 @@ class Unrecorded(StoreUnavailable):
         self.value = value
 
 
-class SchemaMismatch(OncewardError):
-    """The store or the record was written by a version of Onceward that this one does not understand."""
+class SchemaMismatch(OncewardError, RuntimeError):
+    """
+    The store or the record was written by a version of Onceward that this one does not understand.
+
+    A loop must not repeat it: upgrade or migrate first.
+    """
 
     code = "schema_mismatch"
     fault = Fault.STORE
 
 
-class OutcomeUnknown(OncewardError):
+class OutcomeUnknown(OncewardError, RuntimeError):
     """
     This attempt may have had its effect, and trying again could repeat it: no key, no probe, not declared safe.
 
     Look whether it happened. To let a retry decide by itself, give the call a key that the other side honours.
+
+    A loop must not repeat it: that could do it twice.
     """
 
     code = "outcome_unknown"
     fault = Fault.OUTSIDE
 
 
-class DeadlineExceeded(OncewardError):
+class DeadlineExceeded(OncewardError, RuntimeError):
     """
     There is no time left to try again, so nothing was waited for.
 
     `retry_at` (UTC) is when the other side wants to be asked again, if it said so.
+
+    A loop must not repeat it now: the time is over. Later, with the same key, it may be called again.
     """
 
     code = "deadline_exceeded"
     fault = Fault.OUTSIDE
 
 
-class BudgetExhausted(OncewardError):
+class BudgetExhausted(OncewardError, RuntimeError):
     """
     There have been too many retries for this much traffic, so this call was not tried again.
 
     The last attempt's error is the cause. Later, the same key may be tried again.
+
+    A loop must not repeat it now: that is what the budget refuses. Later, with the same key, it may be called
+    again.
     """
 
     code = "budget_exhausted"
     fault = Fault.OUTSIDE
 
 
-class CircuitOpen(OncewardError):
+class CircuitOpen(OncewardError, RuntimeError):
     """
     The dependency is failing, so it was not called. Trying again at once would not call it, either.
 
     `retry_at` (UTC) and `retry_after_seconds` say when the next call will be let through.
+
+    A loop must not repeat it now: the call is not made before `retry_at`. Later, with the same key, it may be
+    called again.
     """
 
     code = "circuit_open"
     fault = Fault.OUTSIDE
-
-
-class RateLimitError(OncewardError):
-    """
-    The other side asks for a pause. Nothing happened; send it again, unchanged, after the pause.
-
-    For clients to raise: `RateLimitError(retry_after_seconds=30)`. `response` is the answer itself, if there is one.
-    """
-
-    code = "rate_limited"
-    fault = Fault.OUTSIDE
-    retry = RetryAdvice.SAME_KEY
-
-    def __init__(
-        self,
-        message: str | None = None,
-        *,
-        retry_after_seconds: float | None = None,
-        retry_at: datetime | None = None,
-        response: Any = None,
-    ) -> None:
-        super().__init__(message, retry_after_seconds=retry_after_seconds, retry_at=retry_at)
-        self.response = response
-
-
-class ServiceUnreachable(OncewardError):
-    """
-    The service did not answer, or could not be reached. Sent again, unchanged, this call happens once.
-
-    Raised by `Client` where a call has a key, only reads, or is known not to have arrived. The HTTP library's own
-    error is the cause.
-    """
-
-    code = "service_unreachable"
-    fault = Fault.OUTSIDE
-    retry = RetryAdvice.SAME_KEY
-
-
-class SpoolFull(OncewardError):
-    """Too many items wait in the emitter's spool. This one was not taken: slow down, and emit it again later."""
-
-    code = "spool_full"
-    fault = Fault.OUTSIDE
-    retry = RetryAdvice.SAME_KEY
-
-
-class PlanIncomplete(OncewardError):
-    """A step is named by two headers, Plan-Key and Plan-Step. One of them is missing; nothing was run."""
-
-    code = "plan_incomplete"
-
-
-class AmbiguousIdentity(OncewardError):
-    """The request names a key and a step, which are two operations. Nothing was run."""
-
-    code = "ambiguous_identity"
-
-
-class BodyTooLarge(OncewardError):
-    """The request's body is longer than this service takes under a key. Nothing was run."""
-
-    code = "body_too_large"
-
-
-class UploadTimeout(OncewardError):
-    """The request's body did not arrive in time. Nothing was run; send it again with the same key."""
-
-    code = "upload_timeout"
-    retry = RetryAdvice.SAME_KEY
-
-
-class HandlerFailed(OncewardError):
-    """The handler failed, and its failure is what this key is remembered by."""
-
-    code = "handler_failed"
-    fault = Fault.OUTSIDE
-    retry = RetryAdvice.NEW_KEY
-
-
-class SignatureInvalid(OncewardError):
-    """A webhook's signature, time or id is not right, so it was not believed, and nothing was kept of it."""
-
-    code = "signature_invalid"
-
-
-class EventInvalid(SignatureInvalid):
-    """The event's id is missing, or cannot be one, so a redelivery could not be told from another event."""
-
-    code = "event_invalid"
-
-
-class SourceUnknown(OncewardError):
-    """Nothing is received here under this name."""
-
-    code = "source_unknown"
-
-
-class SourceUnready(OncewardError):
-    """What this source signs with cannot be read here, so nothing was believed and nothing kept. Send it again."""
-
-    code = "source_unready"
-    fault = Fault.STORE
-    retry = RetryAdvice.SAME_KEY
-
-
-class TargetRefused(OncewardError):
-    """A webhook's URL leads where this service does not send, so nothing was sent."""
-
-    code = "target_refused"
-
-
-class TokenInvalid(OncewardError):
-    """This token is not valid: unknown, revoked, expired or damaged. Which of these it is, is not told."""
-
-    code = "token_invalid"
-
-
-class Forbidden(OncewardError):
-    """The token is valid and may not do this: its role, its environment or its list of databases does not cover it."""
-
-    code = "forbidden"
-
-
-class BalanceExhausted(OncewardError):
-    """The tenant's prepaid balance does not cover this call. Nothing ran, and the key is unused: top up, then retry."""
-
-    code = "balance_exhausted"
-
-    def __init__(self, message: str | None = None, *, balance: int | None = None, price: int | None = None) -> None:
-        super().__init__(message)
-        self.balance = balance
-        self.price = price
-
-
-class QuotaExceeded(OncewardError):
-    """The tenant holds as many records, or bytes, as its quota allows. Nothing ran, and the key is unused."""
-
-    code = "quota_exceeded"
-
-    def __init__(self, message: str | None = None, *, limit: int | None = None, held: int | None = None) -> None:
-        super().__init__(message)
-        self.limit = limit
-        self.held = held

@@ -150,6 +150,18 @@ class Rollback(NamedTuple):
     at: str
 
 
+class Consult(NamedTuple):
+    """Composition, answer an error or None: may the operation be claimed now, as its breaker and deadline see it?"""
+
+    around: Any
+
+
+class Pay(NamedTuple):
+    """Composition, answer whether: pay from the budget for a run that follows a failed one."""
+
+    around: Any
+
+
 class Clocks(NamedTuple):
     """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and a chance."""
 
@@ -246,6 +258,8 @@ Effect: TypeAlias = (
     | Finish
     | Commit
     | Rollback
+    | Consult
+    | Pay
     | Clocks
     | Try
     | Withdraw
@@ -263,10 +277,10 @@ MONOTONIC = Monotonic()
 BOOTTIME = Boottime()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Boottime, Living, Emit, Clocks, Refund))
+INSTANT = frozenset((Chance, Monotonic, Boottime, Living, Emit, Clocks, Refund, Consult))
 """Answered on the spot, in either colour."""
 
-INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Try, Withdraw, Admit, Report, Tell, Bury))
+INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Pay, Try, Withdraw, Admit, Report, Tell, Bury))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
 CLAIMS = frozenset(("claim", "renew"))

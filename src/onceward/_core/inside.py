@@ -72,7 +72,7 @@ def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
         if isinstance(ended, Raised):
             add_note(ended.error, advice.unseen(operation.record))
             raise ended.error from None
-        raise StoreUnavailable(advice.unseen(operation.record)) from away
+        raise advice.about(StoreUnavailable(advice.unseen(operation.record)), operation.record) from away
     if found is None:
         # The store forgot the claim, and what was committed with it or after it. It is ended as if it stood.
         return (yield from _not_committed(ask, operation, operation.record, claimed.chance[32:], ended))
@@ -82,7 +82,10 @@ def operate_inside(ask: Ask) -> Flow[Outcome[Any]]:
         raise forgot from (ended.error if isinstance(ended, Raised) else None)
     if record.outranks(found, operation.record.token):
         yield from tell(ask, Happening.OVERTAKEN, operation.record)
-        lost = OwnershipLost(advice.overtaken(operation.record, found), outcome=winner_of(found, ask.restore))
+        lost = advice.about(
+            OwnershipLost(advice.overtaken(operation.record, found), outcome=winner_of(found, ask.restore)),
+            operation.record,
+        )
         raise lost from (ended.error if isinstance(ended, Raised) else None)
     if not record.is_claimed(found):
         return (yield from _committed(ask, found, ended))
@@ -125,7 +128,7 @@ def _not_committed(
         if isinstance(ended, Raised):
             add_note(ended.error, advice.unseen(held))
             raise ended.error from None
-        raise NotSettled(advice.still_open(held)) from away
+        raise advice.about(NotSettled(advice.still_open(held)), held) from away
     yield from tell(ask, HAPPENING[stands.state], stands, "not settled")
     if isinstance(ended, Raised):
         if record.is_in_doubt(stands):
@@ -134,7 +137,7 @@ def _not_committed(
         raise ended.error
     if record.is_in_doubt(stands):
         raise advice.in_doubt(stands)
-    raise NotSettled(advice.not_settled(stands))
+    raise advice.about(NotSettled(advice.not_settled(stands)), stands)
 
 
 def _may_stand_alone(operation: Operation, ended: Returned | Raised) -> bool:
@@ -183,13 +186,13 @@ def _put_inside(ask: Ask, held: Record, kept: Encoded, chance: bytes) -> Flow[No
         if standing.landed:
             return
         if found is None:
-            raise NotSettled(advice.forgotten_inside(held))
+            raise advice.about(NotSettled(advice.forgotten_inside(held)), held)
         if record.outranks(found, held.token):
-            raise OwnershipLost(advice.overtaken(held, found), outcome=winner_of(found, ask.restore))
+            raise advice.lost(held, found, winner_of(found, ask.restore))
         if record.same_ending(found, write):
             return  # Settled before in this very transaction, with the same answer.
         if record.is_settled(found):
-            raise AlreadySettled(advice.already(found))
+            raise advice.about(AlreadySettled(advice.already(found)), found)
         if not record.is_claimed(found):
             raise IllegalMove(f"this operation has ended ({record.shown_state(found)}): settle it while it runs")
         expect = found.version  # Our own renewal moved it.

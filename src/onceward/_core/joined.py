@@ -141,7 +141,7 @@ def operate_joined(ask: Ask) -> Flow[Outcome[Any]]:
         if not opened or ask.terms.in_flight != "wait" or now >= deadline:
             yield from tell(ask, Happening.REFUSED, came_to.record, "in_flight")
             after = record.ask_again_after(came_to, ask.claimant.lease)
-            raise InFlight(advice.in_flight(came_to), retry_after_seconds=after)
+            raise advice.about(InFlight(advice.in_flight(came_to), retry_after_seconds=after), came_to.record)
         yield Pause(ask.claimant.id, min(poll, deadline - now))
         poll = min(poll * 1.6, POLL_MAX)
 

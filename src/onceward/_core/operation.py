@@ -12,9 +12,19 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from onceward._core.classifier import Classifier
 from onceward._core.downstream import downstream_key
-from onceward._core.errors import ConfigurationError, InFlight
+from onceward._core.errors import (
+    BudgetExhausted,
+    CircuitOpen,
+    ConfigurationError,
+    DeadlineExceeded,
+    InFlight,
+    OncewardError,
+)
+from onceward._core.first_call import is_about_the_first_call
+from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.keys import bare_key, digest_of
 from onceward._core.record import Record
+from onceward._core.verdict import Certainty
 
 T = TypeVar("T")
 
@@ -52,7 +62,8 @@ class Outcome(NamedTuple, Generic[T]):
     def answer(self) -> T:
         """The value; or `InFlight` if there is none yet (with in_flight="accept")."""
         if self.pending:
-            raise InFlight(retry_after_seconds=self.retry_after_seconds)
+            busy = InFlight(retry_after_seconds=self.retry_after_seconds)
+            raise busy.about(fence=self.fence, first_at=self.first_at)
         return self.value
 
 
@@ -87,7 +98,9 @@ class Operation:
         "_began",
         "_broke",
         "_done",
+        "_doubtful",
         "_given",
+        "_resting",
         "_since",
         "claimed_at",
         "confirmed_until",
@@ -105,6 +118,8 @@ class Operation:
         self._began = False
         self._done = False
         self._broke: tuple[BaseException, ...] = ()
+        self._doubtful = False
+        self._resting = False
         self._since = next(_judgements)
         self.started = False
         """Whether the function was entered."""
@@ -201,20 +216,50 @@ class Operation:
 
         `harmless` are the types that say so; `marked` is whether the function marks its effect at all. What comes out
         of a marked effect is also judged by its verdict: not sent, or rejected. Anywhere else a verdict is about some
-        call or other, and proves nothing.
+        call or other, and proves nothing, unless that was the first call that the function made.
         """
         if not self.started:
             return True
-        if self._done:
+        if self._done or self._doubtful:
             return False
+        if self._resting:
+            return True
         if not self._began:
-            return marked or (isinstance(error, harmless) and not self._spoke_for_another(error))
+            proved = marked or isinstance(error, harmless) or was_not_sent(error, classifier)
+            return marked or (proved and not self._spoke_for_another(error))
         # Several blocks may have broken: one that may have had its effect is enough for doubt.
         return self._broke[-1:] == (error,) and all(
             isinstance(broke, harmless)
             or (classifier.judge(broke).happened is False and not self._spoke_for_another(broke))
             for broke in self._broke
         )
+
+    # --- several attempts under one claim ---
+
+    def rest(self) -> None:
+        """No attempt is under way, and none has left anything behind: stopped here, nothing has happened."""
+        self._resting = True
+
+    def begin_attempt(self) -> None:
+        """The function is about to be called, for the first time or again."""
+        self._resting = self._began = self._done = False
+        self._broke = ()
+
+    def attempt_failed(
+        self, error: BaseException, harmless: tuple[type[BaseException], ...], *, marked: bool, classifier: Classifier
+    ) -> bool:
+        """An attempt has raised: whether it is proved that nothing happened. If not, no later attempt changes that."""
+        clean = self.spared(error, harmless, marked=marked, classifier=classifier)
+        if clean:
+            self.rest()
+        else:
+            self._doubtful = True
+        return clean
+
+    def clear(self) -> None:
+        """A probe has been asked, and found nothing: what earlier attempts may have done, they have not."""
+        self._doubtful = False
+        self.rest()
 
     def _spoke_for_another(self, error: BaseException) -> bool:
         """Whether it came through an operation inside this one: then it was about that."""
@@ -281,6 +326,28 @@ def judge(error: BaseException) -> None:
     """
     with suppress(Exception):
         setattr(error, _JUDGED, next(_judgements))
+
+
+def was_not_sent(error: BaseException, classifier: Classifier) -> bool:
+    """
+    Whether an error proves, by itself, that its function has done nothing: it was refused before anything was sent, and
+    that was the first thing which the function did.
+
+    Ours are the refusals of a breaker, a budget or a deadline; others' are those of which the classifier knows that the
+    request never left. What a policy inside the function has tried more than once is not looked through.
+    """
+    stop = getattr(error, STOP_ATTRIBUTE, None)
+    attempts = 0 if stop is None else stop.attempts
+    if isinstance(error, OncewardError):
+        if not isinstance(error, CircuitOpen | BudgetExhausted | DeadlineExceeded) or attempts > 1:
+            return False
+        cause = error.__cause__
+        if attempts and (cause is None or not was_not_sent(cause, classifier)):
+            return False
+        return classifier.judge(error).happened is False and is_about_the_first_call(error)
+    if attempts > 1 or not isinstance(error, Exception):
+        return False
+    return classifier.judge(error).certainty is Certainty.NOT_SENT and is_about_the_first_call(error)
 
 
 class Settling(Operation):

@@ -23,6 +23,7 @@ from onceward._core.errors import ConfigurationError, KeyInvalid
 from onceward._core.ingredients import why_unstable
 from onceward._core.keys import KEY_CHARACTERS_MAX, check_key, key_digest
 from onceward._core.plain import Refused, plain
+from onceward._core.words import python_kind
 
 _VISIBLE = frozenset(map(chr, range(0x21, 0x7F)))
 
@@ -160,7 +161,7 @@ def _check_literals(source: str, steps: list[tuple[str, str]], end: str, between
 
 def _function(source: Callable[..., str]) -> _Function:
     if not callable(source):
-        raise ConfigurationError(f"a recipe is a template or a function, not a {type(source).__name__}")
+        raise ConfigurationError(f"a recipe is a template or a function, not {python_kind(source)}")
     fields: list[str] = []
     required: set[str] = set()
     takes_all = False
@@ -195,7 +196,7 @@ def _spelled(name: str, value: object) -> str:
     while isinstance(value, Enum):
         value = value.value
     if isinstance(value, bool) or not isinstance(value, str | int | UUID | Decimal | date):
-        raise KeyInvalid(f"{name} is a {type(value).__name__}, {_ADVICE.get(type(value), _ADVICE[object])}")
+        raise KeyInvalid(f"{name} is {python_kind(value)}, {_ADVICE.get(type(value), _ADVICE[object])}")
     if isinstance(value, datetime):
         raise KeyInvalid(f"{name} is a datetime, {_ADVICE[datetime]}")
     try:

@@ -59,6 +59,7 @@ from onceward._core.codec import (
     json_text,
 )
 from onceward._core.errors import ConfigurationError, ResultInvalid
+from onceward._core.words import JSON_NAMES
 
 
 def restorer(annotation: object) -> Restore | None:
@@ -309,7 +310,7 @@ def _placed(place: str | int, restore: Restore | None, value: object) -> object:
 
 def _expect(kind: type[Any], value: object) -> Any:
     if type(value) is not kind:
-        raise _Misfit(f"{_found(value)} stands where {_JSON_NAMES[kind]} should")
+        raise _Misfit(f"{_found(value)} stands where {JSON_NAMES[kind]} should")
     return value
 
 
@@ -465,20 +466,9 @@ def _text(cls: type) -> _Plan:
 
 # --- Words for messages. They name types and places, never stored values. ---
 
-_JSON_NAMES: dict[type, str] = {
-    NoneType: "null",
-    bool: "a boolean",
-    int: "a number",
-    float: "a number",
-    str: "a text",
-    list: "an array",
-    dict: "an object",
-    bytes: "bytes",
-}
-
 
 def _found(value: object) -> str:
-    return _JSON_NAMES.get(type(value), type(value).__name__)
+    return JSON_NAMES.get(type(value), type(value).__name__)
 
 
 def _named(annotation: object) -> str:

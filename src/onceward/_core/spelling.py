@@ -15,6 +15,7 @@ from typing import Any
 
 from onceward._core.errors import RequestInvalid
 from onceward._core.plain import Refused, plain
+from onceward._core.words import python_kind
 
 # Levels of objects and arrays. Nothing written by hand comes near it, a cycle always does, and Python's
 # stack (1000 frames) holds it. Not less than orjson's own limit of 254, so that the two ways agree.
@@ -98,7 +99,7 @@ def _name(name: object) -> str:
     text = plain(name) if isinstance(name, str | Enum) else None
     if type(text) is str:
         return text
-    raise Refused(f"has a member name that is a {type(name).__name__}; names are text: use str(...)")
+    raise Refused(f"has a member name that is {python_kind(name)}; names are text: use str(...)")
 
 
 def _ordered(value: dict[str, object]) -> list[str]:

@@ -54,6 +54,7 @@ from onceward._core.record import (
     settle,
     shown_state,
 )
+from onceward._core.words import python_kind
 
 EMIT = "emit"
 """The kind of record that an item is."""
@@ -160,7 +161,7 @@ class Draft(NamedTuple):
 def drafted(place: Place, reference: str, key: str, data: Mapping[str, Any]) -> Draft:
     """An item, refused here if it could not be kept or compared."""
     if not isinstance(data, Mapping):
-        raise RequestInvalid(f"an item is a mapping from names to plain data, not a {type(data).__name__}")
+        raise RequestInvalid(f"an item is a mapping from names to plain data, not {python_kind(data)}")
     try:
         content = encode({"reference": reference, "data": dict(data)}).data or b""
     except NotEncodable as error:

@@ -12,6 +12,7 @@ from onceward._core.history import Tried
 from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.sent import SentRequest
 from onceward._core.verdict import Verdict
+from onceward._core.words import roughly
 
 _WAITS_MAX = 10 * 365 * 86_400.0
 
@@ -114,6 +115,22 @@ _NOTE = "onceward: "
 
 def note(stop: Stop) -> str:
     """One line about a stop: no key, nothing of the error itself."""
+    why = f"{_WHY[stop.reason]} ({stop.reason.value})"
+    if not stop.attempts:
+        return f"{_NOTE}{stop.name} was not called: {why}"
     tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
     doubt = "; it may have happened" if stop.verdict.happened is None else ""
-    return f"{_NOTE}{stop.name} stopped after {tries} in {stop.elapsed:.3g} s: {stop.reason.value}{doubt}"
+    return f"{_NOTE}{stop.name} stopped after {tries} in {roughly(stop.elapsed)}: {why}{doubt}"
+
+
+_WHY = {
+    StopReason.ATTEMPTS: "no more are allowed",
+    StopReason.ELAPSED: "the policy's time is over",
+    StopReason.DEADLINE: "the caller's deadline leaves no time",
+    StopReason.BUDGET: "there were too many retries for this much traffic",
+    StopReason.BREAKER: "the circuit is open",
+    StopReason.NOT_REPLAYABLE: "what was sent cannot be sent again",
+    StopReason.NO_KEY: "it has no key, so another attempt could repeat it",
+    StopReason.NEVER: "another attempt would not help",
+    StopReason.SERVER_SAID_NO: "the other side asked for no more",
+}

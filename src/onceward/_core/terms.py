@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from onceward._core.classifier import DEFAULT, Classifier
+from onceward._core.composing import Composable, around, check
 from onceward._core.durations import SECOND, microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Raised, Returned
@@ -44,6 +45,9 @@ class Options(TypedDict, total=False):
     claim: Literal["first", "last"]
     settle: Literal["gate", "inside"]
     takeover: Literal["holder", "lease"]
+    retry: Composable | None
+    breaker: Composable | None
+    budget: Composable | None
 
 
 class CallOptions(Options, total=False):
@@ -108,6 +112,12 @@ class Terms:
     """Who stores the answer: the `gate`, or the function, `inside` a transaction of its own (with `atomic`)."""
     takeover: str = "holder"
     """When a claim passes on: as soon as its `holder` is proved dead on this host, or only when its `lease` ends."""
+    retry: Composable | None = None
+    """A `Retry`: attempts under one claim. None, because what may be tried again is the caller's to say."""
+    breaker: Composable | None = None
+    """A `Breaker`: while it is open, what has an answer is replayed, and nothing else is claimed."""
+    budget: Composable | None = None
+    """A `Budget`: pays for every attempt after the first, in this call or in a later one under the same key."""
 
     @property
     def forget(self) -> int:
@@ -169,6 +179,12 @@ def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
         )
     if terms.settle == "inside":
         _check_inside(terms)
+    composed = around(terms.retry, terms.breaker, terms.budget)
+    if composed is not None and terms.guarantee == Guarantee.ATOMIC and (composed.repeats or terms.settle != "inside"):
+        raise ConfigurationError(
+            "an atomic effect lives in one transaction, which a retry cannot begin anew: put the policy, the breaker "
+            "or the budget around the whole transaction"
+        )
     return terms
 
 
@@ -201,6 +217,8 @@ def _check(name: str, value: Any) -> Any:
         return _check_before(value)
     if name == "classifier" and not isinstance(value, Classifier):
         raise ConfigurationError("classifier is a Classifier, for example Classifier().extended({CardDeclined: ...})")
+    if name in ("retry", "breaker", "budget"):
+        return check(name, value)
     if name == "relaxed_settle" and not isinstance(value, bool):
         raise ConfigurationError("relaxed_settle is True or False")
     return value

@@ -48,5 +48,5 @@ def _shown(chosen: Profile, name: str) -> str:
     if name == "stored_headers":
         return "see below"
     if value is None:
-        return "none" if name == "probe" else "as the gate says"
+        return "none" if name in ("probe", "retry", "breaker", "budget") else "as the gate says"
     return ", ".join(value) or "none" if isinstance(value, tuple) else str(value)

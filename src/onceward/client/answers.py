@@ -43,7 +43,7 @@ def result(call: Call[T], response: Any) -> T:
     """What a call came to, from a response of the HTTP library; or its error, raised."""
     status, headers, body = response.status_code, response.headers, response.content
     if status >= 400 or (status == 202 and _document(body).get("code") in PENDING_CODES):
-        error = error_of(call.outgoing, status, headers, body)
+        error = error_of(call.outgoing, status, headers, body).about(key=call.outgoing.key)
         stop = stop_of(response)
         raise error if stop is None else marked(error, stop)
     if not 200 <= status < 300:
@@ -69,6 +69,7 @@ def unanswered(outgoing: Outgoing, error: Exception) -> OncewardError:
             retry_after_seconds=None if stop is None else stop.retry_after_seconds,
             retry_at=None if stop is None else stop.retry_at,
         )
+    made.about(key=outgoing.key)
     return made if stop is None else marked(made, stop)
 
 

@@ -46,6 +46,12 @@ class Outgoing(NamedTuple):
         return by_header or self.named_inside or self.method in SAFE_METHODS
 
     @property
+    def key(self) -> str | None:
+        """The key that it goes under, or its plan and step; None if it has neither."""
+        plan = self.headers.get("Plan-Key")
+        return self.headers.get("Idempotency-Key") if plan is None else f"{plan} / {self.headers.get('Plan-Step')}"
+
+    @property
     def extensions(self) -> dict[str, Any]:
         """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
         said: dict[str, Any] = {"safe": True} if self.repeatable else {}

@@ -10,12 +10,13 @@ from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
 from onceward._core.codec import Restore
+from onceward._core.composing import around
 from onceward._core.engine import Ask, glanced
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.events import Event, Listener
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.inside import INSIDE
-from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, environment_key, record_id
+from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
 from onceward._core.record import Claimant, Glance, Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
@@ -181,14 +182,18 @@ class Asking:
             self.environment.process(),
             terms.takeover == "lease",
         )
-        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks, given)
+        parts_around = around(terms.retry, terms.breaker, terms.budget)
+        return Ask(claimant, terms, restore, marked, bool(self._listeners), self._peeks, given, parts_around)
 
     def _replayed(self, id: bytes, fingerprint: bytes, restore: Restore | None) -> Outcome[Any] | None:
         """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
         if self._glance is None or self._listeners or armed():
             return None
         seen = self._glance(id)
-        return glanced(seen, fingerprint, restore) if seen is not None else None
+        try:
+            return glanced(seen, fingerprint, restore) if seen is not None else None
+        except OncewardError as error:
+            raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
 
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> Called:
         """Only the name of a record, for deciding it."""

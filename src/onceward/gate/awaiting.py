@@ -14,11 +14,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward import failpoints
+from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import After, Flow
+from onceward._core.flow import After, Flow, Raised
 from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
@@ -40,6 +41,7 @@ from onceward.gate.asking import (
 )
 from onceward.gate.atomic import AsyncAtomicBlock
 from onceward.gate.dead import AsyncDeadLetterBox
+from onceward.gate.declaring import publish
 from onceward.gate.holding import AsyncHolding, until_called
 from onceward.gate.joining import AsyncJoined, join_async, walk_async
 from onceward.gate.performing import AsyncPerformer
@@ -207,6 +209,7 @@ class AsyncGate:
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
+            publish(wrapper, taken, terms)
             return wrapper
 
         return cast("AsyncDeclare", decorate)
@@ -317,7 +320,11 @@ class AsyncGate:
     async def drive(self, flow: Flow[T], called: Called, joined: AsyncJoined | None = None) -> T:
         """Same as `Gate.drive`, but awaits."""
         performer = AsyncPerformer(self, called, joined)
-        outcome = await arun(flow, performer.instant, performer.perform)
+        try:
+            outcome = await arun(flow, performer.instant, performer.perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if joined is None and self._housekeeping.is_due():
             await self._tidy()
         return outcome
@@ -348,8 +355,16 @@ class AsyncGate:
 
     async def held(self, flow: Flow[Outcome[Any]], called: Called) -> AsyncHolding | Outcome[Any]:
         """Same as `Gate.held`, but awaits."""
+        if called.ask.around is not None and called.ask.around.repeats:
+            raise ConfigurationError(
+                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+            )
         performer = AsyncPerformer(self, called, None)
-        found = await arun(until_called(flow), performer.instant, performer.perform)
+        try:
+            found = await arun(until_called(flow), performer.instant, performer.perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if isinstance(found, Outcome):
             return found
         operation = found.operation
@@ -360,7 +375,13 @@ class AsyncGate:
             self._renewer.unwatch(operation)
             return await self.drive(rest, called)
 
-        return AsyncHolding(operation, flow, begin(operation), finish)
+        holding, around = AsyncHolding(operation, flow, begin(operation), finish), called.ask.around
+        if around is not None:
+            try:
+                holding.left = await around.aenter(operation)
+            except OncewardError as refused:
+                return await holding.end(Raised(refused))
+        return holding
 
     async def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
         performer = AsyncPerformer(self, Called(ask, unreachable), None)

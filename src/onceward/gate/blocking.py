@@ -18,11 +18,12 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward import failpoints
+from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward._core.events import Listener
-from onceward._core.flow import After, Flow
+from onceward._core.flow import After, Flow, Raised
 from onceward._core.inside import operation_flow
 from onceward._core.joined import operate_joined
 from onceward._core.letters import KEEP, PAYLOAD_BYTES_MAX
@@ -45,6 +46,7 @@ from onceward.gate.asking import (
 )
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
+from onceward.gate.declaring import publish
 from onceward.gate.holding import Holding, until_called
 from onceward.gate.joining import Joined, join, walk
 from onceward.gate.performing import Performer
@@ -238,6 +240,7 @@ class Gate:
             vars(wrapper).update(
                 call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
             )
+            publish(wrapper, taken, terms)
             return wrapper
 
         return cast("Declare", decorate)
@@ -365,7 +368,11 @@ class Gate:
 
     def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
-        outcome = run(flow, Performer(self, called, joined).perform)
+        try:
+            outcome = run(flow, Performer(self, called, joined).perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if joined is None and self._housekeeping.is_due():
             self._tidy()
         return outcome
@@ -393,8 +400,16 @@ class Gate:
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
+        if called.ask.around is not None and called.ask.around.repeats:
+            raise ConfigurationError(
+                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+            )
         performer = Performer(self, called, None)
-        found = run(until_called(flow), performer.perform)
+        try:
+            found = run(until_called(flow), performer.perform)
+        except OncewardError as error:
+            advice.asked(error, called.ask.claimant)
+            raise
         if isinstance(found, Outcome):
             return found
         operation = found.operation
@@ -405,7 +420,13 @@ class Gate:
             self._renewer.unwatch(operation)
             return self.drive(rest, called)
 
-        return Holding(operation, flow, begin(operation), finish)
+        holding, around = Holding(operation, flow, begin(operation), finish), called.ask.around
+        if around is not None:
+            try:
+                holding.left = around.enter(operation)
+            except OncewardError as refused:
+                return holding.end(Raised(refused))
+        return holding
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
         return run(flow, Performer(self, Called(ask, unreachable), None).perform)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 from onceward._core.codec import Restore
 from onceward._core.durations import SECOND
@@ -282,6 +283,32 @@ def _place(signature: inspect.Signature) -> int | None:
         if parameter.name == OPERATION and parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             return place
     return None
+
+
+class Published(NamedTuple):
+    """What a declared function lets a retry policy around it know."""
+
+    key_of: Callable[..., str]
+    guarantee: str
+
+
+_published: WeakKeyDictionary[Any, Published] = WeakKeyDictionary()
+
+
+def publish(wrapper: Callable[..., Any], taken: Declared, terms: Terms) -> None:
+    """Let policies know this function. By identity: a decorator around it copies its attributes, and may do more."""
+    _published[wrapper] = Published(taken.key_of, terms.guarantee)
+
+
+def published(fn: Callable[..., Any]) -> Published | None:
+    """What a declared function, or a method that is one, has published; None for any other function."""
+    if isinstance(fn, MethodType):
+        known = published(fn.__func__)
+        return None if known is None else known._replace(key_of=partial(known.key_of, fn.__self__))
+    try:
+        return _published.get(fn)
+    except TypeError:  # It cannot be a key, so it is not one of ours.
+        return None
 
 
 def marks_anywhere(fn: Callable[..., Any]) -> bool:

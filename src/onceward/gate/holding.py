@@ -53,10 +53,15 @@ class Holding(_Held):
     ) -> None:
         super().__init__(operation, flow, running)
         self._finish = finish
+        self.left: Callable[[Returned | Raised], None] | None = None
+        """Who else is told how it ended: the operation's breaker and budget."""
 
     def end(self, ended: Returned | Raised) -> Outcome[Any]:
         """Tell how it ended; the outcome, or what `gate.call` would raise."""
-        return self._finish(self._ending(ended), self.operation)
+        rest = self._ending(ended)
+        if self.left is not None:
+            self.left(ended)
+        return self._finish(rest, self.operation)
 
 
 class AsyncHolding(_Held):
@@ -71,10 +76,15 @@ class AsyncHolding(_Held):
     ) -> None:
         super().__init__(operation, flow, running)
         self._finish = finish
+        self.left: Callable[[Returned | Raised], Awaitable[None]] | None = None
+        """Same as `Holding.left`, but awaits."""
 
     async def end(self, ended: Returned | Raised) -> Outcome[Any]:
         """Same as `Holding.end`, but awaits."""
-        return await self._finish(self._ending(ended), self.operation)
+        rest = self._ending(ended)
+        if self.left is not None:
+            await self.left(ended)
+        return await self._finish(rest, self.operation)
 
 
 def until_called(flow: Flow[Outcome[Any]]) -> Flow[Call | Outcome[Any]]:

@@ -20,6 +20,7 @@ from onceward._core.flow import (
     Call,
     Chance,
     Commit,
+    Consult,
     Effect,
     Emit,
     Extend,
@@ -28,6 +29,7 @@ from onceward._core.flow import (
     Load,
     Monotonic,
     Pause,
+    Pay,
     Peek,
     Probe,
     Put,
@@ -107,7 +109,8 @@ class Performer:
         self.begin_call(operation)
         running = begin(operation)
         try:
-            value = self._called.invoke(operation)
+            around = self._called.ask.around
+            value = self._called.invoke(operation) if around is None else around.run(operation, self._called)
         except BaseException as error:
             return Raised(error)
         finally:
@@ -129,6 +132,10 @@ class Performer:
                 return standing
             case Living():
                 return gate.environment.lives(effect.process)
+            case Consult():
+                return effect.around.refusal()
+            case Pay():
+                return effect.around.pay()
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
@@ -191,6 +198,8 @@ class AsyncPerformer:
             return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
         if kind is Living:
             return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
+        if kind is Consult:
+            return effect.around.refusal()  # type: ignore[union-attr]
         raise ConfigurationError(f"{type(effect).__name__} takes time")
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
@@ -239,7 +248,8 @@ class AsyncPerformer:
         await self.begin_call(operation)
         running = begin(operation)
         try:
-            value = self._called.invoke(operation)
+            around = self._called.ask.around
+            value = self._called.invoke(operation) if around is None else around.arun(operation, self._called)
             if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
                 value = await value
         except GeneratorExit:
@@ -259,6 +269,8 @@ class AsyncPerformer:
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
+            case Pay():
+                return effect.around.apay()
             case PutBack():
                 return self._put_back(effect)
             case After():

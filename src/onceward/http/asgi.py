@@ -108,7 +108,7 @@ class IdempotencyMiddleware:
             raise ConfigurationError(f"an ASGI application awaits: give it an AsyncGate, not a {type(gate).__name__}")
         self.app = app
         self._reception = Reception(
-            gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
+            gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes, repeats=True
         )
         self._methods = self._reception.routes.methods
         self._well_known = well_known or "\0"
@@ -263,6 +263,9 @@ class _Exchange:
         self._recording = Recording(admitted.profile, admitted.terms.result_bytes_max)
         self._start: Message | None = None
         self._substitute: Reply | None = None
+        self._as_it_came: Scope = {}
+        if admitted.terms.retry is not None:
+            self._as_it_came = {**scope, "state": dict(scope.get("state") or {})}
         self._hears = asyncio.Event()
         self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -304,6 +307,8 @@ class _Exchange:
     async def run(self, operation: Operation) -> Reply | Unkept:
         """What the gate runs."""
         profile = self._admitted.profile
+        if self.fresh:
+            self._begin_again()
         self.fresh = True
         self._hand_over(operation)
         try:
@@ -323,6 +328,17 @@ class _Exchange:
         finally:
             self._hears.set()
         return ended(profile, self._recording.result(), operation)
+
+    def _begin_again(self) -> None:
+        """Another attempt: the request as it came, and nothing of the answer that failed."""
+        if self.has_begun:
+            raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
+        self._scope.clear()
+        self._scope.update({**self._as_it_came, "state": dict(self._as_it_came["state"])})
+        self._spool.rewind()
+        self._recording = Recording(self._admitted.profile, self._admitted.terms.result_bytes_max)
+        self._start, self._read_all, self.raised = None, False, None
+        self._hears, self._answered = asyncio.Event(), asyncio.Event()
 
     def _hand_over(self, operation: Operation) -> None:
         """

@@ -20,6 +20,7 @@ from onceward._core.classifier import DEFAULT
 from onceward._core.errors import CircuitOpen, ConfigurationError, KeyInvalid
 from onceward._core.keys import check_key
 from onceward._core.stops import instant
+from onceward._core.words import roughly
 from onceward.environment import REAL, Environment
 from onceward.retry.functions import awaits, check_function, warn
 
@@ -181,8 +182,8 @@ class Breaker:
         except Exception as error:
             await self._aended(ticket, error)
             raise
-        except BaseException:
-            self.report(ticket, "ended")
+        except BaseException as struck:
+            await self.ainterrupted(ticket, struck)
             raise
         if self._failed is not None and self._failed(value):
             await self._aended(ticket, value)
@@ -263,11 +264,21 @@ class Breaker:
         """Same as `report`, for awaiting callers."""
         self.report(ticket, end)
 
+    async def ainterrupted(self, ticket: int | Refused | None, struck: BaseException) -> None:
+        """Bring back the ticket of an awaiting call that was cancelled: it says nothing, and a probe's slot is free."""
+        if isinstance(struck, GeneratorExit):
+            self.report(ticket, "ended")  # The coroutine is being closed: nothing can be awaited any more.
+        else:
+            await self.areport(ticket, "ended")
+
+    async def acaught_up(self) -> None:
+        """Wait until what was reported has been handed in: at once, where nothing is handed in."""
+
     def refusal(self, refused: Refused) -> CircuitOpen:
         """The error for a call that was not made."""
         after = refused.retry_after
         return CircuitOpen(
-            f"the circuit {self.name} is open, so no call was made. Come back in {after:.3g} s.",
+            f"the circuit {self.name} is open, so no call was made. Come back in {roughly(after)}.",
             retry_after_seconds=after,
             retry_at=instant(self.environment.wall_us(), after),
         )
@@ -277,6 +288,18 @@ class Breaker:
         if self.fallback is None:
             raise error
         return self.fallback(error)
+
+    def around(self, retry: Any, breaker: Breaker | None, budget: Any) -> Any:
+        """This breaker around an operation. For gates: `once(breaker=payments)`."""
+        from onceward.retry.gated import Around
+
+        return Around(retry, breaker, budget)
+
+    def end_of(self, error: BaseException | None, value: Any = None) -> str:
+        """What the end of a call says about the dependency: what was raised, or what was returned."""
+        if error is not None:
+            return self._verdict(error) if isinstance(error, Exception) else "ended"
+        return self._verdict(value) if self._failed is not None and self._failed(value) else "succeeded"
 
     def _verdict(self, problem: Any) -> str:
         return "failed" if is_failure(judged(self._judge, problem, self.environment.wall_us())) else "ended"
@@ -314,7 +337,7 @@ class Guard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._breaker.report(self._ticket, self._end(error))
+        self._breaker.report(self._ticket, self._breaker.end_of(error))
 
     async def __aenter__(self) -> Guard:
         self._ticket = await self._breaker.afirst()
@@ -326,14 +349,9 @@ class Guard:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None and not isinstance(error, Exception):
-            self._breaker.report(self._ticket, "ended")
+            await self._breaker.ainterrupted(self._ticket, error)
         else:
-            await self._breaker.areport(self._ticket, self._end(error))
-
-    def _end(self, error: BaseException | None) -> str:
-        if error is None:
-            return "succeeded"
-        return self._breaker._verdict(error) if isinstance(error, Exception) else "ended"
+            await self._breaker.areport(self._ticket, self._breaker.end_of(error))
 
 
 def checked_name(name: str) -> str:

@@ -7,7 +7,7 @@ The arithmetic is in `_core/budget.py`; here are the clock, the threads, and how
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceward._core.budget import AWS_2026, GRPC, Bucket, BudgetRule, finagle_rule, ratio_rule
 from onceward.environment import REAL, Environment
@@ -80,7 +80,9 @@ class Budget:
 
         Successes are counted here and handed in when a retry is wanted; so calls that need no retry never touch the
         store. A refusal is believed for `staleness` seconds. A store that does not answer within `patience` seconds is
-        left alone for as long, and this process's own count decides meanwhile.
+        left alone for as long, and this process's own count decides meanwhile: from an empty bucket until the store
+        has answered once, so that a fleet that starts cold has no burst for each of its processes. `connect()` when a
+        process starts makes that contact early.
         """
         from onceward.retry.sharing import SharedBudget
 
@@ -93,6 +95,14 @@ class Budget:
             patience=patience,
             environment=environment,
         )
+
+    def connect(self, patience: float = 10.0) -> bool:
+        """Whether whoever keeps the budget answers: True for one of this process alone. See `Budget.shared`."""
+        return True
+
+    async def aconnect(self, patience: float = 10.0) -> bool:
+        """Same as `connect`, but awaits."""
+        return True
 
     @property
     def tokens(self) -> float:
@@ -127,6 +137,12 @@ class Budget:
         with self._lock:
             self._bucket.put(self.environment.monotonic(), paid)
             self.granted -= 1
+
+    def around(self, retry: Any, breaker: Any, budget: Budget | None) -> Any:
+        """This budget around an operation. For gates: `once(budget=budget)`."""
+        from onceward.retry.gated import Around
+
+        return Around(retry, breaker, budget)
 
     def _counted(self, paid: float | None) -> float | None:
         if paid is None:

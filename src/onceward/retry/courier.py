@@ -48,19 +48,35 @@ class Courier:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: Any, patience: float | None = None) -> Any:
         """The answer; `Away` if it does not come in time."""
         try:
-            return self._send(question).result(self._patience)
+            return self._send(question).result(self._patience if patience is None else patience)
         except (FutureTimeout, Exception) as error:
             raise Away from error
 
-    async def aask(self, question: Any) -> Any:
+    async def aask(self, question: Any, patience: float | None = None) -> Any:
         """Same as `ask`, but awaits."""
+        seconds = self._patience if patience is None else patience
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), self._patience)
+            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), seconds)
         except Exception as error:
             raise Away from error
+
+    def tell(self, question: Any) -> Any:
+        """Same as `ask`, for news: they are carried to the store whether or not somebody waits for them."""
+        return self.ask(question)
+
+    async def atell(self, question: Any) -> Any:
+        """Same as `tell`, but awaits. Who is cancelled meanwhile has told it all the same."""
+        answer = self._send(question)
+        try:
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), self._patience)
+        except Exception as error:
+            raise Away from error
+
+    async def acaught_up(self) -> None:
+        """Nothing is told behind anybody's back: who told something has waited for it."""
 
     def _send(self, question: Any) -> Future[Any]:
         if self._pid != os.getpid():
@@ -113,29 +129,61 @@ class Courier:
 
 
 class AsyncCourier:
-    """Same, for awaiting stores: a task on the loop of whoever asks. Blocking callers get `Away`."""
+    """
+    Same, for awaiting stores: a task on the loop of whoever asks.
+
+    Who cannot await (a block's end, a coroutine that is being closed) gets no answers, but can still tell something.
+    """
 
     def __init__(self, store: Any, errand: Errand, environment: Environment, patience: float) -> None:
         self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
         self._questions: list[tuple[Any, asyncio.Future[Any]]] = []
         self._task: asyncio.Task[None] | None = None
+        self._told: asyncio.Future[Any] | None = None
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question: Any, patience: float | None = None) -> Any:
         """A blocking caller cannot wait for an awaiting store."""
         raise Away
 
-    async def aask(self, question: Any) -> Any:
+    async def aask(self, question: Any, patience: float | None = None) -> Any:
         """The answer; `Away` if it does not come in time."""
+        try:
+            return await asyncio.wait_for(self._send(question), self._patience if patience is None else patience)
+        except Exception as error:
+            raise Away from error
+
+    def tell(self, question: Any) -> Any:
+        """Carry news to the store, on the loop that is running here; `Away`, because nobody waits for an answer."""
+        try:
+            self._told = self._send(question)
+        except RuntimeError:
+            raise Away from None  # There is no loop that could carry it.
+        self._told.add_done_callback(_ignore)
+        raise Away
+
+    async def atell(self, question: Any) -> Any:
+        """Same as `tell`, but awaits the answer. Who is cancelled meanwhile has told it all the same."""
+        answer = self._send(question)
+        answer.add_done_callback(_ignore)
+        try:
+            return await asyncio.wait_for(asyncio.shield(answer), self._patience)
+        except Exception as error:
+            raise Away from error
+
+    async def acaught_up(self) -> None:
+        """Wait, as long as there is patience, until what was last told has arrived."""
+        told, self._told = self._told, None
+        if told is not None and told.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({told}, timeout=self._patience)
+
+    def _send(self, question: Any) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
             self._questions = []
             self._task = loop.create_task(self._work())
-        answer = loop.create_future()
+        answer: asyncio.Future[Any] = loop.create_future()
         self._questions.append((question, answer))
-        try:
-            return await asyncio.wait_for(answer, self._patience)
-        except Exception as error:
-            raise Away from error
+        return answer
 
     async def _work(self) -> None:
         await self._environment.asleep(0)  # Let everybody ask who is about to.
@@ -159,6 +207,12 @@ class AsyncCourier:
             case Load():
                 return self._store.load(effect.id)  # type: ignore[no-any-return]
         raise ConfigurationError(f"a courier does not carry {type(effect).__name__}")
+
+
+def _ignore(answer: asyncio.Future[Any]) -> None:
+    """Nobody may be waiting for this answer: an error in it is nobody's news."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def _deliver(batch: Sequence[tuple[Any, asyncio.Future[Any]]], answers: Sequence[Any]) -> None:

@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.recipes import Recipe
+from onceward.environment import Environment
 from onceward.gate.declaring import is_async, name_of
 
 ATTEMPT, TIMEOUT = "attempt", "timeout"
@@ -135,6 +138,29 @@ def warn(what: str, error: BaseException) -> None:
     _log.warning("onceward: %s raised %s; the call is not affected", what, type(error).__name__, exc_info=error)
 
 
-def log_stop(text: str) -> None:
-    """One line for every call that was given up."""
-    _log.warning("%s", text)
+LINES_EVERY = 10.0
+"""Seconds between two lines about calls that were given up for the same reason: an outage is one piece of news."""
+
+_KINDS_MAX = 1_000
+
+
+_told: WeakKeyDictionary[Environment, dict[tuple[str, str], tuple[float, int]]] = WeakKeyDictionary()
+_telling = threading.Lock()
+
+
+def log_stop(name: str, reason: str, text: str, environment: Environment) -> None:
+    """
+    Say that a call was given up: the first of its name and reason at once, the others as a number on a later line.
+    """
+    now = environment.monotonic()
+    with _telling:
+        told = _told.setdefault(environment, {})
+        at, held_back = told.get((name, reason), (float("-inf"), 0))
+        if now < at + LINES_EVERY:
+            told[name, reason] = (at, held_back + 1)
+            return
+        if len(told) >= _KINDS_MAX:
+            told.clear()
+        told[name, reason] = (now, 0)
+    more = f" (and {held_back} more like it since the last such line)" if held_back else ""
+    _log.warning("%s%s", text, more)

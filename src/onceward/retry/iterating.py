@@ -78,7 +78,13 @@ class Attempts:
             raise StopIteration
         if not self._begun:
             breaker = self._policy.breaker
-            return self._begin(None if breaker is None else breaker.first())
+            if self._begin():
+                raise _error(self.work.refuse(StopReason.DEADLINE, None))
+            ticket = None if breaker is None else breaker.first()
+            if isinstance(ticket, Refused):
+                self._finish()
+                raise _error(self.work.refuse(StopReason.BREAKER, ticket.retry_after))
+            return self._first(ticket)
         flow, effect = self._resumed()
         while not isinstance(effect, _NEXT):
             try:
@@ -97,10 +103,18 @@ class Attempts:
     async def __anext__(self) -> Block:
         """Same as `__next__`, but awaits."""
         if self._done:
+            if self._policy.breaker is not None:
+                await self._policy.breaker.acaught_up()  # A block's end cannot await: what it told is on its way.
             raise StopAsyncIteration
         if not self._begun:
             breaker = self._policy.breaker
-            return self._begin(None if breaker is None else await breaker.afirst())
+            if self._begin():
+                raise _error(await self.work.arefuse(StopReason.DEADLINE, None))
+            ticket = None if breaker is None else await breaker.afirst()
+            if isinstance(ticket, Refused):
+                self._finish()
+                raise _error(await self.work.arefuse(StopReason.BREAKER, ticket.retry_after))
+            return self._first(ticket)
         flow, effect = self._resumed()
         while not isinstance(effect, _NEXT):
             try:
@@ -141,7 +155,8 @@ class Attempts:
         if self._begun or self._done:
             raise ConfigurationError("attempts() is one call's loop and has been used; ask the policy for another")
 
-    def _begin(self, ticket: int | Refused | None) -> Block:
+    def _begin(self) -> bool:
+        """The call begins; whether there is no time left for it, and it ends here."""
         self._begun = True
         policy = self._policy
         began = policy.environment.monotonic()
@@ -149,13 +164,15 @@ class Attempts:
         outer = CURRENT.get()
         if outer is not None:
             policy._go_under(outer, self.frame, self._begin)
-        self.work = Work(policy, self.frame, began, block, _SHAPE, (), {}, policy.key, ticket)
-        refused = ticket.retry_after if isinstance(ticket, Refused) else None
-        if refused is not None or self.frame.limit <= began:
-            self._finish()
-            policy._value(self.work.refuse(StopReason.DEADLINE if refused is None else StopReason.BREAKER, refused))
-        timeout = min(policy.timeout, self.frame.limit - began)
-        return self._block(1, timeout, ticket if isinstance(ticket, int) else None)
+        self.work = Work(policy, self.frame, began, block, _SHAPE, (), {}, policy.key, None)
+        if self.frame.limit > began:
+            return False
+        self._finish()
+        return True
+
+    def _first(self, ticket: int | None) -> Block:
+        self.work.ticket = ticket
+        return self._block(1, min(self._policy.timeout, self.frame.limit - self.work.began), ticket)
 
     def _block(self, number: int, timeout: float, ticket: int | None) -> Block:
         self._outstanding = number
@@ -195,6 +212,11 @@ class Attempts:
 def _with_its_end(flow: Flow[Ended]) -> Flow[Any]:
     """A flow whose end comes as one more effect."""
     yield (yield from flow)  # type: ignore[misc]
+
+
+def _error(ended: Ended) -> BaseException:
+    """What a call that was not made is refused with. A loop has no value to give back, so no fallback is asked."""
+    return ended.error if isinstance(ended, Raised) else ConfigurationError("a call that was not made cannot end well")
 
 
 def block() -> Returned:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,10 @@ from onceward._core.flow import (
     Try,
     Withdraw,
 )
+from onceward._core.record import Guarantee
 from onceward._core.stops import GivenUp, Stop, note
 from onceward.drive import arun, run
-from onceward.gate.declaring import name_of
+from onceward.gate.declaring import name_of, published
 from onceward.retry.frames import Frame
 from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
 from onceward.retry.switch import SWITCH
@@ -58,6 +60,7 @@ class Work:
         "limit",
         "owner",
         "policy",
+        "published",
         "replayable",
         "shape",
         "ticket",
@@ -79,6 +82,10 @@ class Work:
         self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
         self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
         self.ticket: int | None = ticket if isinstance(ticket, int) else None
+        self.published = published(fn)
+        if key is None and self.published is not None:
+            with suppress(Exception):  # Arguments that have no key: the function has refused them, too.
+                self.key = self.published.key_of(*args, **kwargs)
 
     @property
     def name(self) -> str:
@@ -87,8 +94,15 @@ class Work:
 
     @property
     def secured(self) -> bool:
-        """Keyed, or declared safe."""
-        return self.key is not None or self.policy.safe
+        """Keyed, or declared safe. Under a gate, or around one, the guarantee says it."""
+        if self.published is not None:
+            return self.policy.safe or self.published.guarantee != Guarantee.BLIND
+        return self.policy.safe or (self.key is not None and not self.policy.under_gate)
+
+    @property
+    def declared(self) -> bool:
+        """Published by a gate."""
+        return self.published is not None
 
     @property
     def limit_is_own(self) -> bool:
@@ -201,7 +215,8 @@ class Work:
         except Exception as error:
             return Raised(error)
         except BaseException:
-            self._interrupted(effect)
+            if effect.ticket is not None and self.policy.breaker is not None:
+                self.policy.breaker.report(effect.ticket, "ended")
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
@@ -211,8 +226,9 @@ class Work:
             value = await within(effect.timeout, self.fn(*self.args, **kwargs))
         except Exception as error:
             return Raised(error)
-        except BaseException:
-            self._interrupted(effect)
+        except BaseException as struck:
+            if effect.ticket is not None and self.policy.breaker is not None:
+                await self.policy.breaker.ainterrupted(effect.ticket, struck)
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
@@ -222,10 +238,6 @@ class Work:
 
     def _judged(self, value: Any) -> Ended:
         return Answered(value) if self.policy.is_problem(value) else Returned(value)
-
-    def _interrupted(self, effect: Try) -> None:
-        if effect.ticket is not None and self.policy.breaker is not None:
-            self.policy.breaker.report(effect.ticket, "ended")
 
     async def _atold(self, effect: Tell) -> None:
         await _patiently(f"on_{effect.hook}", self._told(effect))
@@ -237,20 +249,22 @@ class Work:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
         if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
-            log_stop(note(effect.what))
+            stop = effect.what
+            log_stop(stop.name, stop.reason.value, note(stop), policy.environment)
         if effect.hook == "auth" and not policy.first_alert():
             return None
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
+    def _told_here(self, effect: Tell) -> None:
+        _not_awaited(
+            f"on_{effect.hook}", self._told(effect), "this hook is awaited, and the call was not: it is not run"
+        )
+
     def _buried_here(self, effect: Bury) -> None:
-        kept = self._buried(effect)
-        if isawaitable(kept):
-            if iscoroutine(kept):
-                kept.close()
-            warn(
-                "dead.put", ConfigurationError("these dead letters are awaited, and the call was not: nothing is kept")
-            )
+        _not_awaited(
+            "dead.put", self._buried(effect), "these dead letters are awaited, and the call was not: nothing is kept"
+        )
 
     def _buried(self, effect: Bury) -> Any:
         dead = self.policy.dead
@@ -272,7 +286,7 @@ _BLOCKING: dict[type, Callable[..., Any]] = {
     Withdraw: Work._withdraw,
     Admit: Work._admit,
     Report: Work._report,
-    Tell: Work._told,
+    Tell: Work._told_here,
     Bury: Work._buried_here,
     Probe: Work._probed,
 }
@@ -348,6 +362,15 @@ def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         warn(what, error)
         return None
+
+
+def _not_awaited(what: str, result: Any, why: str) -> None:
+    """What a hook gave back to be awaited, where nobody awaits."""
+    if not isawaitable(result):
+        return
+    if iscoroutine(result):
+        result.close()
+    warn(what, ConfigurationError(why))
 
 
 async def _patiently(what: str, result: Any) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward._core.breaker import CircuitState, Refused
-from onceward._core.budget import BudgetRule
+from onceward._core.budget import Bucket, BudgetRule
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Flow
 from onceward._core.keys import check_scope
@@ -65,6 +65,10 @@ class SharedBudget(Budget):
         self._courier = _courier(store, self._errand, environment, _positive(patience, "patience"))
         self._deposits, self._failures = 0.0, 0
         self._refused_until = self._away_until = float("-inf")
+        self._met = False
+        # Before the store has answered once, this process has no burst of its own: a fleet that starts together, and
+        # before its stores are connected, would have as many bursts as it has processes.
+        self._bucket.put(environment.monotonic(), -rule.capacity)
 
     def succeeded(self, paid: float | None = None) -> None:
         """Counted here, and handed in when a retry is wanted."""
@@ -103,6 +107,34 @@ class SharedBudget(Budget):
             return self._missed(throttled)
         return self._heard(paid)
 
+    def connect(self, patience: float = 10.0) -> bool:
+        """
+        Ask the store for the first time, and wait for it longer than a call would: whether it answered.
+
+        For the start of a process: until the store has answered once, only successes pay for retries here.
+        """
+        try:
+            self._courier.ask(None, patience)
+        except Away:
+            return False
+        self._meet()
+        return True
+
+    async def aconnect(self, patience: float = 10.0) -> bool:
+        """Same as `connect`, but awaits."""
+        try:
+            await self._courier.aask(None, patience)
+        except Away:
+            return False
+        self._meet()
+        return True
+
+    def _meet(self) -> None:
+        """The store answers: what it grants is counted here as well, from a full bucket, for the time it is needed."""
+        with self._lock:
+            if not self._met:
+                self._met, self._bucket = True, Bucket(self.rule)
+
     def refund(self, paid: float) -> None:
         """Given back here, and handed in with the successes."""
         super().refund(paid)
@@ -121,9 +153,11 @@ class SharedBudget(Budget):
 
     def _heard(self, paid: float | None) -> float | None:
         now = self.environment.monotonic()
+        self._meet()
         with self._lock:
             if paid is None:
                 self._refused_until = now + self._staleness
+                self._bucket.put(now, -self.rule.capacity)  # There is none for all, so there is none for one.
             else:
                 self._bucket.withdraw(now)  # The local count goes along, for the time when it is needed.
             return self._counted(paid)
@@ -134,12 +168,14 @@ class SharedBudget(Budget):
             self._away_until = now + self._staleness
             return self._counted(self._bucket.withdraw(now, throttled=throttled))
 
-    def _errand(self, wants: Sequence[bool]) -> Flow[Sequence[float | None]]:
+    def _errand(self, wants: Sequence[bool | None]) -> Flow[Sequence[float | None]]:
+        """Hand in what was counted, and ask for retries; None among the questions only wants to know the store."""
         with self._lock:
-            brought = Draw(self._deposits, self._failures, tuple(wants))
+            brought = Draw(self._deposits, self._failures, tuple(one for one in wants if one is not None))
             self._deposits, self._failures = 0.0, 0
         try:
-            return (yield from draw(self._cell, self.rule, brought))
+            granted = iter((yield from draw(self._cell, self.rule, brought)))
+            return [None if one is None else next(granted) for one in wants]
         except BaseException:
             with self._lock:  # Not handed in, or nobody knows: counting it again later is the generous mistake.
                 self._deposits += brought.deposits
@@ -202,7 +238,7 @@ class SharedBreaker(Breaker):
         what = self._counted(ticket, end)
         if what is not None:
             try:
-                told = self._courier.ask(what)
+                told = self._courier.tell(what)
             except Away:
                 return
             self._adopt(told)
@@ -214,10 +250,14 @@ class SharedBreaker(Breaker):
         what = self._counted(ticket, end)
         if what is not None:
             try:
-                told = await self._courier.aask(what)
+                told = await self._courier.atell(what)
             except Away:
                 return
             self._adopt(told)
+
+    async def acaught_up(self) -> None:
+        """Wait until what `report` handed in has arrived, as long as there is patience."""
+        await self._courier.acaught_up()
 
     def _is_plain(self, ticket: int | Refused | None, end: str) -> bool:
         """A success while nothing is wrong: noted, and that is all."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any, Literal, Unpack
 
+from onceward._core.composing import Composable
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import KEY_CHARACTERS_MAX
 from onceward._core.terms import AfterExpiry, Seconds
@@ -140,6 +141,12 @@ class Profile:
     """How long a handler may hold its claim in all."""
     result_bytes_max: int | None = None
     """A longer answer (head and body) is given once, and not kept: the record says that it ran."""
+    retry: Composable | None = None
+    """A `Retry`: run the handler again, under the same claim, where the guarantee allows it. ASGI only."""
+    breaker: Composable | None = None
+    """A `Breaker`: while it is open, what has an answer is replayed, and the rest is 503 `circuit_open`."""
+    budget: Composable | None = None
+    """A `Budget`: pays for every run of a handler that follows a failed one; used up, it is 503 `budget_exhausted`."""
 
 
 PROFILES: Mapping[str, Profile] = {
@@ -261,6 +268,8 @@ def _check_sense(made: Profile) -> None:
         raise ConfigurationError("upload_seconds_max is a number of seconds above zero")
     if (made.guarantee == "probed") != (made.probe is not None):
         raise ConfigurationError("guarantee='probed' and probe=function go together")
+    if made.retry is not None and (made.answer_first or made.transactional):
+        raise ConfigurationError("a handler that commits or goes on by itself cannot be run again: leave retry out")
     if made.transactional and made.guarantee not in ("blind", "atomic"):
         raise ConfigurationError("a transactional route is atomic: leave guarantee out, or say guarantee='atomic'")
     secret = sorted(NEVER_STORED & {name.lower() for name in made.stored_headers})

@@ -22,7 +22,9 @@ from onceward.http.serving.scoping import CallerUnknown
 Exempt: TypeAlias = tuple[str, tuple[Profile, Terms] | None]
 """The path of a route, and how it is treated; None: not at all."""
 
-_HIDDEN = frozenset({"probe", "memory_bytes_max", "lease", "lease_max", "keyed_for", "result_bytes_max"})
+_HIDDEN = frozenset(
+    {"probe", "memory_bytes_max", "lease", "lease_max", "keyed_for", "result_bytes_max", "retry", "breaker", "budget"}
+)
 """What is nobody's business outside."""
 
 

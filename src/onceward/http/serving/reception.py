@@ -102,6 +102,7 @@ class Reception(Generic[G]):
         routes: Iterable[Route],
         well_known: str | None = WELL_KNOWN,
         changes: ProfileChanges,
+        repeats: bool = False,
     ) -> None:
         if scope is None:
             raise ScopeMissing(
@@ -113,6 +114,11 @@ class Reception(Generic[G]):
         self._base = profile(profile_, **changes)
         self._given = list(routes)
         self.routes = Routes(self._base, self._given, gate.agreed)
+        if not repeats and any(one.terms.retry is not None for one in self.routes.treatments()):
+            raise ConfigurationError(
+                "only the ASGI middleware can run a handler again; here give breaker= and budget=, and put the retry "
+                "around what the handler calls"
+            )
         if well_known is not None and not _PATH.fullmatch(well_known):
             raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known

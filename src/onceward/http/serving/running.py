@@ -51,6 +51,8 @@ class FailedAnswer(Exception):
     def __init__(self, reply: Reply | Unkept) -> None:
         super().__init__(f"the handler answered {reply.status}")
         self.reply = reply
+        self.status = reply.status
+        """For classifiers: a breaker and a policy judge a handler's answer as they judge any other."""
 
 
 class RolledBack(FailedAnswer):
@@ -119,6 +121,9 @@ def gate_options(profile: Profile) -> dict[str, Any]:
         "lease": profile.lease,
         "lease_max": profile.lease_max,
         "result_bytes_max": profile.result_bytes_max,
+        "retry": profile.retry,
+        "breaker": profile.breaker,
+        "budget": profile.budget,
     }
     options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
     options |= {"in_flight": profile.in_flight, "wait": profile.wait}

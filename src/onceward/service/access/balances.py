@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceward._core.errors import BalanceExhausted, ConfigurationError, IllegalMove, KeyReused
+from onceward._core.words import python_kind
 from onceward.tables.steps import Sql, Steps, one
 
 AMOUNT_MAX = 10**15
@@ -69,7 +70,7 @@ def check_amount(amount: int, what: str, *, zero: bool = False) -> int:
         return amount
     raise ConfigurationError(
         f"{what} is a whole number of micro-units from {0 if zero else 1} to {AMOUNT_MAX} (never a float), not "
-        f"{type(amount).__name__} {str(amount)[:40]}"
+        f"{python_kind(amount)} {str(amount)[:40]}"
     )
 
 

@@ -14,6 +14,7 @@ import re
 from decimal import Decimal
 
 from onceward import RequestInvalid
+from onceward._core.words import json_kind
 
 PLACES = 9
 BILLION = 10**PLACES
@@ -63,7 +64,7 @@ def _decimal(value: object) -> Decimal:
     if isinstance(value, str):
         raise _refused("is a text that is no decimal number")
     # A float has lost digits before it came here; bool is an int to Python, and to nobody else.
-    raise _refused(f"is a {type(value).__name__}")
+    raise _refused("is a float" if isinstance(value, float) else f"is {json_kind(value)}")
 
 
 def _refused(fault: str) -> RequestInvalid:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onceward import ConfigurationError, StoreUnavailable, failpoints
+from onceward._core.words import json_kind
 from onceward.service.sql.errors import NameInvalid
 
 NAME_CHARACTERS_MAX = 63
@@ -43,7 +44,7 @@ def check_name(name: str, what: str) -> str:
     """Give a name back if it can be one."""
     if isinstance(name, str) and _NAME.fullmatch(name) and name not in _DEVICES:
         return name
-    shown = repr(name[:80]) if isinstance(name, str) else type(name).__name__
+    shown = repr(name[:80]) if isinstance(name, str) else json_kind(name)
     raise NameInvalid(f"{shown} cannot be the name of a {what}: {NameInvalid.__doc__}")
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
+from onceward._core.words import json_kind
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statements import READS, Reading, read
@@ -126,7 +127,7 @@ def checked(
 def _plain(statement: Statement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
-        raise SqlError(SqlKind.SYNTAX, f"a statement is text, not a {type(sql).__name__}")
+        raise SqlError(SqlKind.SYNTAX, f"a statement is text, not {json_kind(sql)}")
     if len(sql) > limits.sql_bytes or len(sql.encode("utf-8", "replace")) > limits.sql_bytes:
         raise SqlError(
             SqlKind.TOO_LARGE,
@@ -147,7 +148,7 @@ def _plain_params(reading: Reading, params: Params, limits: Limits) -> Any:
         case _:
             raise SqlError(
                 SqlKind.WRONG_PARAMS,
-                f"parameters are a list for ?, or an object for :name, not a {type(params).__name__}",
+                f"parameters are a list for ?, or an object for :name, not {json_kind(params)}",
             )
     if len(params) > limits.parameters:
         raise SqlError(

@@ -22,6 +22,7 @@ from json import JSONEncoder
 from math import isfinite
 from typing import Any, TypeAlias
 
+from onceward._core.words import json_kind
 from onceward.service.sql.errors import SqlError, SqlKind
 
 Value: TypeAlias = int | float | str | dict[str, str] | None
@@ -64,7 +65,7 @@ def bound(value: Any, where: str) -> int | float | str | bytes | None:
             return bound(int(text), where)
     raise _refused(
         where,
-        f"is a {type(value).__name__}, which SQLite has no place for",
+        f"is {json_kind(value)}, which SQLite has no place for",
         'send null, a number, text, {"base64": "..."} or {"integer": "..."}; lists and objects as JSON text',
     )
 
