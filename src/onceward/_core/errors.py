@@ -148,6 +148,7 @@ class StoreForgot(InDoubt):
     ending could not be put back; if it could, the caller has its result, and listeners hear `store_forgot`.
     """
 
+    code = "store_forgot"
     fault = Fault.STORE
 
     def __init__(self, message: str | None = None, *, value: Any = None) -> None:

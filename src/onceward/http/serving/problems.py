@@ -12,7 +12,7 @@ from json import dumps
 from math import ceil
 from typing import Any
 
-from onceward._core.errors import KeyReused, OncewardError, RetryAdvice
+from onceward._core.errors import InDoubt, KeyReused, OncewardError, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
 
@@ -70,14 +70,20 @@ PENDING_TITLE = "Another request is running this operation right now. Ask again 
 
 def status_of(error: OncewardError, profile: Profile) -> int:
     """The status of a refusal."""
-    return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(error.code, 500)
+    return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(spoken_of(error).code, 500)
 
 
 def problem(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
     """A refusal as an answer."""
-    title = title_of(type(error))
-    detail = str(error) if error.code in ABOUT_THE_REQUEST else title
-    return _made(status_of(error, profile), error.code, title, detail, error.retry, error.retry_after_seconds, pages)
+    kind = spoken_of(error)
+    title = title_of(kind)
+    detail = str(error) if kind.code in ABOUT_THE_REQUEST else title
+    return _made(status_of(error, profile), kind.code, title, detail, error.retry, error.retry_after_seconds, pages)
+
+
+def spoken_of(error: OncewardError) -> type[OncewardError]:
+    """As what an error is told on the wire. Why something is in doubt is for the log, and for callers in Python."""
+    return InDoubt if isinstance(error, InDoubt) else type(error)
 
 
 def pending(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
@@ -112,6 +118,4 @@ def title_of(kind: type[OncewardError]) -> str:
     """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
     if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION:
         return OURS
-    # Of the class that the code is of: what a narrower one adds is for callers in Python.
-    owner = next(one for one in kind.__mro__ if "code" in vars(one))
-    return " ".join((owner.__doc__ or "").strip().partition("\n\n")[0].split())
+    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
