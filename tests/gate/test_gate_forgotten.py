@@ -123,7 +123,7 @@ class TestTooLate:
         again = world.hear(lambda: gate.run("job:1", effect))
 
         assert (type(told), getattr(told, "value", None)) == (StoreForgot, "done")
-        assert (told.retry, told.code, isinstance(told, InDoubt)) == (RetryAdvice.NEVER, "in_doubt", True)
+        assert (told.retry, told.code, isinstance(told, InDoubt)) == (RetryAdvice.NEVER, "store_forgot", True)
         assert "records reconcile" in str(told)
         assert (type(again), effect.count) == (InDoubt, 0)
 

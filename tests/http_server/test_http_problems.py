@@ -43,7 +43,7 @@ SETTLED = {
 CLASSES = {
     one.code: one
     for one in vars(errors).values()
-    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError and "code" in vars(one)
+    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
 }
 
 
@@ -73,7 +73,7 @@ def told(error: OncewardError, **changes: Any) -> tuple[Reply, dict[str, Any]]:
     return reply, json.loads(reply.body)
 
 
-@pytest.mark.parametrize("code", sorted(CLASSES))
+@pytest.mark.parametrize("code", sorted(set(CLASSES) - {"store_forgot"}))  # On the wire it is in_doubt: see above.
 def test_every_error_has_an_answer_that_says_what_to_do(code: str) -> None:
     """
     `application/problem+json` with status, code and retry advice, a title for people and a link to a page that exists.

@@ -58,10 +58,11 @@ def test_a_claim_that_is_gone_cannot_be_settled_and_its_rows_are_undone(bench: B
         bench.store.erase([operation.id])
         bench.charge(operation)
 
-    with pytest.raises((NotSettled, RuntimeError)) as told:
+    with pytest.raises(Exception) as told:
         bench.gate.run("k", fn, **OPTIONS)
 
-    assert (NotSettled, "same-key", 0) == (type(told.value), told.value.retry.value, bench.rows)
+    assert (NotSettled, 0) == (type(told.value), bench.rows)
+    assert "same-key" == told.value.retry.value
     assert "charged" == bench.gate.run("k", bench.charge, **OPTIONS)
     assert 1 == bench.rows
 
@@ -78,7 +79,7 @@ def test_a_settled_record_that_is_gone_took_its_rows_along(bench: Bench) -> None
             bench.connection.execute("DELETE FROM charges")
         bench.store.erase([operation.id])
 
-    with pytest.raises((NotSettled, RuntimeError)) as told:
+    with pytest.raises(Exception) as told:
         bench.gate.run("k", fn, **OPTIONS)
 
     assert NotSettled is type(told.value)

@@ -7,6 +7,7 @@ Each is a memory store with one method spoiled, and has a factory of the same na
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -85,15 +86,34 @@ class Resurrecting(MemoryStore):
 
 
 class LookingForMarksFirst(MemoryStore):
-    """Looks for the marks, and puts back in another step."""
+    """Looks for the marks, and puts back in another step; where two race, an erasure slips in between."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._looked, self._erased = threading.Event(), threading.Event()
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        if write.kind == "erasure":
+            self._meet(self._looked)
+        return super().put(write, expect)
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        erased = super().erase(ids)
+        self._erased.set()
+        return erased
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
         now = self._environment.wall_us()
         found = [row for mark in marks if (row := self._rows.rows.get(mark)) is not None]
+        self._looked.set()
         if any(row.forget_at is None or row.forget_at > now for row in found):
             return Standing(False, self.load(write.id))
-        time.sleep(0.001)
+        self._meet(self._erased)
         return super().put_back(write, ())
+
+    def _meet(self, event: threading.Event) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            event.wait(10)
 
 
 class FenceErasing(MemoryStore):

@@ -213,6 +213,7 @@ class StoreForgot(InDoubt):
     A loop must not repeat it: look whether it happened.
     """
 
+    code = "store_forgot"
     fault = Fault.STORE
 
     def __init__(self, message: str | None = None, *, value: Any = None) -> None:

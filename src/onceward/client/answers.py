@@ -147,6 +147,5 @@ _CLASSES: dict[str, type[OncewardError]] = {
     if isinstance(one, type)
     and issubclass(one, OncewardError)
     and one is not OncewardError
-    and "code" in vars(one)
     and _is_made_of_a_message(one)
 }

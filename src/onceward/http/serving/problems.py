@@ -13,7 +13,7 @@ from json import dumps
 from math import ceil
 from typing import Any, NamedTuple
 
-from onceward._core.errors import KeyReused, OncewardError, RetryAdvice
+from onceward._core.errors import InDoubt, KeyReused, OncewardError, RetryAdvice
 from onceward._core.reply import Reply
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.scoping import CallerUnknown
@@ -89,7 +89,7 @@ def status_of(error: OncewardError, profile: Profile) -> int:
     """The status of a refusal."""
     if isinstance(error, CallerUnknown):
         return 500 if profile.unscoped == "pass" else profile.unscoped
-    return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(error.code, 500)
+    return profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(spoken_of(error).code, 500)
 
 
 def problem(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
@@ -102,6 +102,11 @@ def refusal(error: OncewardError, profile: Profile, *, pages: str | None = WELL_
     return _SHAPES[profile.error_shape](_said(error, profile, pages))
 
 
+def spoken_of(error: OncewardError) -> type[OncewardError]:
+    """As what an error is told on the wire. Why something is in doubt is for the log, and for callers in Python."""
+    return InDoubt if isinstance(error, InDoubt) else type(error)
+
+
 def pending(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
     """The 202 of in_flight="accept"."""
     code = profile.pending_code
@@ -111,11 +116,14 @@ def pending(profile: Profile, seconds: float | None, *, pages: str | None = WELL
 
 def _said(error: OncewardError, profile: Profile, pages: str | None) -> _Said:
     status, seconds = status_of(error, profile), error.retry_after_seconds
-    title = OURS if status >= 500 and isinstance(error, CallerUnknown) else title_of(type(error))
-    detail = str(error) if error.code in ABOUT_THE_REQUEST else title
+    kind, code = spoken_of(error), error.code
+    if isinstance(error, InDoubt):
+        code = kind.code
+    title = OURS if status >= 500 and isinstance(error, CallerUnknown) else title_of(kind)
+    detail = str(error) if code in ABOUT_THE_REQUEST else title
     if error.retry is RetryAdvice.SAME_KEY:
         seconds = 1.0 if seconds is None else seconds
-    return _Said(status, error.code, title, detail, error.retry, seconds, _page(error.code, pages))
+    return _Said(status, code, title, detail, error.retry, seconds, _page(code, pages))
 
 
 def _page(code: str, pages: str | None) -> str | None:
@@ -183,6 +191,4 @@ def title_of(kind: type[OncewardError]) -> str:
     """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
     if kind.code not in STATUSES and kind.code not in ABOUT_THE_OPERATION and kind is not CallerUnknown:
         return OURS
-    # Of the class that the code is of: what a narrower one adds is for callers in Python.
-    owner = next(one for one in kind.__mro__ if "code" in vars(one))
-    return " ".join((owner.__doc__ or "").strip().partition("\n\n")[0].split())
+    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())

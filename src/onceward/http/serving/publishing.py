@@ -113,7 +113,7 @@ def error_page(
 _CLASSES = {
     one.code: one
     for one in vars(errors).values()
-    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError and "code" in vars(one)
+    if isinstance(one, type) and issubclass(one, OncewardError) and one is not OncewardError
 }
 
 

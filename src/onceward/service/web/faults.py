@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from onceward import InDoubt, OncewardError, Reply, RequestInvalid
 from onceward.http.serving.problems import STATUSES as MIDDLEWARE
-from onceward.http.serving.problems import problem
+from onceward.http.serving.problems import problem, spoken_of
 from onceward.http.serving.profile import PROFILES, Profile
 from onceward.http.serving.publishing import error_page
 
@@ -104,7 +104,7 @@ def refusal(error: OncewardError, profile: Profile = PROFILES["default"]) -> Res
     # What is for operators stays in the log, as in the middleware.
     detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
     if status < 500:
-        members = {"title": meaning_of(type(error)), **members}
+        members = {"title": meaning_of(spoken_of(error)), **members}
     return respond(_changed(reply, status, members, detail))
 
 
