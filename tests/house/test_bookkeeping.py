@@ -104,7 +104,7 @@ PLANTED = {
     "weakref.ref": "import weakref\nweakref.ref(a, b)\n",
     "self.store.put": "async def a(self):\n    try:\n        await b\n    finally:\n        self.store.put(c, d)\n",
     "self._write_now": "def a(self):\n    try:\n        yield\n    except BaseException:\n        self._write_now(c)\n",
-    "perform": "async def a():\n    try:\n        await b\n    except GeneratorExit:\n        c.perform(d)\n        raise\n",
+    "perform": "async def a():\n    try:\n        await b\n    except GeneratorExit:\n        c.perform(d)\n",
 }
 
 
@@ -122,7 +122,10 @@ def test_the_check_lets_a_handled_exit_through() -> None:
     """
     Where `GeneratorExit` is let through first, the handler after it does not run when something is thrown away.
     """
-    text = "def a(self):\n    try:\n        yield\n    except GeneratorExit:\n        raise\n    except BaseException:\n        self.put(c)\n"
+    text = (
+        "def a(self):\n    try:\n        yield\n    except GeneratorExit:\n        raise\n"
+        "    except BaseException:\n        self.put(c)\n"
+    )
 
     assert list(finalisers(text)) == []
 
