@@ -155,8 +155,8 @@ def _leave_behind(
     """
     The coroutine is being closed, perhaps by the garbage collector: in any thread, in the middle of anything.
 
-    So nothing is done here that may need what that thread holds. What the flow still wants written (a release, or doubt)
-    is left to its event loop, which can be told so from anywhere.
+    So nothing is done here that may need what that thread holds. What the flow still wants written (a release, or
+    doubt) is left to its event loop, which can be told so from anywhere.
     """
     try:
         loop.call_soon_threadsafe(_see_off, flow, work, instant, perform)

@@ -201,7 +201,7 @@ def _steps(
     on_duplicate: OnDuplicate,
     returning: Sequence[str] | None,
 ) -> Generator[_Statement, Any, int | Inserted]:
-    """What both colours do: the insert, and if a row is wanted and none was written, a look at the one that is there."""
+    """What both colours do: insert; and if a row is wanted and none was written, look at the one that is there."""
     if not isinstance(values, Mapping) or not values:
         raise ConfigurationError("insert_once needs the row's values, by column: {'id': 'e-9', 'amount': '12.50'}")
     sql = _insert_sql(dialect, spelling, table, list(values), key, on_duplicate, returning)

@@ -46,7 +46,7 @@ class Lazy:
         return iter(())
 
 
-class Callable_:
+class Generates:
     """An object whose call is a generator."""
 
     def __call__(self) -> Iterator[str]:
@@ -61,8 +61,8 @@ FUNCTIONS = {
     "generator": generator,
     "async-generator": async_generator,
     "partial": functools.partial(generator),
-    "object": Callable_(),
-    "method": Callable_().method,
+    "object": Generates(),
+    "method": Generates().method,
 }
 
 

@@ -1,4 +1,4 @@
-"""A coroutine that is thrown away may be closed by the garbage collector, in the middle of anything: no store is called."""
+"""A coroutine that is thrown away may be closed in the midst of anything: no store is called then."""
 
 from __future__ import annotations
 

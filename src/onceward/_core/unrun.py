@@ -1,8 +1,8 @@
 """
 What a function may give back that is no result: work that nobody has begun, or that nobody has brought to its end.
 
-A generator, a coroutine or another awaitable is a promise to do something. If it has not begun, it has done nothing, and
-storing that as an answer would tell every retry that it ran.
+A generator, a coroutine or another awaitable is a promise to do something. If it has not begun, it has done nothing,
+and storing that as an answer would tell every retry that it ran.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ class Asking:
         family: bytes | None = None,
         given: str | None = None,
     ) -> Ask:
-        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is how the caller said it."""
+        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is what the caller said."""
         id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
         return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family, given)
 

@@ -5,9 +5,9 @@ Nothing is started per call. A running operation is an entry in a dictionary; on
 loop) looks through it now and then and renews what is due. A renewal that fails is tried again at the next look; one
 that finds somebody else's claim, or none, marks the operation as lost and stops.
 
-This only keeps books. Whatever goes wrong here is logged: it neither reaches an operation nor ends the looking for good.
-And an operation is taken off the books without a lock, because a coroutine that is thrown away leaves from wherever
-garbage happens to be collected.
+This only keeps books. Whatever goes wrong here is logged: it neither reaches an operation nor ends the looking for
+good. And an operation is taken off the books without a lock, because a coroutine that is thrown away leaves from
+wherever garbage happens to be collected.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class Breaker:
         self.environment = environment
         self.circuit = Circuit(self.rule)
         """The state machine. Looked at freely, moved only under the breaker's own lock."""
-        # One that its holder may take again: a coroutine that is thrown away gives its ticket back in any thread's midst.
+        # One that its holder may take again: a coroutine that is thrown away gives its ticket back wherever it is.
         self._lock = threading.RLock()
         self._judge = classifier
         self._failed = failed

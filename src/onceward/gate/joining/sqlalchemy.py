@@ -71,7 +71,7 @@ def writer(connection: Any) -> Writer:
     if not isinstance(connection, Session | Connection):
         raise ConfigurationError(
             f"insert_once blocks, and cannot use SQLAlchemy's {type(connection).__name__}; it knows Session and "
-            "Connection. Of an AsyncSession or AsyncConnection: await insert_once_async(session, table, values, key=key)"
+            "Connection. For those that are awaited: await insert_once_async(session, table, values, key=...)"
         )
     inner = connection.connection() if isinstance(connection, Session) else connection
 

@@ -62,8 +62,8 @@ def known_async(connection: Any) -> Known:
                 return Known("postgresql", "asyncpg", *_of_asyncpg(connection))
     raise ConfigurationError(
         f"insert_once_async does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
-        "knows psycopg.AsyncConnection, asyncpg's connections, and SQLAlchemy's AsyncSession and AsyncConnection. For a "
-        "connection that blocks: insert_once(connection, ...)"
+        "knows psycopg.AsyncConnection, asyncpg's connections, and SQLAlchemy's AsyncSession and AsyncConnection. For "
+        "one that blocks: insert_once(connection, ...)"
     )
 
 
