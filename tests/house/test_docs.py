@@ -300,6 +300,17 @@ value
         with pytest.raises(ValueError, match="line 2: nothing to continue"):
             chain(alone, alone[0])
 
+    @pytest.mark.fault("a-script-is-run-once")
+    def test_a_script_that_works_once_only_is_noticed(self, tmp_path: Path) -> None:
+        """
+        It leaves a file behind, and cannot bear to find it.
+        """
+        alone = blocks("```python\nopen('left-behind.txt', 'x').close()\n```\n")
+        told = "".join(run_block(alone, alone[0], tmp_path))
+
+        assert told.startswith("it works once, and fails when it is run again in the same folder")
+        assert "FileExistsError" in told
+
     def test_a_broken_script_is_noticed_with_its_line_on_the_page(self, tmp_path: Path) -> None:
         """
         The last planted block uses a name that it does not define; the first two are sound together.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple, Unpack, cast
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.terms import Terms
@@ -102,7 +102,7 @@ class Routes:
 
 def _changes(route: Route) -> ProfileChanges:
     # A route that names its methods means these, whatever the profile says.
-    changes: ProfileChanges = {**route.changes}  # type: ignore[typeddict-item]
+    changes = cast("ProfileChanges", {**route.changes})
     if route.methods is not None:
         changes["methods"] = tuple(sorted(route.methods))
     return changes
