@@ -90,8 +90,9 @@ Spec = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with the real list and the real hooks, and no tests yet."""
-    for name in ("docs/reference/requirements.md", "tests/conftest.py"):
-        (tmp_path / name).parent.mkdir(parents=True)
+    hooks = ("tests/conftest.py", "tests/timing.py", "tests/servers/__init__.py", "tests/servers/ending.py")
+    for name in ("docs/reference/requirements.md", *hooks):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
     return tmp_path
