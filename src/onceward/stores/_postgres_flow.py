@@ -220,9 +220,9 @@ def answer_many(target: Target, puts: Sequence[tuple[Write, bytes | None]], seen
         standings = yield from _look_many(puts)
     else:
         standings = yield from put_many(target, puts)
-    for number, ((write, _), standing) in enumerate(zip(puts, standings, strict=True)):
-        if standing is not None and _finds_itself(standing, write):
-            standing = standings[number] = None  # Sent before: whether it may be believed is found out by `put`.
+    if any(one is not None and _finds_itself(one, write) for (write, _), one in zip(puts, standings, strict=True)):
+        yield Query(rows.BARRIER)
+    for (write, _), standing in zip(puts, standings, strict=True):
         if standing is not None:
             seen.note(write.id, standing)
         else:
