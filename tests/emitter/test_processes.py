@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def _world(folder: Path) -> list[str]:
     return world.read_text().splitlines() if world.exists() else []
 
 
-def _restarted(folder: Path, hours: int = 1) -> list[str]:
+def _restarted(folder: Path, hours: int = 1, **options: Any) -> list[str]:
     """An emitter of the same name, when every lease of the dead one has lapsed; what it sent."""
     later = StillEnvironment(wall_us=REAL.wall_us() + hours * 3_600_000_000)
     sent: list[str] = []
@@ -79,7 +80,10 @@ def _restarted(folder: Path, hours: int = 1) -> list[str]:
 
     with (
         Gate(
-            open_store(f"sqlite:///{folder}/spool.db", environment=later), scope="live:acme", environment=later
+            open_store(f"sqlite:///{folder}/spool.db", environment=later),
+            scope="live:acme",
+            environment=later,
+            **options,
         ) as gate,
         Emitter(
             gate,
@@ -141,11 +145,19 @@ class TestKilled:
 
     def test_the_check_can_fail(self, tmp_path: Path) -> None:
         """
-        Without the time in which leases lapse, a restart finds nothing to take: the items are still another's.
+        Without the time in which leases lapse, and without a look at who is dead, a restart finds nothing to take.
         """
         _ended(_process(tmp_path, "kill", 0, 5))
 
-        assert [] == _restarted(tmp_path, hours=0)
+        assert [] == _restarted(tmp_path, hours=0, takeover="lease")
+
+    def test_a_restart_sees_that_the_process_is_dead(self, tmp_path: Path) -> None:
+        """
+        On the same host nobody waits for its leases.
+        """
+        _ended(_process(tmp_path, "kill", 0, 5))
+
+        assert _lines(*range(5)) == sorted(_restarted(tmp_path, hours=0))
 
 
 class TestEnding:
