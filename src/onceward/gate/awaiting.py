@@ -428,7 +428,7 @@ class _Performer:
         gate, joined = self._gate, self._joined
         match effect:
             case Pay():
-                return effect.around.apay()
+                return effect.around.apay()  # type: ignore[no-any-return]
             case Pause():
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
