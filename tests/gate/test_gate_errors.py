@@ -39,7 +39,7 @@ NOT_REPEATED = (
     StopAsyncIteration,
     OSError,
 )
-"""What LangGraph's `default_retry_on` (1.2.20) does not retry, after `ConnectionError` and HTTP errors, which it does."""
+"""What LangGraph's `default_retry_on` (1.2.20) does not retry; `ConnectionError` and HTTP errors it does."""
 
 
 @pytest.mark.fault("a-terminal-refusal-is-a-plain-exception")
