@@ -125,7 +125,8 @@ def test_an_open_circuit_answers_replays_and_refuses_the_rest(colour: str) -> No
     replay, refused = ask("one"), ask("two")
 
     assert (201, 201, "true") == (first[0], replay[0], replay[2].get("idempotency-replayed"))
-    assert (503, "circuit_open", 1) == (refused[0], refused[1]["code"], len(handler.bodies))  # type: ignore[index]
+    assert (503, 1) == (refused[0], len(handler.bodies))
+    assert "circuit_open" == refused[1]["code"]  # type: ignore[index]
     assert 1 <= int(refused[2]["retry-after"]) <= 30
     breaker.reset()
     assert 201 == ask("two")[0]

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError
+from onceward import ConfigurationError, Retry
 from onceward.http import PROFILES, Profile, profile
 from onceward.http.serving.profile import NEVER_STORED
+from onceward.retry import Breaker, Budget
 
 SAYS: dict[str, dict[str, Any]] = {
     "default": {
@@ -91,6 +92,9 @@ OTHERWISE: dict[str, Any] = {
     "lease": 5,
     "lease_max": 50,
     "result_bytes_max": 10,
+    "retry": Retry(),
+    "breaker": Breaker("payments"),
+    "budget": Budget(),
 }
 TOGETHER = {"probe", "transactional"}
 """Fields that need another one beside them."""

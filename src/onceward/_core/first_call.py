@@ -16,9 +16,9 @@ next one on the way. Reading names and attributes, building data and comparing c
 from __future__ import annotations
 
 import dis
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
+from sys import stdlib_module_names, version_info
 from types import CodeType, FrameType, MethodType, TracebackType
 from typing import Any, Final, NamedTuple
 
@@ -76,7 +76,7 @@ _HARMLESS: Final = (
 )
 """Instructions that read, build and choose. Any other that is not an awaiting or a call could have had an effect."""
 
-_NULL_FIRST: Final = sys.version_info < (3, 13)
+_NULL_FIRST: Final = version_info < (3, 13)
 """Whether what marks a callee that is no method stands before it, and not behind it."""
 
 _AWAITING: Final = frozenset(
@@ -92,7 +92,7 @@ def is_about_the_first_call(error: BaseException) -> bool:
     for number, (frame, at) in enumerate(frames):
         package, _, rest = str(frame.f_globals.get("__name__", "")).partition(".")
         # A client's helpers from the standard library (contextlib, for one) are part of what it does.
-        in_client = package in CLIENTS or (in_client and package in sys.stdlib_module_names)
+        in_client = package in CLIENTS or (in_client and package in stdlib_module_names)
         in_library = in_client or (package == "onceward" and rest.partition(".")[0] in OURS)
         if in_library:
             continue

@@ -212,7 +212,7 @@ class _Judge:
 
     def __init__(self, judge: Judge, operation: Operation, called: Called) -> None:
         self._judge, self._operation, self._called = judge, operation, called
-        self._harmless = (NothingHappened, *called.ask.terms.before)
+        self._harmless: tuple[type[BaseException], ...] = (NothingHappened, *called.ask.terms.before)
 
     def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
         """What is known about an attempt: whether it happened is the gate's to say."""

@@ -99,12 +99,13 @@ def _plot(clients: tuple[int, ...], average: dict[tuple[int, str], tuple[float, 
 
 
 def _findings(most: int, average: dict[tuple[int, str], tuple[float, float]]) -> list[Finding]:
-    (_, none), (slowest, _), (quick, full) = (
-        average[most, name] for name in ("no back-off", "exponential", "full jitter")
+    (_, none), (slowest, _), (quick, full), (slower, _) = (
+        average[most, name] for name in ("no back-off", "exponential", "full jitter", "equal jitter")
     )
     return [
         Finding(f"full jitter needs less than half the writes of no back-off at {most} clients", full < none / 2),
         Finding(
             f"exponential back-off without jitter takes over 5 times as long at {most} clients", slowest > 5 * quick
         ),
+        Finding(f"full jitter takes less time than equal jitter at {most} clients, and not more", quick < slower),
     ]

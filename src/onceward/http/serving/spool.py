@@ -25,6 +25,7 @@ class Spool:
         self._max = profile.body_bytes_max
         self._held = bytearray()
         self._file: IO[bytes] | None = None
+        self._given = False
         self.size = 0
 
     def expect(self, length: int | None) -> None:
@@ -52,7 +53,8 @@ class Spool:
         return self._file is not None
 
     def rewind(self) -> None:
-        """Begin to read."""
+        """Begin to read, for the first time or again."""
+        self._given = False
         if self._file is not None:
             self._file.seek(0)
 
@@ -60,9 +62,8 @@ class Spool:
         """The next piece; empty at the end."""
         if self._file is not None:
             return self._file.read(PIECE)
-        whole = bytes(self._held)
-        self._held = bytearray()
-        return whole
+        given, self._given = self._given, True
+        return b"" if given else bytes(self._held)
 
     def whole(self) -> IO[bytes] | bytes:
         """The body as bytes or, if it is long, as a file."""
