@@ -113,7 +113,8 @@ def marked(known: Iterable[Known], methods: frozenset[str]) -> list[Route]:
         if said[0] is None:
             found.append(Route(one.path, methods=here, skip=True))
         else:
-            found.append(Route(one.path, **({"methods": here} if "methods" not in said[0] else {}), **said[0]))
+            changes = {"methods": here, **said[0]}
+            found.append(Route(one.path, **changes))
     return found
 
 

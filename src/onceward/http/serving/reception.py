@@ -129,7 +129,7 @@ class Reception(Generic[G]):
         """
         if known is None:
             return
-        said = marked_handlers(known, frozenset(self._base.methods))
+        said: list[Route] = marked_handlers(known, frozenset(self._base.methods))
         if said:
             self.routes = Routes(self._base, [*said, *self._given], self._gate.agreed)
             self._publish()

@@ -65,7 +65,7 @@ def remembers(profile: Profile, status: int) -> bool:
     """Whether an answer with this status is stored. A transactional route stores what its handler settled, only."""
     if profile.transactional:
         return False
-    if profile.remember in ("4xx", "all"):
+    if profile.remember == "4xx" or profile.remember == "all":
         # A 429 says that nothing was done and when to come again: who remembers it turns every retry away.
         return status != 429 and (status < 500 or profile.remember == "all")
     if profile.remember == "success":
