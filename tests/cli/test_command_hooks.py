@@ -13,7 +13,7 @@ from onceward.inbox import Inbox
 from onceward.inbox.samples import sample
 from onceward.webhooks import PacSpace, Secret
 
-TEXT = "canary-secret-0123456789abcdef"
+TEXT = "canarysecret0123456789abcdef0123"
 MODULE = "from onceward.inbox import handler\n@handler(guarantee='{}')\ndef paid(event):\n    raise ValueError('no')\n"
 ADD = ("hooks", "add", "pac", "--scheme", "pacspace", "--handler", "command_shop:paid", "--tenant", "acme")
 
@@ -71,7 +71,8 @@ def test_a_test_says_what_would_happen_and_does_nothing(shop: str, run: Callable
 
 @pytest.mark.parametrize(
     "scheme",
-    [("standard",), ("stripe", "--tolerance", "60"), ("github",), ("pacspace",),
+    [("standard",), ("standard", "--header-prefix", "svix"), ("stripe", "--tolerance", "60"), ("github",),
+     ("pacspace", "--trust-unsigned-id"),
      ("hmac", "--signature-header", "X-Sig", "--id-member", "id", "--spelling", "base64", "--signature-prefix", "v=")],
 )  # fmt: skip
 def test_every_scheme_can_be_added_and_tried(shop: str, run: Callable[..., Any], scheme: tuple[str, ...]) -> None:
@@ -83,6 +84,30 @@ def test_every_scheme_can_be_added_and_tried(shop: str, run: Callable[..., Any],
 
     assert 0 == added.code
     assert "right" == run("hooks", "test", "any", "--json").document["signature"]
+    with Inbox(shop, stored_sources=True) as inbox:
+        [view] = inbox.sources()
+    assert ("--trust-unsigned-id" in scheme) == view.stored.trust_unsigned_id
+    assert ("svix" in scheme) == (getattr(view.stored.scheme, "prefix", "") == "svix")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("github", "--header-prefix", "svix"),
+        ("standard", "--signature-prefix", "v="),
+        ("standard", "--header-prefix", "A B"),
+    ],
+)
+def test_an_option_of_another_scheme_is_refused(shop: str, run: Callable[..., Any], wrong: tuple[str, ...]) -> None:
+    """
+    Its sender decides; nothing is written.
+    """
+    added = run("hooks", "add", "any", "--handler", "command_shop:paid", "--tenant", "acme", "--secret-env",
+                "PAC_SECRET", "--scheme", *wrong)  # fmt: skip
+
+    assert (2, True) == (added.code, "prefix" in added.err)
+    with Inbox(shop, stored_sources=True) as inbox:
+        assert [] == inbox.sources()
 
 
 def test_an_event_that_was_given_up_is_requeued(shop: str, run: Callable[..., Any], folder: Path) -> None:

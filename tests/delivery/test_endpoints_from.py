@@ -22,7 +22,7 @@ ENVIRON = {
     "OLD": "old " * 10,
     "TOKEN": "Bearer " + CANARY,
     "USER": "shop",
-    "SHORT": "short",
+    "SHORT": "c2hvcnQh",
     "EMPTY": "",
 }
 

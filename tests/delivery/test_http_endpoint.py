@@ -55,7 +55,7 @@ class TestWhatIsSent:
 
         (request,) = receiver.requests
         verified = PacSpace().verify(request.headers, request.body, [SECRET], now=1_700_000_000)
-        assert ("msg_1", 1_700_000_000) == verified
+        assert ("msg_1", 1_700_000_000) == verified[:2]
         assert "invoice.paid" == request.headers["x-webhook-event"]
         assert [] == [name for name in request.headers if name.startswith("webhook-")]
 
@@ -71,7 +71,7 @@ class TestWhatIsSent:
         assert len(secrets) == len(request.headers["webhook-signature"].split(" "))
         for secret in secrets:
             verified = StandardWebhooks().verify(request.headers, request.body, [secret], now=1_700_000_000)
-            assert ("msg_1", 1_700_000_000) == verified
+            assert ("msg_1", 1_700_000_000) == verified[:2]
 
     def test_the_id_is_the_messages_and_the_time_is_the_trys(self) -> None:
         """
@@ -85,7 +85,7 @@ class TestWhatIsSent:
                 endpoint.deliver(message(attempt=attempt))
                 request = receiver.requests[-1]
                 verified = StandardWebhooks().verify(request.headers, request.body, [SECRET], now=clock.seconds)
-                assert ("msg_1", clock.seconds) == verified
+                assert ("msg_1", clock.seconds) == verified[:2]
 
         assert 3 == len({one.headers["webhook-signature"] for one in receiver.requests})
         assert {PAYLOAD} == {one.body for one in receiver.requests}
@@ -170,7 +170,7 @@ class TestWhatIsSent:
         with Receiver(b"") as receiver:
             for receiver.answer in echoes:
                 endpoint = here(
-                    receiver.port, secrets=["canary " * 4], headers={"Authorization": "Bearer canary"}, final=[400]
+                    receiver.port, secrets=["canary" * 4], headers={"Authorization": "Bearer canary"}, final=[400]
                 )
                 reasons.append(endpoint.deliver(message(headers={"X-A": "canary"}))[0])
 

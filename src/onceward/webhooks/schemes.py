@@ -277,8 +277,8 @@ def _check_member(body: bytes, name: str, id: str) -> None:
 
 
 def _only_one(secrets: list[Secret]) -> list[Secret]:
-    if len(secrets) > 1:
-        raise ConfigurationError("this sender signs with one secret, and several were given")
+    if len(secrets) != 1:
+        raise ConfigurationError(f"this sender signs with one secret, and {len(secrets)} were given")
     return secrets
 
 

@@ -73,7 +73,7 @@ class Secret:
         if not value:
             raise ConfigurationError(
                 "a secret of Standard Webhooks is base64, after whsec_ or alone, and this one is not. If its sender "
-                "really uses the text itself as the key, say so: Secret.plain(text)"
+                "really uses the text itself as the key, say so: Secret.plain(text), or write the text in base64"
             )
         return cls(value, "base64")
 
@@ -148,9 +148,7 @@ def secrets_of(given: Iterable[Secret | str], read: Callable[[Secret | str], Sec
 
 
 def for_signing(secrets: list[Secret]) -> list[Secret]:
-    """Secrets that may sign: at least one, and none that can be guessed."""
-    if not secrets:
-        raise ConfigurationError("nothing is signed without a secret")
+    """Secrets that may sign: none that can be guessed. (Without any, there are headers without a signature.)"""
     if any(one.is_short for one in secrets):
         raise ConfigurationError(
             f"nothing is signed with a secret of fewer than {SECRET_BYTES_MIN} bytes, which can be guessed; make one "

@@ -245,4 +245,4 @@ def _secrets(given: Iterable[Secret | str], form: StandardWebhooks | PacSpace, *
         raise ConfigurationError("unsigned and secrets do not go together")
     if len(found) > SIGNATURES_MAX:
         raise ConfigurationError(f"receivers try {SIGNATURES_MAX} signatures at most; two secrets are enough to rotate")
-    return tuple(for_signing(list(found))) if found else ()
+    return tuple(for_signing(list(found)))
