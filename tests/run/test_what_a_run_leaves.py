@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from timing import reaches_a_clock
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -31,7 +31,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from servers import ending
+from . import ending
 
 PRIVATE = "postgresql://"
 SECONDS_MAX = 30
