@@ -24,10 +24,9 @@ def main(targets: list[str]) -> int:
     print()
     for target, code, took in ends:
         print(f"{'FAILED' if code else 'passed':<8}{target:<16}{took / 60:6.1f} min")
-    print(
-        f"{len(ends)} targets, {sum(code != 0 for _, code, _ in ends)} failed, {sum(one[2] for one in ends) / 60:.1f} min"
-    )
-    return 1 if any(code for _, code, _ in ends) else 0
+    failed, minutes = sum(code != 0 for _, code, _ in ends), sum(took for _, _, took in ends) / 60
+    print(f"{len(ends)} targets, {failed} failed, {minutes:.1f} min")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

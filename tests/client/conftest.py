@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from own_client_support import Maker
 
+from servers import ending
 from service.service_support import Served
 
 _numbers = itertools.count(1)
@@ -19,12 +19,12 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """A real `onceward serve` in a process of its own."""
-    with tempfile.TemporaryDirectory(prefix="onceward-client-") as folder:
-        service = Served.started(Path(folder), "--flood-burst", "100000")
-        try:
-            yield service
-        finally:
-            service.stop()
+    folder = ending.folder("onceward-client-")  # Removed when the run ends, however it does.
+    service = Served.started(folder, "--flood-burst", "100000")
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 @pytest.fixture(params=["blocking", "awaiting"])

@@ -75,8 +75,8 @@ def main(parent: int, name: str) -> None:
     heard = b""
     for piece in _until_it_ends(parent):
         *lines, heard = (heard + piece).split(b"\n")
-        for what, _, place in (line.decode().partition(" ") for line in lines):
-            places[Path(place)] = what == "remove"
+        for what, _, named in (line.decode().partition(" ") for line in lines):
+            places[Path(named)] = what == "remove"
     _end_all(name, list(places))
     for place, is_ours in places.items():
         if is_ours:

@@ -22,9 +22,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from servers import ending
 from servers.postgres import SECONDS_MAX, PostgresServer, free_port, unprivileged
 from servers.redis import installed
+
+from . import ending
 
 _ABSENT = (
     "NOT TESTED HERE: no pgbouncer on this machine, and none from apt (that needs root and Debian's packages); "

@@ -32,7 +32,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from servers import ending
+from . import ending
 
 PRIVATE = "postgresql://"
 SECONDS_MAX = 30
@@ -154,7 +154,8 @@ class PostgresServer:
             return
         os.kill(self._process.pid, signal.SIGSTOP)  # It must not notice that its children die before it does.
         for pid in (*_children(self._process.pid), self._process.pid):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait(SECONDS_MAX)
 
     def freeze(self) -> None:
@@ -168,7 +169,8 @@ class PostgresServer:
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         for pid in (self._process.pid, *_children(self._process.pid)):
-            os.kill(pid, number)
+            with contextlib.suppress(ProcessLookupError):  # A child may have ended of its own accord.
+                os.kill(pid, number)
 
     def promote(self) -> None:
         """Make a standby the primary, and wait until it takes writes."""

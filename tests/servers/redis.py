@@ -30,7 +30,7 @@ from typing import Any
 
 import pytest
 
-from servers import ending
+from . import ending
 
 SECONDS_MAX = 20
 

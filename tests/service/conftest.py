@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from service_support import Served
+
+from servers import ending
 
 
 @pytest.fixture(scope="session")
 def served() -> Iterator[Served]:
     """One service for whoever needs no other, on the embedded default. Who pays in advance pays a unit a statement."""
-    with tempfile.TemporaryDirectory(prefix="onceward-serve-") as folder:
-        service = Served.started(Path(folder), "--flood-burst", "100000", "--price", "1000000")
-        try:
-            yield service
-        finally:
-            service.stop()
+    folder = ending.folder("onceward-serve-")  # Removed when the run ends, however it does.
+    service = Served.started(folder, "--flood-burst", "100000", "--price", "1000000")
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 @pytest.fixture
