@@ -269,8 +269,9 @@ class AsyncPerformer:
                 return gate._bell.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
-            case Pay():
-                return effect.around.apay()
+            case Pay(around):
+                paid: Awaitable[bool] = around.apay()
+                return paid
             case PutBack():
                 return self._put_back(effect)
             case After():
