@@ -67,6 +67,7 @@ def test_two_workers_may_use_the_same_key_and_one_worker_may_not_use_it_twice(wo
 
 
 @pytest.mark.requirement("B46")
+@pytest.mark.fault("a-scope-is-not-part-of-the-identity")
 def test_a_workers_identity_is_apart_from_its_version(world: Any, expenses: Expenses) -> None:
     """
     Deploying a new version keeps the scope if the scope names the worker; with the version in it, it changes.

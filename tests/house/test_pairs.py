@@ -28,12 +28,9 @@ NOT_FOR_USERS = {
 }
 """Parts of the shells, whose two halves do what their colour needs, with the reason."""
 
-_HOLD = "work that is more than one call: for blocking callers only so far"
 _HTTPX = "httpx names it so"
 _BEHIND = "for a service, which writes notes behind its answers and awaits them"
 ONLY_BLOCKING = {
-    "onceward.gate.awaiting.AsyncGate": {"hold": _HOLD, "held": _HOLD},
-    "onceward.gate.plan.AsyncPlan": {"hold": _HOLD},
     "onceward.http.httpx.AsyncTransport": {"close": _HTTPX, "handle_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"close": _HTTPX, "handle_request": _HTTPX},
     "onceward.tables.shells.Awaiting": {"perform": "what a thread does for the awaiting one"},

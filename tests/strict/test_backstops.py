@@ -329,7 +329,7 @@ def test_any_operation_runs_once_under_its_key_on_any_store(gate: Gate, result: 
 @pytest.mark.requirement("D20")
 def test_a_store_of_ones_own_plugs_in_by_the_same_seam() -> None:
     """
-    A gate takes any object with the six methods of a store, and asks it for nothing else.
+    A gate takes any object with the methods that a store owes, and asks it for nothing else.
     """
 
     class Mine:
