@@ -61,7 +61,8 @@ def send_duplicates(url: str) -> int:
         at_once = list(clients.map(lambda _: post(url, {"amount": 1250}, "o-17", "token-acme"), range(10)))
     print(f"10 at once: {sorted(one.status for one in at_once)}, {sum(one.replayed for one in at_once)} replayed")
     other = post(url, {"amount": 9900}, "o-17", "token-acme")
-    print(f"another amount under the same key: {other.status} {other.body['code']}, retry {other.body['retry']}")
+    refusal = other.body.get("error", other.body)  # Stripe's shape, or problem+json.
+    print(f"another amount under the same key: {other.status} {refusal['code']}, retry {refusal['retry']}")
     rival = post(url, {"amount": 1250}, "o-17", "token-globex")
     print(f"the same key from somebody else: {rival.status} {rival.body}")
     again = post(url, {"amount": 1250}, "o-17", "token-acme")

@@ -11,12 +11,15 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from onceward.gate import strict
+from onceward.gate.strict import current_operation
 from servers import ending
 from timing import is_timed
 
@@ -72,3 +75,13 @@ def pytest_configure(config: pytest.Config) -> None:
     ending.begin()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_operation_is_left_running() -> Iterator[None]:
+    """Whoever begins an operation ends it: what is left in the context would run the next test under its key."""
+    yield
+    left = current_operation(None)
+    if left is not None:
+        strict._running.set(None)
+        pytest.fail(f"the operation {left.digest} is still running in this context: end what was held")

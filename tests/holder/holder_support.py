@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Callable
+from contextvars import copy_context
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ class Desk:
         """Claim a key as a process that never ends it; blocking, because a claim has no colour."""
         gate = Gate(self.url, scope=self.scope, lease=LEASE, environment=who or Gone())
         self._gates.append(gate)
-        held = gate.hold(key, **options)
+        held = held_elsewhere(gate, key, **options)
         assert isinstance(held, Holding)
         return held
 
@@ -147,3 +148,8 @@ class Desk:
 
 async def _finished(made: Any) -> Any:
     return await made
+
+
+def held_elsewhere(gate: Gate, key: str, **options: Any) -> Any:
+    """Claim a key in a context of its own: it is never ended, and must not be what runs in the test's."""
+    return copy_context().run(lambda: gate.hold(key, **options))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from holder_support import Gone, this_process
+from holder_support import Gone, held_elsewhere, this_process
 
 from onceward import ConfigurationError, Gate
 from onceward._core.holders import HOST_MAX, Process, holder_of, is_by_lease, restamped, stamped, written
@@ -31,7 +31,7 @@ def url(tmp_path: Path) -> str:
     """A store with a claim of a dead process."""
     url = f"sqlite:///{tmp_path}/shown.db"
     with Gate(url, scope=SCOPE, lease=3_600, environment=Gone()) as gate:
-        gate.hold("charge:17", name="charge")
+        held_elsewhere(gate, "charge:17", name="charge")
     return url
 
 

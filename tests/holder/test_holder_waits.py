@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from holder_support import Desk, Elsewhere, Gone
+from holder_support import Desk, Elsewhere, Gone, held_elsewhere
 
 from onceward import NOT_FOUND, AsyncGate, Gate, InFlight
 from onceward._core.record import Record, Wait, ask_again_after
@@ -84,7 +84,7 @@ def test_in_atomic_mode_the_wait_for_a_dead_probed_operation_is_its_lease(tmp_pa
     """
     url = f"sqlite:///{tmp_path}/gate.db"
     with Gate(url, scope="test:a", lease=3_600, environment=Gone()) as dead:
-        dead.hold("k", guarantee="probed", probe=lambda operation: None)
+        held_elsewhere(dead, "k", guarantee="probed", probe=lambda operation: None)
     connection = sqlite3.connect(tmp_path / "gate.db")
     with Gate(url, scope="test:a", in_flight="refuse") as gate, pytest.raises(InFlight) as refused:
         gate.atomic(connection, "k", lambda: 1)

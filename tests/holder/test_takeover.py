@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from holder_support import LEASE, Desk, Elsewhere, Gone, Nameless, this_process
+from holder_support import LEASE, Desk, Elsewhere, Gone, Nameless, held_elsewhere, this_process
 
 from onceward import NOT_FOUND, Found, Gate, InDoubt, InFlight, KeyReused, Operation, OwnershipLost, Returned
 from onceward._core.record import Claimant, Record, Start, Write, claim
@@ -360,7 +360,7 @@ def test_settled_inside_by_a_dead_process_runs_again(joining_desk: Desk) -> None
     """
     joining_desk.left(guarantee="atomic", settle="inside")
     store, gate = joining_desk.store(), Gate(joining_desk.url, scope=joining_desk.scope, lease=LEASE, wait=0)
-    held = gate.hold("k", guarantee="atomic", settle="inside")
+    held = held_elsewhere(gate, "k", guarantee="atomic", settle="inside")
 
     assert isinstance(held, Holding)
     assert (2, "claimed") == (held.operation.attempt, store.load(held.operation.record.id).state)

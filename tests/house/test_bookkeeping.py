@@ -20,8 +20,10 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Breaker, Budget, Gate, Retry
+from onceward.environment import REAL
 from onceward.gate import renewal
 from onceward.journal import AsyncJournal, Journal
+from onceward.stores.memory import MemoryStore
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 FILES = sorted(path.relative_to(SRC).as_posix() for path in SRC.rglob("*.py"))
@@ -264,14 +266,19 @@ def test_a_call_does_not_feel_what_its_breaker_and_budget_cannot_tell_others() -
         def load(self, id: bytes) -> Any:
             raise Broken
 
-    gate = Gate("memory://", scope="acme")
-    gate.store = Away()  # type: ignore[assignment]
-    policy = Retry(
-        breaker=Breaker.shared(gate, "provider", threshold=5),
-        budget=Budget.shared(gate, "calls"),
-        safe=True,
-        base=0.001,
-    )
+    class Leaving(MemoryStore):
+        def put(self, *given: Any) -> Any:
+            return super().put(*given) if not gone else Away().put()
+
+        def load(self, id: bytes) -> Any:
+            return super().load(id) if not gone else Away().load(id)
+
+    gone: list[bool] = []
+    gate = Gate(Leaving(environment=REAL), scope="acme")
+    budget = Budget.shared(gate, "calls")
+    policy = Retry(breaker=Breaker.shared(gate, "provider", threshold=5), budget=budget, safe=True, base=0.001)
+    assert budget.connect()  # A process that has never reached the store has no burst of its own.
+    gone.append(True)
     tries = iter([ConnectionError("first"), None])
 
     def call() -> str:

@@ -201,16 +201,20 @@ class TestManyAtOnce:
         Calls go out and are retried by this process's own count; nobody hears of the store.
         """
 
-        class Full:
-            def load(self, id: bytes) -> Any:
-                return None
+        class Filling(MemoryStore):
+            full = False
 
             def put(self, write: Any, expect: bytes | None) -> Any:
-                raise StoreFull
+                if self.full:
+                    raise StoreFull
+                return super().put(write, expect)
 
-        budget = Budget.shared(Full(), "p", burst=1, environment=still)  # type: ignore[arg-type]
-        breaker = Breaker.shared(Full(), "p", threshold=2, environment=still)  # type: ignore[arg-type]
+        store = Filling(environment=still)
+        budget = Budget.shared(store, "p", burst=1, environment=still)
+        breaker = Breaker.shared(store, "p", threshold=2, environment=still)
         policy = Retry(budget=budget, breaker=breaker, environment=still)
+        assert budget.connect()  # Before that a process has no burst of its own.
+        store.full = True
 
         assert "done" == policy.call(Script(REFUSED, "done"))
         assert (1, 0) == (budget.granted, budget.refused)

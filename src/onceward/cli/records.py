@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator
 from itertools import islice
 
+from onceward._core.erasing import ERASURE
 from onceward._core.operation import NOT_FOUND, Found, NotFound
 from onceward._core.record import Record, shown_state
 from onceward._core.register import Selection, Store
@@ -159,7 +160,8 @@ def _matching(store: Store, asked: argparse.Namespace) -> Iterator[Record]:
     after = bytes.fromhex(asked.after.ljust(ID_DIGITS, "f")) if asked.after else b""
     size = min(SCAN_PAGE, asked.limit + 1) if asked.state is None else SCAN_PAGE
     while page := store.scan(after, size, selection):
-        yield from (one for one in page if asked.state in (None, shown_state(one)))
+        # The mark of an erasure is no operation: there is nothing to see or to decide.
+        yield from (one for one in page if one.kind != ERASURE and asked.state in (None, shown_state(one)))
         after = page[-1].id
 
 

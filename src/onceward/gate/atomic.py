@@ -7,8 +7,10 @@ answers the flow.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from inspect import CO_ASYNC_GENERATOR
+from types import FrameType, TracebackType
 from typing import Any, Literal
 
 from onceward._core.engine import Ask
@@ -149,7 +151,7 @@ class AsyncAtomicBlock(_Block):
         if self._operation is None:
             return False
         left = self._left(self._operation, error)
-        if isinstance(error, GeneratorExit):
+        if isinstance(error, GeneratorExit) and not _is_awaited():
             # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is undone
             # with its connection.
             self._flow.close()
@@ -197,3 +199,14 @@ class _Ended(Exception):
 
     def __init__(self, outcome: Outcome[Any]) -> None:
         self.outcome = outcome
+
+
+def _is_awaited() -> bool:
+    """
+    Whether whoever closes the block's function awaits that: `aclose` of an async generator does, `close` of a coroutine
+    cannot. The function is the one whose code has the `async with`, or the exit stack, that is being left.
+    """
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == "contextlib":
+        frame = frame.f_back
+    return frame is not None and bool(frame.f_code.co_flags & CO_ASYNC_GENERATOR)

@@ -129,7 +129,7 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON landed.fence IS NULL""".en
 
 CLAIM, SWAP = claim_statement(CLOCK), swap_statement(CLOCK)
 JOINED_CLAIM, JOINED_SWAP = claim_statement(JOINED_CLOCK, RESTORED), swap_statement(JOINED_CLOCK, RESTORED)
-"""Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes; `BATCH` it never sees."""
+"""Bytes, made once. psycopg remembers how to read statements of up to 4096 bytes, which all of ours are."""
 
 BATCH_FIELDS = (*(field for field in Write._fields if field != "relaxed"), "expect")
 _RELAXED = Write._fields.index("relaxed")
@@ -140,15 +140,15 @@ WITH {CLOCK},
 given AS MATERIALIZED (SELECT * FROM unnest({_GIVEN}) AS one({", ".join(BATCH_FIELDS)})),
 seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = ANY (%(id)b::bytea[])),
 inserted AS (
-    {_INSERT} SELECT {_values("given.{}")} FROM clock, given
-    WHERE given.expect IS NULL AND NOT EXISTS (SELECT FROM seen WHERE seen.id = given.id) ORDER BY given.id
-    ON CONFLICT (id) DO NOTHING RETURNING id, fence),
+{_INSERT} SELECT {_values("given.{}")} FROM clock, given
+WHERE given.expect IS NULL AND NOT EXISTS (SELECT FROM seen WHERE seen.id = given.id) ORDER BY given.id
+ON CONFLICT (id) DO NOTHING RETURNING id, fence),
 held AS MATERIALIZED (
-    SELECT kept.id FROM clock, given JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect
-    WHERE (SELECT count(*) FROM inserted) >= 0 AND clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept),
+SELECT kept.id FROM clock, given JOIN onceward_records AS kept ON kept.id = given.id AND kept.version = given.expect
+WHERE (SELECT count(*) FROM inserted) >= 0 AND clock.now > 0 ORDER BY kept.id FOR UPDATE OF kept),
 updated AS (
-    UPDATE onceward_records AS kept SET {_changes("given.{}")} FROM clock, held, given
-    WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect RETURNING kept.id, kept.fence),
+UPDATE onceward_records AS kept SET {_changes("given.{}")} FROM clock, held, given
+WHERE kept.id = held.id AND given.id = held.id AND kept.version = given.expect RETURNING kept.id, kept.fence),
 landed AS MATERIALIZED (SELECT id, fence FROM inserted UNION ALL SELECT id, fence FROM updated)
 SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, given.id
 FROM clock, given LEFT JOIN landed ON landed.id = given.id
