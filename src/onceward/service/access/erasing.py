@@ -42,7 +42,8 @@ _THERE = "SELECT name FROM onceward_tenants WHERE name = :tenant"
 _TOMBSTONE = """INSERT INTO onceward_erasures (digest, pepper, started_at) VALUES (:digest, :pepper, :now)
     ON CONFLICT (digest) DO UPDATE SET started_at = excluded.started_at, finished_at = NULL"""
 _FIND = "SELECT started_at, finished_at FROM onceward_erasures WHERE digest = :digest"
-_RECORDS = "SELECT id, scope FROM onceward_records WHERE id > :after AND kind <> 'erasure' ORDER BY id LIMIT :limit"  # Our marks.
+_RECORDS = """SELECT id, scope FROM onceward_records WHERE id > :after AND kind <> 'erasure'
+    ORDER BY id LIMIT :limit"""
 _DELETE = "DELETE FROM onceward_records WHERE id IN ({}) RETURNING fence"
 _FLOOR = "UPDATE onceward_meta SET value = :fence WHERE name = 'fence_floor' AND value < :fence"
 _BELONGINGS = (
