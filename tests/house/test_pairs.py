@@ -20,7 +20,9 @@ OTHERWISE_NAMED = {
 """Pairs whose names do not say so."""
 
 NOT_FOR_USERS = {
+    "onceward.gate.afterwards.AsyncAfterwards": "a task looks at its one run; the blocking one's thread at all of them",
     "onceward.gate.joining.sqlalchemy.AsyncJoinedSqlalchemy": "an adapter; nested transactions are told in another way",
+    "onceward.gate.performing.AsyncPerformer": "does at once what takes no time, so that nobody waits for it",
     "onceward.gate.renewal.AsyncRenewer": "renews in tasks; the blocking one has a thread to sweep and to close",
     "onceward.gate.waiting.AsyncBell": "rings in a loop; the blocking one has a lock",
     "onceward.http._django_async.AsyncExchange": "one request of Django's under ASGI; the blocking one is a function",

@@ -25,13 +25,11 @@ from onceward._core.errors import (
     NotSettled,
     OncewardError,
     ResultInvalid,
-    UploadTimeout,
 )
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
 from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
-from onceward.http.serving.begun import Begun
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.problems import WELL_KNOWN, refusal
@@ -49,6 +47,7 @@ from onceward.http.serving.running import (
 )
 from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
+from onceward.http.serving.upload import ClientLeft, receive_body
 from onceward.http.serving.weight import off_the_loop
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -78,10 +77,6 @@ def rendered(request: Any) -> Reply:
     if found is None:
         raise ConfigurationError("this request has no operation: it has no key, or its route is not treated")
     return found()
-
-
-class ClientLeft(Exception):
-    """The client was gone before its request had arrived. Nothing was run."""
 
 
 class IdempotencyMiddleware:
@@ -170,7 +165,7 @@ class IdempotencyMiddleware:
         """Run it under the gate. The answer to give; None: the handler's own."""
         reception = self._reception
         try:
-            await _upload(admitted, spool, receive)
+            await receive_body(admitted, spool, receive)
             request = await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size)
             outcome = await _called(gate, admitted, request, exchange)
         except FailedAnswer:
@@ -209,40 +204,6 @@ def _called(gate: AsyncGate, admitted: Admitted, request: bytes, exchange: _Exch
     return gate.plan(identity.plan).call(
         identity.key, exchange.run, request=request, name=admitted.name, probe=probe, **admitted.options
     )
-
-
-async def _upload(admitted: Admitted, spool: Spool, receive: Receive) -> None:
-    """Take the whole body in: what the key stands for is not known before."""
-    spool.expect(admitted.incoming.content_length)
-    first = Begun(receive())
-    if first.is_done and not first.answer.get("more_body", False):
-        spool.write(_piece_of(first.answer, admitted))  # All of it is there, as most bodies are: no timer for that.
-        spool.rewind()
-        return
-    seconds = admitted.profile.upload_seconds_max
-    try:
-        async with asyncio.timeout(seconds):
-            message, more = await first, True
-            while more:
-                piece, more = _piece_of(message, admitted), message.get("more_body", False)
-                if spool.on_disk:
-                    await asyncio.to_thread(spool.write, piece)
-                else:
-                    spool.write(piece)
-                if more:
-                    message = await receive()
-    except TimeoutError:
-        raise UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run") from None
-    spool.rewind()
-
-
-def _piece_of(message: Message, admitted: Admitted) -> bytes:
-    """The piece of the body in a message, counted into the request's fingerprint; `ClientLeft` if it is none."""
-    if message["type"] != "http.request":
-        raise ClientLeft
-    piece: bytes = message.get("body", b"")
-    admitted.fingerprint.feed(piece)
-    return piece
 
 
 class _Exchange:

@@ -61,6 +61,7 @@ from onceward.service.ledger.errors import (
     DeltaUnknown,
     NothingToReceipt,
     PeriodClosed,
+    PeriodNotOpen,
     ReferenceReused,
     VerificationPending,
 )
@@ -103,7 +104,7 @@ REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
     *(NotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, Internal),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
-    *(ReferenceReused, PeriodClosed, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
+    *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
 )
 """Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""

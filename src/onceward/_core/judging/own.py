@@ -63,6 +63,7 @@ CODES: Final[dict[str, Verdict]] = {
     "ownership_lost": Verdict(_C.UNKNOWN, _K.STATE, _A.SAME_KEY),
     # Nobody knows.
     "in_doubt": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
+    "store_forgot": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "sequence_forgotten": Verdict(_C.UNKNOWN, _K.STATE, _A.NEVER),
     "recorded_failure": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),
     "handler_failed": Verdict(_C.UNKNOWN, _K.STATE, _A.NEW_KEY),

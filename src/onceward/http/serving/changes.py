@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from onceward._core.composing import Composable
 from onceward._core.terms import AfterExpiry, Seconds
 
 RememberStatus: TypeAlias = Literal["success", "4xx", "all"] | Callable[[int], bool]
@@ -52,6 +53,9 @@ class RouteChanges(TypedDict, total=False):
     lease: Seconds | None
     lease_max: Seconds | None
     result_bytes_max: int | None
+    retry: Composable | None
+    breaker: Composable | None
+    budget: Composable | None
 
 
 class ProfileChanges(RouteChanges, total=False):

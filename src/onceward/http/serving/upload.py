@@ -1,5 +1,8 @@
 """
-Taking a request's body in, for servers that block: into a spool, and into the request's fingerprint.
+Taking a request's body in: into a spool, and into the request's fingerprint.
+
+    take_body       from the stream of a server that blocks
+    receive_body    from the messages of an ASGI server
 
 What the client says of its length is held against what arrives. A body that broke off, or whose length nobody can
 know, is refused before anything runs: it would stand for another request than the one that was meant.
@@ -7,11 +10,13 @@ know, is refused before anything runs: it would stand for another request than t
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
 from io import BytesIO
 from typing import IO, Any
 
 from onceward._core.errors import RequestInvalid, UploadTimeout
+from onceward.http.serving.begun import Begun
 from onceward.http.serving.reception import Admitted
 from onceward.http.serving.spool import PIECE, Spool
 
@@ -33,12 +38,56 @@ def take_body(admitted: Admitted, spool: Spool, stream: Any, length: int | None,
         admitted.fingerprint.feed(piece)
         spool.write(piece)
         if now() > until:
-            raise UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run")
+            raise _too_slow(seconds)
     if length is not None and spool.size < length:
         raise RequestInvalid(
             f"the body broke off after {spool.size} of the {length} bytes that Content-Length says; nothing was run"
         )
     spool.rewind()
+
+
+class ClientLeft(Exception):
+    """The client was gone before its request had arrived. Nothing was run."""
+
+
+async def receive_body(
+    admitted: Admitted, spool: Spool, receive: Callable[[], Awaitable[MutableMapping[str, Any]]]
+) -> None:
+    """Take the whole body in: what the key stands for is not known before."""
+    spool.expect(admitted.incoming.content_length)
+    first = Begun(receive())
+    if first.is_done and not first.answer.get("more_body", False):
+        spool.write(_piece_of(first.answer, admitted))  # All of it is there, as most bodies are: no timer for that.
+        spool.rewind()
+        return
+    seconds = admitted.profile.upload_seconds_max
+    try:
+        async with asyncio.timeout(seconds):
+            message, more = await first, True
+            while more:
+                piece, more = _piece_of(message, admitted), message.get("more_body", False)
+                if spool.on_disk:
+                    await asyncio.to_thread(spool.write, piece)
+                else:
+                    spool.write(piece)
+                if more:
+                    message = await receive()
+    except TimeoutError:
+        raise _too_slow(seconds) from None
+    spool.rewind()
+
+
+def _piece_of(message: MutableMapping[str, Any], admitted: Admitted) -> bytes:
+    """The piece of the body in a message, counted into the request's fingerprint; `ClientLeft` if it is none."""
+    if message["type"] != "http.request":
+        raise ClientLeft
+    piece: bytes = message.get("body", b"")
+    admitted.fingerprint.feed(piece)
+    return piece
+
+
+def _too_slow(seconds: float) -> UploadTimeout:
+    return UploadTimeout(f"the body did not arrive within {seconds:g} seconds; nothing was run")
 
 
 def length_in(environ: MutableMapping[str, Any]) -> int | None:

@@ -49,7 +49,7 @@ class LedgerApp:
                      wire.DeltaShown, wire.Delta, example=example, **writes),
             Endpoint("POST", f"{PREFIX}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
                      wire.BatchShown, wire.DeltaBatch, example={"deltas": [example]}, **writes),
-            Endpoint("POST", f"{PREFIX}/checkpoint", self.checkpointed,
+            Endpoint("POST", f"{PREFIX}/checkpoint", self.closed,
                      "Close a customer's period, once; or mark one that still runs.",
                      wire.CheckpointShown, wire.NewCheckpoint, example={"customerId": "cus_17", "period": "2026-10"},
                      **writes),
@@ -83,7 +83,7 @@ class LedgerApp:
         flow = self._ledger.flows.emit_many(place, call.body.deltas, await self._key(call))
         return await self._answered(self._ledger.run(flow))
 
-    async def checkpointed(self, call: Call) -> Answered:
+    async def closed(self, call: Call) -> Answered:
         """A closed period, or a mark."""
         body, key = call.body, await self._key(call)
         flow = self._ledger.flows.checkpoint(_place(call), body.customer_id, body.period, key, close=body.close)
