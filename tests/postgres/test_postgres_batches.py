@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -148,7 +147,7 @@ class TestABatch:
 
     def test_opposite_orders_do_not_deadlock(self, url: str) -> None:
         """
-        Two processes' crowds over the same rows, again and again: every round has its winners, and every call its answer.
+        Two processes' crowds over the same rows, again and again: every round has its winners, every call its answer.
         """
         with handle(url, "awaiting") as one, handle(url, "awaiting") as two:
             held = [one.put(row("test:batch", f"k{n}")).record for n in range(30)]
