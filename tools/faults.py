@@ -37,6 +37,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 300
 """One fault's tests may take this long; a fault that makes them hang is not caught by an assertion."""
+UNUSED = ("cacheprovider", "randomly", "xdist", "anyio", "faker", "schemathesis")
+"""Plug-ins of pytest that no marked test needs. Importing the last two takes longer than most marked tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,14 @@ def judge(fault: Fault, copy: Path) -> Verdict:
         return Verdict(False, "; ".join(wrong))
     path = copy / fault.file
     sound = path.read_text(encoding="utf-8")
-    path.write_text(sound.replace(fault.old, fault.new), encoding="utf-8")
+    _write(path, sound.replace(fault.old, fault.new))
     report = copy / "fault-report.json"
     report.unlink(missing_ok=True)
     try:
         ran = subprocess.run(
             [sys.executable, "tools/faults.py", "--watch", str(report), fault.name, *test_files(fault.name, copy)],
             cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -141,10 +143,22 @@ def judge(fault: Fault, copy: Path) -> Verdict:
     except subprocess.TimeoutExpired:
         return Verdict(False, f"its tests did not end within {SECONDS} s; give them a time limit of their own")
     finally:
-        path.write_text(sound, encoding="utf-8")
+        _write(path, sound)
     if not report.is_file():
         return Verdict(False, f"pytest could not run its tests:\n{ran.stdout[-2000:]}")
     return _read(json.loads(report.read_text(encoding="utf-8")), ran.stdout)
+
+
+def _write(path: Path, text: str) -> None:
+    """
+    Write a module, and forget what was compiled from it.
+
+    All others stay compiled from fault to fault: that is most of what judging one costs. Python tells an old compiled
+    file by the second and the size of its source, and both may be the same here.
+    """
+    path.write_text(text, encoding="utf-8")
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
 
 
 def judge_all(faults: Sequence[Fault], jobs: int) -> Iterator[tuple[Fault, Verdict]]:
@@ -207,7 +221,7 @@ class Watcher:
 def watch(report: Path, fault: str, files: list[str]) -> int:
     """Inside the copy: run the marked tests of these files, and write down how they ended."""
     watcher = Watcher(fault)
-    options = ["-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-p", "no:xdist", "--tb=short", "--timeout=120"]
+    options = ["-q", "--tb=short", "--timeout=120", *(f"-pno:{name}" for name in UNUSED)]
     code = pytest.main([*options, *files], plugins=[watcher])
     if code in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED):
         report.write_text(json.dumps(watcher.ends), encoding="utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("planted", faults.a_tenth(KNOWN, seed if isinstance(seed, int) else 0) if KNOWN else [])
 
 
+@pytest.fixture(scope="module")
+def copy() -> Iterator[Path]:
+    """One scratch copy for all of them: what is compiled in it for one fault serves the next."""
+    with faults.scratch_copy() as folder:
+        yield folder
+
+
 def test_every_fault_can_be_planted_and_has_a_test() -> None:
     wrong = {name: found for name, fault in KNOWN.items() if (found := faults.problems(fault))}
 
@@ -43,8 +51,7 @@ def test_every_mark_names_a_fault() -> None:
 
 
 @pytest.mark.slow
-def test_a_planted_fault_turns_its_tests_red(planted: str) -> None:
-    with faults.scratch_copy() as copy:
-        verdict = faults.judge(KNOWN[planted], copy)
+def test_a_planted_fault_turns_its_tests_red(planted: str, copy: Path) -> None:
+    verdict = faults.judge(KNOWN[planted], copy)
 
     assert verdict.caught, verdict.reason

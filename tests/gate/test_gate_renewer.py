@@ -259,7 +259,38 @@ def switching() -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("switching")
+class Crowded(dict[Any, Any]):
+    """The books of all loops, as whoever goes through them may find them: a new loop comes in the middle."""
+
+    def values(self) -> Any:
+        for one in super().values():
+            yield one
+            self[object()] = one
+
+    def items(self) -> Any:
+        for one in super().items():
+            yield one
+            self[object()] = one[1]
+
+
 @pytest.mark.fault("loops-share-the-books")
+def test_a_loop_that_comes_meanwhile_fails_nobody() -> None:
+    """
+    Each operation is in the books of its own loop, and its end goes through no others.
+    """
+    gate = AsyncGate("memory://", scope="acme")
+    gate._renewer._loops = Crowded()
+
+    async def heard() -> Any:
+        try:
+            return await gate.run("k", _done)
+        except RuntimeError as error:
+            return error
+
+    assert asyncio.run(heard()) == "done"
+    assert gate._renewer._homes == {}
+
+
 def test_one_gate_in_many_event_loops_fails_nobody() -> None:
     """
     32 threads, each with loops of its own that come and go: everybody gets the answer, and nothing is in doubt.

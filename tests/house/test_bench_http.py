@@ -57,7 +57,7 @@ def test_requests_are_counted(place: str, tmp_path: Path) -> None:
 
     worker = Worker("http", sys.executable, "bench.http_slices:HttpSlices", tmp_path, place, "shared", "memory://")
     try:
-        slices = [worker.ask(f"slice {case} 0.05") for case in ("fresh_http", "replay_http")]
+        slices = [worker.ask(f"slice {case} 1") for case in ("fresh_http", "replay_http")]
         counted = worker.ask("count replay_http 50")
     finally:
         worker.quit()

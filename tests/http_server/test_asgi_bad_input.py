@@ -166,6 +166,7 @@ class TestUploads:
         assert b'"code": "upload_timeout"' in answer
         assert b'"retry": "same-key"' in answer
         assert (0, []) == (world.count, world.records())
+        world.serve()
         assert 201 == world.post().status_code
 
     @pytest.mark.parametrize("close", ["half", "whole", "reset"])

@@ -16,6 +16,8 @@ import pytest
 from asgi_support import Answer, Asked, Stage, World, answer_of, request
 
 from onceward.http.asgi import IdempotencyMiddleware
+from onceward.stores.memory import AsyncMemoryStore
+from onceward.testing.clock import StillEnvironment
 
 EVENTS = (("content-type", "text/event-stream"),)
 
@@ -264,11 +266,16 @@ def test_a_handler_that_outlives_its_lease_keeps_it(world: World) -> None:
     """
     It is renewed while it runs: a duplicate after three leases is still told that it runs.
     """
+    clock, renewed = StillEnvironment(), threading.Semaphore(0)
+    world.gate = world.new_gate(AsyncMemoryStore(environment=clock), environment=clock)
+    world.gate.listen(lambda event: renewed.release() if event.happening.value == "renewed" else None)
     world.handler = world.hold
     world.serve(lease=0.15)
     first = world.posting()
     world.held()
-    time.sleep(0.5)
+    for _ in range(5):
+        clock.advance(0.1)
+        assert renewed.acquire(timeout=60)
     during = world.post()
     world.let_go()
 
