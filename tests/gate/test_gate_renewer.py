@@ -194,6 +194,20 @@ class TestRest:
         assert renewer.goes_home()
         assert wake.waits == []
 
+    @pytest.mark.fault("every-short-operation-wakes-the-renewer")
+    def test_short_operations_do_not_wake_it_one_by_one(self) -> None:
+        """
+        Woken for one that has ended meanwhile, it looks once more before it rests; those that follow find it awake.
+        """
+        renewer = renewal.Renewer(StillEnvironment(), _unused)
+        watch_nothing(renewer, 60)
+        renewer._shortest = 60  # As the one left it that woke the thread.
+        pause = renewer.between_looks(woken=True)
+
+        assert pause == 60 / renewal.LOOKS_PER_LEASE
+        assert renewer._shortest == 60  # Nobody with this lease, or a longer one, wakes it.
+        assert renewer.between_looks() == renewal.IDLE_SECONDS
+
     def test_the_thread_of_a_gate_rests_and_wakes_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Seen on the thread itself: after the tiny lease it waits once, and long; the next operation is renewed.

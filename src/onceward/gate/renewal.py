@@ -167,14 +167,21 @@ class Renewer:
             return
         self._thread, self._shortest = thread, lease
 
-    def between_looks(self) -> float | None:
-        """Seconds until the next look; None to stop."""
+    def between_looks(self, *, woken: bool = False) -> float | None:
+        """
+        Seconds until the next look; None to stop.
+
+        Who was woken for an operation that has ended meanwhile still looks once before it rests: short operations, one
+        after the other, would wake it each time, and that costs more than they do.
+        """
         if self._closed:
             return None
         with self._lock:
-            # Endless first: whoever comes while the others are looked through finds that, and wakes the thread.
-            self._shortest = _NEVER
+            by, self._shortest = self._shortest, _NEVER
+            # Endless meanwhile: whoever comes while the others are looked through finds that, and wakes the thread.
             self._shortest = _shortest(_copied(self._watched))
+            if woken and self._shortest == _NEVER:
+                self._shortest = by
             return IDLE_SECONDS if self._shortest == _NEVER else self._shortest / LOOKS_PER_LEASE
 
     def goes_home(self) -> bool:
@@ -187,7 +194,8 @@ class Renewer:
 
 
 def _keep_sweeping(renewer: weakref.ref[Renewer], wake: threading.Event) -> None:
-    while (living := renewer()) is not None and (pause := living.between_looks()) is not None:
+    woken = True
+    while (living := renewer()) is not None and (pause := living.between_looks(woken=woken)) is not None:
         del living
         woken = wake.wait(pause)
         wake.clear()
