@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -91,9 +92,18 @@ def problems(fault: Fault, root: Path = ROOT) -> list[str]:
 
 def test_files(name: str, root: Path = ROOT) -> list[str]:
     """The test files that name a fault."""
-    mark = re.compile(rf"""mark\.fault\([^)]*["']{re.escape(name)}["']""")
-    tests = (path for path in sorted((root / "tests").rglob("*.py")))
-    return [str(path.relative_to(root)) for path in tests if mark.search(path.read_text(encoding="utf-8"))]
+    return marked(root).get(name, [])
+
+
+@cache
+def marked(root: Path = ROOT) -> dict[str, list[str]]:
+    """The names in all marks, and the test files that have them."""
+    files: dict[str, list[str]] = {}
+    for path in sorted((root / "tests").rglob("*.py")):
+        marks = re.findall(r"mark\.fault\(([^)]*)\)", path.read_text(encoding="utf-8"))
+        for name in {name for names in marks for name in re.findall(r"""["']([^"']+)["']""", names)}:
+            files.setdefault(name, []).append(str(path.relative_to(root)))
+    return files
 
 
 def a_tenth(names: Iterable[str], seed: int) -> list[str]:

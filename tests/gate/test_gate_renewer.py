@@ -271,8 +271,6 @@ def switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("switching")
 class Crowded(dict[Any, Any]):
     """The books of all loops, as whoever goes through them may find them: a new loop comes in the middle."""
 
@@ -305,6 +303,8 @@ def test_a_loop_that_comes_meanwhile_fails_nobody() -> None:
     assert gate._renewer._homes == {}
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("switching")
 def test_one_gate_in_many_event_loops_fails_nobody() -> None:
     """
     32 threads, each with loops of its own that come and go: everybody gets the answer, and nothing is in doubt.
