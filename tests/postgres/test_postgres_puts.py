@@ -178,7 +178,7 @@ class TestOneStatement:
         """
         psycopg takes longer statements apart again for every call. A batch it never sees: that is prepared by its name.
         """
-        statements = (rows.CLAIM, rows.SWAP, rows.FIND, rows.EXTEND, rows.FORGET, rows.SHRINK)
+        statements = (rows.CLAIM, rows.SWAP, rows.BATCH, rows.FIND, rows.EXTEND, rows.FORGET, rows.SHRINK)
 
         assert [] == [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH]
 
