@@ -17,6 +17,7 @@ from desks import KINDS, Desk, in_play
 from playing import Scenario, play
 
 from onceward import AsyncGate, Gate, InFlight, KeyReused
+from onceward._core.flow import Returned
 from onceward.gate import afterwards
 from onceward.gate.asking import Housekeeping
 from servers import postgres
@@ -253,12 +254,14 @@ def test_what_is_waited_for_is_told(tmp_path: Path) -> None:
     path = tmp_path / "gate.db"
     with Gate(f"sqlite:///{path}", scope="acme", wait=0) as gate:
         mine, heard = sqlite3.connect(path), told(gate)
-        gate.hold("k", name="first", guarantee="keyed")
+        held = gate.hold("k", name="first", guarantee="keyed")
         with pytest.raises(InFlight):
             gate.atomic(mine, "k", lambda: 1, name="second")
         mine.close()
+        refused = list(heard)
+        held.end(Returned("done"))
 
-    assert heard == ["claimed first", "waiting first", "refused first"]
+    assert refused == ["claimed first", "waiting first", "refused first"]
 
 
 def test_too_many_at_once_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
