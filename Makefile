@@ -25,15 +25,15 @@ $(STAMP): pyproject.toml
 .PHONY: setup
 setup: $(STAMP) ## Make .venv with everything the project needs
 
-# What needs neither a server nor another process: the folders of `make quick`.
+# What needs neither a server nor another process: the folders of `make quick`, without the tests that look at clocks.
 QUICK := codec core gate insert keys retry simulate testing webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
 ALL := test racers drill-atomic drills schedules faults soak test-loaded
 
 .PHONY: quick
-quick: lint ## The checks, and the tests that need no server: two minutes
-	STORES=memory,sqlite $(PYTEST) -m 'not slow' $(QUICK:%=tests/%)
+quick: lint ## The checks, and the tests that need neither a server nor a clock: two minutes
+	STORES=memory,sqlite $(PYTEST) -m 'not slow and not timing' $(QUICK:%=tests/%)
 
 .PHONY: test
 test: lint ## Every check, and every test in a dose: what CI runs (at most a quarter of an hour)
