@@ -3,9 +3,9 @@
 -- KEYS  record, ids, open, due, stale, families, floor: one slot
 -- ARGV  id, family: as in the member of due that names it
 
-local record, ids, open, due, stale, families, floor = unpack(KEYS)
+local record, due = KEYS[1], KEYS[4]
 local id, family = ARGV[1], ARGV[2]
-local found = redis.call('HMGET', record, 'state', 'forget_at', 'fence', 'family')
+local found = redis.call('HMGET', record, 'state', 'forget_at', 'fence')
 local state, forget_at, fence = found[1], found[2], found[3]
 
 -- A record that was claimed again, or given more time, since the index was read.
@@ -17,18 +17,4 @@ if state and tonumber(forget_at) > now then
     redis.call('ZADD', due, forget_at, id .. family)
     return 0
 end
-if state then
-    local lowest = redis.call('GET', floor)
-    if not lowest or less(lowest, fence) then
-        redis.call('SET', floor, fence)
-    end
-    redis.call('DEL', record)
-end
-redis.call('ZREM', ids, id)
-redis.call('ZREM', open, id)
-redis.call('ZREM', stale, id)
-redis.call('ZREM', due, id .. family)
-if family ~= '' then
-    redis.call('ZREM', families, family .. id)
-end
-return state and 1 or 0
+return drop(id, family, state and fence)

@@ -51,3 +51,24 @@ local function expire(key, forget_at)
         redis.call('PERSIST', key)
     end
 end
+
+-- Delete a record and every trace of it but its fence, which no later claim may get again; says whether there was one
+-- (1 or 0). `fence` is nil if only traces are left.
+local function drop(id, family, fence)
+    local record, ids, open, due, stale, families, floor = unpack(KEYS)
+    if fence then
+        local lowest = redis.call('GET', floor)
+        if not lowest or less(lowest, fence) then
+            redis.call('SET', floor, fence)
+        end
+        redis.call('DEL', record)
+    end
+    redis.call('ZREM', ids, id)
+    redis.call('ZREM', open, id)
+    redis.call('ZREM', stale, id)
+    redis.call('ZREM', due, id .. family)
+    if family ~= '' then
+        redis.call('ZREM', families, family .. id)
+    end
+    return fence and 1 or 0
+end
