@@ -1,5 +1,11 @@
 """
-The two loops that drive a flow: `run` blocks, `arun` awaits. Nothing else in the package exists twice.
+The loops that drive generators. Whatever asks by yielding is driven here, and nowhere else.
+
+    walk          blocks: what is yielded is performed, the answer is sent in, an error is thrown in
+    walk_async    the same, but awaits; a cancellation strikes at once, wherever the steps are
+    run           `walk` for a flow of the core, whose effects have failpoints on both sides
+    arun          the same, but awaits; a loop of its own, because it keeps a cancellation until it may strike
+    rest_of       no loop of its own but a flow: what is left of one that somebody has begun, or up to where it pauses
 
 When a failpoint is armed, the performers are wrapped so that both sides of every effect can be hit; when nothing is
 armed the loops are as short as they look.
@@ -9,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from onceward import failpoints
@@ -17,6 +23,7 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.flow import BOUNDARIES, INSTANT, INTERRUPTIBLE, Effect, Flow
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 _log = logging.getLogger("onceward")
 
@@ -55,22 +62,65 @@ class Abandoned(BaseException):
     """Thrown into a flow whose coroutine was closed: nobody waits for its answer any more."""
 
 
-def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
-    """Drive a flow by blocking."""
-    if failpoints.armed():
-        perform = _hitting(perform)
+def walk(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
+    """Drive a generator to its end by blocking; what it returns."""
     try:
-        effect = next(flow)
+        asked = next(steps)
         while True:
             try:
-                answer = perform(effect)
+                answer = perform(asked)
             except BaseException as error:
-                effect = flow.throw(error)
+                asked = steps.throw(error)
             else:
-                effect = flow.send(answer)
+                asked = steps.send(answer)
     except StopIteration as stop:
-        effect = answer = None  # type: ignore[assignment]  # An error may hold this frame, and they may hold the error.
+        asked = answer = None  # type: ignore[assignment]  # An error may hold this frame, and they may hold the error.
         return stop.value  # type: ignore[no-any-return]
+
+
+async def walk_async(steps: Generator[E, Any, T], perform: Callable[[E], Awaitable[Any]]) -> T:
+    """Same as `walk`, but awaits. A coroutine that is closed ends its steps: `GeneratorExit` is thrown in, too."""
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = await perform(asked)
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as stop:
+        asked = answer = None  # type: ignore[assignment]
+        return stop.value  # type: ignore[no-any-return]
+
+
+def rest_of(
+    steps: Generator[E, Any, Any], resume: Callable[[], E], until: type | tuple[type, ...] = ()
+) -> Generator[E, Any, Any]:
+    """
+    What is left of a generator, to be driven by any loop; `resume` says what it yields next (`lambda: next(steps)`).
+
+    It ends where something of the type `until` is yielded, which it returns: there the steps pause, for whoever answers
+    that in a way of its own and asks for the rest later. Otherwise it returns what the steps return.
+    """
+    try:
+        asked = resume()
+        while not isinstance(asked, until):
+            try:
+                answer = yield asked
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+        return asked
+    except StopIteration as stop:
+        asked = answer = None  # type: ignore[assignment]
+        return stop.value
+
+
+def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
+    """Drive a flow by blocking."""
+    return walk(flow, _hitting(perform) if failpoints.armed() else perform)
 
 
 async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> T:
@@ -188,28 +238,11 @@ async def _end_alone(
     try:
         if work is not None:
             await asyncio.gather(work, return_exceptions=True)  # A write that was under way lands or fails first.
-        await arun(_abandoned(flow), instant, perform)
+        await arun(rest_of(flow, lambda: flow.throw(Abandoned())), instant, perform)
     except Abandoned:
         return
     except Exception as error:
         _log.warning("onceward: an operation whose caller has gone could not be ended: %s", error)
-
-
-def _abandoned(flow: Flow[T]) -> Flow[T]:
-    """The rest of a flow whose caller has gone."""
-    try:
-        effect = flow.throw(Abandoned())
-        while True:
-            try:
-                answer = yield effect
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
 
 
 def _hitting(perform: Callable[[Effect], Any]) -> Callable[[Effect], Any]:
