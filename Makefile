@@ -70,6 +70,10 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+.PHONY: halves
+halves: $(STAMP) ## Write the blocking half of every pair from its awaiting half
+	$(BIN)/python tools/halves.py
+
 .PHONY: spec
 spec: $(STAMP) ## Which of the 273 requirements a passing test proves
 	$(BIN)/python tools/spec.py

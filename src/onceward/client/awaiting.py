@@ -1,5 +1,6 @@
+# blocking half: blocking.py
 """
-`AsyncClient`: the shell for awaiting callers. Same names as `Client`.
+`AsyncClient`: what speaks to a service, or to a local file in the same words.
 """
 
 from __future__ import annotations
@@ -23,7 +24,15 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """Same as `Client`, but awaits."""
+    """
+    A service, or a local file (`AsyncClient("sqlite:///shop.db")`) that behaves like one.
+
+    The token is taken from the environment variable `ONCEWARD_TOKEN` unless it is given (`api_key` is another word for
+    it). With `environment` (`live` or `test`), a token for the other one is refused before anything is sent. A call
+    with a key is sent again with the same bytes; one without is sent again only if it is known not to have arrived:
+    `max_retries` times (2), each attempt for `timeout` seconds at most (30); or as the policy `retry` says. If that has
+    dead letters, the client does theirs again.
+    """
 
     def __init__(
         self,
@@ -65,7 +74,7 @@ class AsyncClient:
         return AsyncDatabase(self, self._opened.place(namespace, database))
 
     async def ask(self, call: Call[T]) -> T:
-        """Same as `Client.ask`, but awaits."""
+        """Make a call; what its answer comes to, or the error that the service means."""
         if self._opened.local is not None:
             return await asyncio.to_thread(self._opened.local.ask, call)
         outgoing = call.outgoing
@@ -82,7 +91,7 @@ class AsyncClient:
         return result(call, response)
 
     async def _resend(self, sent: SentRequest) -> Any:
-        """Same as `Client._resend`, but awaits."""
+        """Registered with the policy's dead letters: send a request again that was given up."""
         return await self.ask(again(sent))
 
     async def close(self) -> None:
@@ -93,7 +102,7 @@ class AsyncClient:
             await self._http.aclose()
 
     def __repr__(self) -> str:
-        return f"<onceward.AsyncClient of {self._opened.url} ({self.environment})>"
+        return f"<onceward.{type(self).__name__} of {self._opened.url} ({self.environment})>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,7 +128,7 @@ class AsyncDatabase:
         plan_key: str | None = None,
         plan_step: str | None = None,
     ) -> Result:
-        """Same as `Database.query`, but awaits."""
+        """Run one statement, once per key or step; `Result.replayed` tells whether it ran now."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
         return await self._client.ask(wire.query(self._path, sql, params, identity))
 
@@ -131,7 +140,7 @@ class AsyncDatabase:
         plan_key: str | None = None,
         plan_step: str | None = None,
     ) -> BatchResult:
-        """Same as `Database.batch`, but awaits."""
+        """Run statements in one transaction, all or none, once per key or step."""
         identity = wire.identity_of(idempotency_key, plan_key, plan_step)
         return await self._client.ask(wire.batch(self._path, statements, identity))
 
@@ -140,15 +149,15 @@ class AsyncDatabase:
         return AsyncPlanned(self, plan_key)
 
     async def tables(self) -> list[dict[str, Any]]:
-        """Same as `Database.tables`, but awaits."""
+        """The tables of the database."""
         return await self._client.ask(wire.tables(self._path))
 
     async def create(self) -> bool:
-        """Same as `Database.create`, but awaits."""
+        """Make the database; whether it is new. Asking again is harmless."""
         return await self._client.ask(wire.create(self._path))
 
     async def drop(self) -> bool:
-        """Same as `Database.drop`, but awaits."""
+        """Delete the database, and the records of its keys; whether there was one."""
         return await self._client.ask(wire.drop(self._path))
 
 

@@ -1,5 +1,6 @@
+# Made from awaiting.py by `make halves`: change that file, not this one.
 """
-`Client`: the shell for blocking callers.
+`Client`: what speaks to a service, or to a local file in the same words.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Client:
             self._http.close()
 
     def __repr__(self) -> str:
-        return f"<onceward.Client of {self._opened.url} ({self.environment})>"
+        return f"<onceward.{type(self).__name__} of {self._opened.url} ({self.environment})>"
 
     def __enter__(self) -> Self:
         return self
