@@ -347,9 +347,12 @@ def orphans(src: Path, known: Iterable[Half]) -> Iterator[str]:
 
 
 def tidy(text: str, path: Path) -> str:
-    """Without the imports that are no longer used, sorted and set as everything else is."""
+    """Without what is no longer used or needs no block of its own, sorted and set as everything else is."""
     ruff = str(Path(sys.executable).parent / "ruff")
-    for command in (["check", "--select", "F401,I,RUF100", "--fix", "--quiet", "--exit-zero"], ["format", "--quiet"]):
+    for command in (
+        ["check", "--select", "F401,I,RUF100,SIM117", "--fix", "--quiet", "--exit-zero"],
+        ["format", "--quiet"],
+    ):
         text = subprocess.run(
             [ruff, *command, "--stdin-filename", str(path), "-"],
             input=text, capture_output=True, text=True, check=True, cwd=ROOT,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any, TypeVar
 
 from onceward import failpoints
@@ -63,7 +64,12 @@ class Abandoned(BaseException):
 
 
 def walk(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
-    """Drive a generator to its end by blocking; what it returns."""
+    """
+    Drive a generator to its end by blocking; what it returns.
+
+    An interrupt can arrive between any two instructions, also between an answer and its being sent in: it is thrown in,
+    as any other error is, so that what the steps have begun is undone.
+    """
     try:
         asked = next(steps)
         while True:
@@ -76,6 +82,12 @@ def walk(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
     except StopIteration as stop:
         asked = answer = None  # type: ignore[assignment]  # An error may hold this frame, and they may hold the error.
         return stop.value  # type: ignore[no-any-return]
+    except BaseException as struck:
+        if not getattr(steps, "gi_suspended", False):
+            raise  # Theirs: they have ended with it.
+        asked = answer = None  # type: ignore[assignment]
+        rest = rest_of(steps, partial(steps.throw, struck))
+    return walk(rest, perform)
 
 
 async def walk_async(steps: Generator[E, Any, T], perform: Callable[[E], Awaitable[Any]]) -> T:

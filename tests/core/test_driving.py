@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 from collections.abc import Callable, Generator
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -150,3 +153,37 @@ def test_an_interrupt_leaves_through_the_steps(kind: type[BaseException]) -> Non
     with pytest.raises(kind):
         walk(steps(), interrupted)
     assert undone == ["undone"]
+
+
+@pytest.mark.fault("an-interrupt-before-an-answer-is-sent-in-is-not-heard")
+def test_an_interrupt_that_comes_before_an_answer_is_sent_in_is_thrown_in() -> None:
+    """
+    Wherever in the loop it arrives: the steps hear of it, and what they have begun is undone.
+    """
+    performed = []
+
+    def steps() -> Generator[str, str, None]:
+        yield "begin"
+        try:
+            yield "work"
+        except KeyboardInterrupt:
+            yield "undo"
+            raise
+
+    def interrupting(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code is not walk.__code__:
+            return None
+        if event == "line" and performed == ["begin", "work"] and "send" in lines[frame.f_lineno - first]:
+            raise KeyboardInterrupt
+        return interrupting
+
+    lines, first = inspect.getsourcelines(walk)
+    before = sys.gettrace()
+    sys.settrace(interrupting)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            walk(steps(), performed.append)
+    finally:
+        sys.settrace(before)
+
+    assert performed == ["begin", "work", "undo"]

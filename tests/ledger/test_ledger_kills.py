@@ -13,9 +13,8 @@ from ledger_support import LIVE, World, audited, balance, emit, sent
 
 KILLED = """
 import os, sys
-from onceward import failpoints
+from onceward import drive, failpoints
 from onceward.service.ledger import Ledger, Place, Terms, keyed, wire
-from onceward.tables import steps
 
 # Everything that is imported late, before the first fork.
 import onceward.gate.joining.psycopg, onceward.gate.joining.sqlite3, onceward.tables.postgres, onceward.tables.sqlite
@@ -29,7 +28,7 @@ def stepping(given, run):
         found = run(sql)
         failpoints.hit("test.statement")
         return found
-    return steps.walked(given, ask)
+    return drive.walk(given, ask)
 
 def work(ledger, verb, name):
     flows = ledger.flows
@@ -52,7 +51,7 @@ for point in sys.argv[2:]:
     child = os.fork()
     if not child:
         ledger = Ledger.open(sys.argv[1])
-        keyed.walked = stepping
+        keyed.walk = stepping
         failpoints.arm(at, "kill", skip=int(skip))
         ledger.run(work(ledger, verb, name))
         os._exit(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import signal
 import sys
 import threading
@@ -16,15 +17,16 @@ import psycopg
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from onceward import AsyncGate, Gate
-from onceward.gate.joining import _psycopg_statements, _psycopg_talk
-from onceward.gate.joining import psycopg as adapter
+from onceward import AsyncGate, Gate, drive
+from onceward.gate.joining import _psycopg_joined, _psycopg_joined_async, _psycopg_statements, _psycopg_talk
 from onceward.gate.joining._psycopg_talk import Send, Statement, spoken, talk
 from servers.postgres import needed
 
 needed()
 
-OURS = frozenset(module.__file__ for module in (_psycopg_statements, _psycopg_talk, adapter))
+OURS = frozenset(
+    module.__file__ for module in (drive, _psycopg_joined, _psycopg_joined_async, _psycopg_statements, _psycopg_talk)
+)
 LINES_MAX = 2000
 WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
 
@@ -39,12 +41,17 @@ class Interrupting:
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         if frame.f_code.co_filename not in OURS:
             return None
-        if event == "line" and not self.where:
+        if event == "line" and not self.where and not _is_empty(frame):
             self._left -= 1
             if self._left < 0:
                 self.where = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
                 raise KeyboardInterrupt
         return self
+
+
+def _is_empty(frame: FrameType) -> bool:
+    """Whether nothing is carried out in this line: no signal is heard there, and it is not yet in the block."""
+    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip() == "try:"
 
 
 @contextmanager

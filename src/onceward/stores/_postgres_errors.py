@@ -134,13 +134,13 @@ def meaning_of(error: BaseException, name: str) -> OncewardError:
         return unconfirmed(name)
     if isinstance(error, NoAnswer):
         return StoreUnavailable(
-            f"{name} {_first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
+            f"{name} {first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
             "connection is given up, and what was sent may have landed: send the same key again",
             retry_after_seconds=1.0,
         )
     speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
     code = error.sqlstate if speaks else CANNOT_HOLD  # type: ignore[attr-defined]
-    return meaning_of_code(code, _first_line(error), name)
+    return meaning_of_code(code, first_line(error), name)
 
 
 def unconfirmed(name: str) -> StoreUnavailable:
@@ -217,7 +217,7 @@ def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected:
     What was declared wrongly is a `ConfigurationError`, if it never worked; later it is an outage, and work under way
     has to be finished when it is over.
     """
-    said = _first_line(error)
+    said = first_line(error)
     if "session is read-only" in said or "server is in hot standby" in said:
         return _read_only(name)
     if "startup parameter" in said and not ever_connected:
@@ -263,7 +263,7 @@ def copy_of(error: OncewardError) -> OncewardError:
     return copied
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """What it said, short. Neither libpq nor the server repeats a password."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
         return error.diag.message_primary

@@ -16,6 +16,7 @@ from redis.exceptions import NoPermissionError, RedisError
 from onceward._core.errors import ConfigurationError, SchemaMismatch
 from onceward._core.record import Record
 from onceward._core.register import Selection
+from onceward.drive import walk
 from onceward.environment import REAL
 from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import Cluster
@@ -142,18 +143,16 @@ class _Look(NamedTuple):
                 raise meaning_of(answer, self.address)
         return found
 
-    def walked(self, walk: steps.Steps[Any]) -> Any:
+    def walked(self, taken: steps.Steps[Any]) -> Any:
         """Take the steps of a longer call; what it returns."""
-        try:
-            commands = next(walk)
-            while True:
-                answers = self.links.exchange(commands)
-                for answer in answers:
-                    if isinstance(answer, RedisError):
-                        raise meaning_of(answer, self.address)
-                commands = walk.send(answers)
-        except StopIteration as stop:
-            return stop.value
+        return walk(taken, self._asked)
+
+    def _asked(self, commands: Sequence[Command]) -> list[Any]:
+        answers = self.links.exchange(commands)
+        for answer in answers:
+            if isinstance(answer, RedisError):
+                raise meaning_of(answer, self.address)
+        return answers
 
 
 @contextmanager

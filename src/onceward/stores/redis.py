@@ -25,17 +25,19 @@ it makes them last longer. Fences rise whatever it does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
+from onceward.drive import walk, walk_async
 from onceward.environment import REAL, Environment
 from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import Cluster
 from onceward.stores._redis_pipeline import Call, OneServer, Server
 from onceward.stores._redis_rows import Command
+from onceward.stores._redis_steps import Steps
 from onceward.stores._redis_url import Address, parse
 
 __all__ = ["AsyncRedisStore", "RedisStore"]
@@ -92,16 +94,9 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    def _take(self, walk: Generator[Sequence[Command], list[Any], T]) -> T:
+    def _take(self, steps: Steps[T]) -> T:
         """Take the steps of a longer call, one round trip each."""
-        answers: list[Any] | None = None
-        while True:
-            try:
-                commands = walk.send(answers)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            answers = self._server.pipeline.run(Call(commands, list))
+        return walk(steps, lambda commands: self._server.pipeline.run(Call(commands, list)))
 
 
 class AsyncRedisStore:
@@ -161,18 +156,14 @@ class AsyncRedisStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    async def _take(self, walk: Generator[Sequence[Command], list[Any], T]) -> T:
+    async def _take(self, steps: Steps[T]) -> T:
         """Take the steps of a longer call, one round trip each."""
-        answers: list[Any] | None = None
-        while True:
-            try:
-                commands = walk.send(answers)  # type: ignore[arg-type]
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-            self._server.pipeline.submit(Call(commands, list, future=future))
-            answers = await future
+        return await walk_async(steps, self._asked)
+
+    def _asked(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._server.pipeline.submit(Call(commands, list, future=future))
+        return future
 
 
 def _open(address: Address) -> Server:

@@ -22,7 +22,6 @@ from onceward.tables.steps import (
     looked,
     one,
     transacted,
-    walked,
 )
 
 __all__ = [
@@ -42,5 +41,4 @@ __all__ = [
     "one",
     "open_tables",
     "transacted",
-    "walked",
 ]

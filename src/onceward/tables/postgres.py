@@ -20,6 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreUnavailable
+from onceward.drive import walk
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
     Verdict,
@@ -31,7 +32,7 @@ from onceward.stores._postgres_errors import (
 from onceward.stores._postgres_links import Line
 from onceward.stores._postgres_url import Target
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Ask, Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ class PostgresDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
-        return self.share(at, lambda _, ask: walked(steps(), ask))
+        return self.share(at, lambda _, ask: walk(steps(), ask))
 
     def share(self, at: str, work: Callable[[Line, Ask], T]) -> T:
         """See `Driver.share`."""
@@ -116,7 +117,7 @@ class PostgresDriver:
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.look`."""
-        return self._tried(lambda line: walked(steps(), asking(line)), changes_nothing=lambda: True)
+        return self._tried(lambda line: walk(steps(), asking(line)), changes_nothing=lambda: True)
 
     def wipe(self) -> None:
         """See `Driver.wipe`. The server's vacuum does that, in its own time."""

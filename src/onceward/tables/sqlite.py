@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward.drive import walk
 from onceward.environment import Environment
 from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
 from onceward.tables.schema import Schema
-from onceward.tables.steps import Ask, Row, Sql, Steps, walked
+from onceward.tables.steps import Ask, Row, Sql, Steps
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class SqliteDriver:
 
     def transact(self, at: str, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.transact`."""
-        return self.share(at, lambda _, ask: walked(steps(), ask))
+        return self.share(at, lambda _, ask: walk(steps(), ask))
 
     def share(self, at: str, work: Callable[[sqlite3.Connection, Ask], T]) -> T:
         """See `Driver.share`."""
@@ -75,7 +76,7 @@ class SqliteDriver:
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.look`."""
         with self._borrowed() as connection:
-            return walked(steps(), self._asking(connection))
+            return walk(steps(), self._asking(connection))
 
     def wipe(self) -> None:
         """See `Driver.wipe`."""

@@ -10,7 +10,8 @@ in what SQLite and PostgreSQL have in common, with a few words that a driver rep
     {free}   the same, but leave out rows that somebody else holds
     {turn}   in a SELECT's list: wait for everybody who asked with the same :turn, until their transactions have ended
 
-What a caller asks for is a flow over `Transact` and `Look`, driven by `onceward.drive` in both colours.
+Steps are driven by `onceward.drive.walk`. What a caller asks for is a flow over `Transact` and `Look`, driven
+by `onceward.drive` in both colours.
 """
 
 from __future__ import annotations
@@ -103,14 +104,3 @@ class Shared(Driver, Protocol):
 def one(rows: list[Row]) -> Row | None:
     """The only row, or none."""
     return rows[0] if rows else None
-
-
-def walked(steps: Steps[T], run: Callable[[Sql], list[Row]]) -> T:
-    """Drive steps to their end."""
-    try:
-        sql = next(steps)
-        while True:
-            sql = steps.send(run(sql))
-    except StopIteration as stop:
-        value: T = stop.value
-        return value

@@ -4,12 +4,11 @@ What atomic mode sends on the caller's psycopg connection, told once for both co
     begin and claim | the caller's function | settle and commit
 
 `Statements` yields what to send, together if the driver can, and is sent the rows. What an answer or an error means is
-decided here; `psycopg.py` has the two classes that send, and `_psycopg_talk.py` how.
+decided here; `_psycopg_joined_async.py` has the class that sends, and `_psycopg_talk.py` how.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Generator, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
@@ -17,38 +16,24 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
+from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED, NO_ENCODING
-from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, Undo, loses_words, spoken
+from onceward.gate.joining._adapters import ENDED, NO_ENCODING
+from onceward.gate.joining._postgres_home import ASKS, STALE, PostgresHome, unseen
+from onceward.gate.joining._psycopg_talk import Connection, Send, Spoken, Statement, Undo, forget, loses_words, spoken
+from onceward.gate.joining.homes import FAILED
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_errors import (
-    DRIVER_ERRORS,
-    READ_ONLY,
-    is_of_the_server,
-    meaning_of,
-    read_only_transaction,
-)
+from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of
 from onceward.stores._postgres_wire import Value, int8, put_values
 from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
 
 T = TypeVar("T")
 
-ASKS = 10
-"""Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
-
-_RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
-"""Serialization failure, deadlock, lock timeout."""
-_FAILED = "25P02"
-"""The transaction has failed already: somebody swallowed an error."""
 _NO_SAVEPOINT = "3B001"
-STALE = frozenset(("26000", "0A000", "42P05"))
-"""What we had prepared is gone, does not fit the table any more, or was prepared by somebody else (in a pooler)."""
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
 """Division by zero, root of a negative number: how an ending stops what was sent after it."""
 _RELAXED = len(Write._fields)
 """Its place among what a put binds."""
-_SWALLOWED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
 _PIPELINED = (
     "your function left the connection in pipeline mode, so what was sent there cannot be told from what is sent now, "
     "and the connection was closed; end connection.pipeline() before the function ends"
@@ -76,8 +61,6 @@ _PEEK = (
 )
 """Which transaction it is in, unless the record can only be replayed or refused: that needs no number of its own."""
 _BECAME, _IDENTITY = spoken(b"SELECT txid_status(%(xid)s::bigint)"), spoken(rows.IDENTITY)
-_verified: weakref.WeakKeyDictionary[Connection, tuple[Any, ...]] = weakref.WeakKeyDictionary()
-"""Connections that have been looked at and found good, and what they are connected to."""
 
 
 @cache
@@ -117,9 +100,9 @@ class Opened(NamedTuple):
 class Statements:
     """What is sent on one connection for one call."""
 
-    def __init__(self, connection: Connection, store: PostgresStore | AsyncPostgresStore) -> None:
+    def __init__(self, connection: Connection, home: PostgresHome) -> None:
         self._connection = connection
-        self._target = store.target
+        self._home = home
         self._opened: list[Opened] = []
         """Innermost last."""
         self._unsent = False
@@ -137,46 +120,29 @@ class Statements:
 
     def begin(self) -> Flow[bool]:
         """See `onceward.gate.joining.Joined.begin`."""
-        connection = self._connection
-        if self._is_in_a_pipeline():
-            raise ConfigurationError(
-                "this connection is in pipeline mode, where errors arrive late; use gate.atomic outside of "
-                "connection.pipeline()"
-            )
-        if loses_words(connection):
-            raise ConfigurationError(NO_ENCODING)
-        if self._status == TransactionStatus.INERROR:
-            raise IllegalMove(_SWALLOWED)
         if self._status == TransactionStatus.ACTIVE:
             raise IllegalMove(_BUSY)
-        opens = self._status == TransactionStatus.IDLE
-        if opens and connection.autocommit:
-            raise ConfigurationError(
-                "this connection is in autocommit, so the record would commit alone; use connection.transaction(), or "
-                "a connection that is not in autocommit"
-            )
-        ours = yield _IDENTIFY  # Before anything else: it makes the tables if they are not there.
-        self._schema = ours[-1]
+        opens = check_usable(self._connection, "the record")
+        self._schema = (yield _IDENTIFY)[-1]  # Before anything else: it makes the tables if they are not there.
         if not self._opened:
             self._unsent, self._xid, self._parted = True, None, False
         self._opened.append(Opened(None if opens else b"onceward_%d" % len(self._opened)))
         if not self._unsent:
             yield from self._send(_savepoint(b"SAVEPOINT", self._opened[-1].savepoint or b""))
-        elif _verified.get(connection) != ours:
-            yield from self._verify(ours)
+        elif not self._home.knows(self._connection):
+            yield from self._verify()
         return opens
 
-    def _verify(self, ours: tuple[Any, ...]) -> Flow[None]:
+    def _verify(self) -> Flow[None]:
         """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
         [[theirs]] = yield from self._send(Statement(_IDENTITY))
-        if tuple(theirs) != ours:
-            yield from self.rollback()
+        try:
             info = self._connection.info
-            raise ConfigurationError(
-                "atomic mode needs your rows and the gate's records in one database: your connection is open on "
-                f"{info.dbname} at {info.host}, the gate's store is {self._target.name}"
-            )
-        _verified[self._connection] = ours
+            self._home.recognise(tuple(theirs), f"{info.dbname} at {info.host}")
+        except ConfigurationError:
+            yield from self.rollback()
+            raise
+        self._home.remember(self._connection)
 
     def put(self, write: Write, expect: bytes | None) -> Flow[Standing]:
         """See `onceward.gate.joining.Joined.put`."""
@@ -188,7 +154,7 @@ class Statements:
                 if standing.landed:
                     self._xid = row[-1]
                 return standing
-        raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
+        raise unseen()
 
     def load(self, id: bytes) -> Flow[Record | None]:
         """Look at a record inside the transaction."""
@@ -199,7 +165,7 @@ class Statements:
 
     def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
         """See `onceward.gate.joining.Joined.extend`."""
-        lives = [family, int8(replay), int8(forget), self._target.lock_timeout.encode()]
+        lives = [family, int8(replay), int8(forget), self._home.lock_timeout.encode()]
         [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
         return int(many)
 
@@ -305,9 +271,9 @@ class Statements:
 
     def _put(self, sql: bytes, write: Write, expect: bytes | None) -> Statement:
         try:
-            values = put_values(write, expect, self._target.lock_timeout, relaxed=False)
+            values = put_values(write, expect, self._home.lock_timeout, relaxed=False)
         except DRIVER_ERRORS as error:
-            raise meaning_of(error, self._target.name) from error
+            raise meaning_of(error, self._home.name) from error
         del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
         if sql in _ENDINGS:
             values.append(None if self._xid is None else int8(self._xid))
@@ -345,24 +311,27 @@ class Statements:
 
     def _meaning(self, failed: Failed, *, committing: bool = False) -> BaseException:
         """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
-        code, error = failed.code, failed.error
-        if committing and not is_of_the_server(code):
-            return error  # Of the caller's own, put off until the commit: a constraint, or a trigger that raises.
-        if code in _RUN_AGAIN:
-            return RetryTransaction(f"{error}; roll back and run your transaction again with the same key")
-        if code in STALE:
-            return RetryTransaction(
-                f"{error}: the statements that this connection had prepared are not there any more (DEALLOCATE, a "
-                "table that changed, or a pooler that goes to another server session); roll back and run your "
-                "transaction again with the same key. If it happens often, set prepare_threshold=None on the connection"
-            )
-        if code == _FAILED:
-            return IllegalMove(_SWALLOWED)
-        if code == _NO_SAVEPOINT:
-            return IllegalMove(ENDED)
-        if code == READ_ONLY:
-            return StoreUnavailable(read_only_transaction(self._target.name))
-        return meaning_of(error, self._target.name)
+        return self._home.meaning(failed.error, committing=committing) or failed.error
+
+
+def check_usable(connection: Connection, what: str) -> bool:
+    """Refuse a connection where `what` cannot be written with the caller's rows; whether no transaction has begun."""
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF and not connection.closed:
+        raise ConfigurationError(
+            "this connection is in pipeline mode, where errors arrive late; end connection.pipeline() before this"
+        )
+    if loses_words(connection):
+        raise ConfigurationError(NO_ENCODING)
+    status = TransactionStatus(connection.pgconn.transaction_status)
+    if status == TransactionStatus.INERROR:
+        raise IllegalMove(FAILED)
+    opens = status == TransactionStatus.IDLE
+    if opens and connection.autocommit:
+        raise ConfigurationError(
+            f"this connection is in autocommit, so {what} would commit alone; use connection.transaction(), or a "
+            "connection that is not in autocommit"
+        )
+    return opens
 
 
 def _undo_to(savepoint: bytes) -> Undo:
@@ -379,3 +348,27 @@ def _begin_statement(connection: Connection) -> bytes:
     if connection.deferrable is not None:
         words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
     return " ".join(words).encode()
+
+
+def home_for(store: object, gate: str) -> PostgresHome:
+    """The database of a gate's store; refused if it is none of PostgreSQL's. `gate` is the class that asks."""
+    awaits = gate == "AsyncGate"  # A blocking connection can join an awaiting store's database, if that is known.
+    if isinstance(store, AsyncPostgresStore) or (isinstance(store, PostgresStore) and not awaits):
+        return PostgresHome(store)
+    raise ConfigurationError(
+        "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the gate "
+        f"on the same database: {gate}('postgresql://...', ...)"
+    )
+
+
+def has_ended(connection: Connection) -> bool:
+    """Whether the caller's transaction is over."""
+    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+def failed_at(connection: Connection, effect: Send | Undo, answers: list[Any], error: BaseException) -> Failed:
+    """Which of several statements failed: as many as there are answers were carried out before it."""
+    failed = Failed(len(answers), error)
+    if failed.code in STALE:
+        forget(connection, effect)
+    return failed

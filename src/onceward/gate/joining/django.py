@@ -8,7 +8,6 @@ autocommit is off, a savepoint is used and the caller commits.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -17,16 +16,14 @@ from django.db import Error, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
+from onceward import drive
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED
+from onceward.gate.joining._adapters import ENDED
 from onceward.gate.joining.homes import FAILED, Home, SavepointGone, Writer, home_of
-from onceward.tables.steps import Steps, walked
+from onceward.tables.steps import Steps
 
 T = TypeVar("T")
-
-_checked: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
-"""Connections of PostgreSQL's drivers, and the database that they were found to be open on."""
 
 
 def join(connection: Any, store: object) -> JoinedDjango:
@@ -134,9 +131,9 @@ class JoinedDjango:
             self._check()
             if self._home.database == "sqlite":
                 cursor = connection.connection.cursor()
-                return walked(steps, lambda sql: self._home.ask(cursor, sql))
+                return drive.walk(steps, lambda sql: self._home.ask(cursor, sql))
             with connection.cursor() as cursor:
-                return walked(steps, lambda sql: self._home.ask(cursor, sql))
+                return drive.walk(steps, lambda sql: self._home.ask(cursor, sql))
 
     def _check_kind(self) -> None:
         if self._connection.vendor != self._home.database:
@@ -160,10 +157,10 @@ class JoinedDjango:
         """That rows and records are in one database; on PostgreSQL once for each connection."""
         if self._home.database == "sqlite":
             self._home.check(self._connection.connection.cursor())
-        elif _checked.get(self._connection.connection) != self._home.address:
+        elif not self._home.knows(self._connection.connection):
             with self._connection.cursor() as cursor:
                 self._home.check(cursor)
-            _checked[self._connection.connection] = self._home.address
+            self._home.remember(self._connection.connection)
 
     def _note_the_commit(self) -> None:
         self._committed = True

@@ -2,8 +2,8 @@
 Where the records live, for adapters that reach them through another library's cursor.
 
 A library such as SQLAlchemy or Django stands between the caller and several drivers. Its adapter opens and ends
-transactions in the library's own way; what is asked in between, and what the drivers' errors mean, is here, once for
-each database.
+transactions in the library's own way; what is asked in between, and what the drivers' errors mean, is here for SQLite,
+and in `_postgres_home.py` for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction, StoreUnavailable
+from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED, IN_PROGRESS, NO_ENCODING
-from onceward.gate.joining._notices import listening
+from onceward.gate.joining._adapters import ENDED, IN_PROGRESS
 from onceward.stores import _sqlite_rows as sqlite_rows
 from onceward.stores._sqlite_file import is_busy
 from onceward.stores._sqlite_file import meaning_of as meaning_on_sqlite
@@ -26,13 +25,7 @@ from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.tables.sqlite import spelled as spelled_for_sqlite
 from onceward.tables.steps import Row, Sql
 
-ASKS = 10
-"""Of a put whose snapshot was too old: under READ COMMITTED the second knows."""
-
 FAILED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
-
-_RUN_AGAIN = frozenset(("40001", "40P01", "55P03"))
-"""Serialization failure, deadlock, lock timeout."""
 
 
 class SavepointGone(IllegalMove):
@@ -59,8 +52,17 @@ class Home(Protocol):
     def address(self) -> object:
         """Which one it is: a connection has to be checked but once."""
 
+    async def introduce(self) -> None:
+        """Learn from an awaiting store which one it is, before anything else is asked."""
+
     def check(self, cursor: Any) -> None:
         """Refuse a connection that is open on another database."""
+
+    def knows(self, connection: Any) -> bool:
+        """Whether a driver's connection has been checked before, and need not be again."""
+
+    def remember(self, connection: Any) -> None:
+        """That it has been checked."""
 
     def enter(self, cursor: Any) -> None:
         """In a transaction that has just begun: wait for one's turn to write, where only one at a time can."""
@@ -98,6 +100,8 @@ def home_of(store: object) -> Home:
         return SqliteHome(store)
     postgres = sys.modules.get("onceward.stores.postgres")  # psycopg is an extra: whoever has such a store has it.
     if postgres is not None and isinstance(store, postgres.PostgresStore | postgres.AsyncPostgresStore):
+        from onceward.gate.joining._postgres_home import PostgresHome
+
         return PostgresHome(store)
     raise ConfigurationError(
         "this gate's store is neither a SQLite file nor a PostgreSQL database, so the record could not share your "
@@ -115,6 +119,9 @@ class SqliteHome:
         self.address = self.path
         self._environment = store.environment
 
+    async def introduce(self) -> None:
+        """See `Home.introduce`. Here everybody knows."""
+
     def check(self, cursor: Any) -> None:
         """See `Home.check`."""
         for _, name, file in cursor.execute("PRAGMA database_list").fetchall():
@@ -123,6 +130,13 @@ class SqliteHome:
                     "atomic mode needs your rows and the gate's records in one database: your connection is open on "
                     f"{file or 'a temporary database'}, the gate's store is {self.path}"
                 )
+
+    def knows(self, connection: Any) -> bool:
+        """See `Home.knows`. Looking costs nothing, and a file can be put in another's place."""
+        return False
+
+    def remember(self, connection: Any) -> None:
+        """See `Home.remember`."""
 
     def enter(self, cursor: Any) -> None:
         """See `Home.enter`. A plain BEGIN would read first, and be told at its first write that it is too late."""
@@ -170,131 +184,6 @@ class SqliteHome:
         return nullcontext()
 
 
-class PostgresHome:
-    """A PostgreSQL database. Its cursors take parameters by name, spelled as psycopg spells them."""
-
-    database = "postgresql"
-
-    def __init__(self, store: Any) -> None:
-        from onceward.stores import _postgres_errors, _postgres_rows
-
-        self._rows = _postgres_rows
-        self._errors = _postgres_errors
-        self._name: str = store.target.name
-        self._lock_timeout: str = store.target.lock_timeout
-        self.store = store
-        self.identity: tuple[Any, ...] | None = None
-        """Of the store's database; whoever awaits has it from `introduce`."""
-
-    async def introduce(self) -> None:
-        """Learn from an awaiting store which database it is in."""
-        self.identity = await self.store.identify()
-
-    @property
-    def address(self) -> tuple[Any, ...]:
-        """See `Home.address`. Asking makes the tables if they are not there."""
-        known: tuple[Any, ...] = self.identity or self.store.identity
-        return known
-
-    def check(self, cursor: Any) -> None:
-        """See `Home.check`."""
-        [theirs] = _ask(cursor, self._rows.IDENTITY, {})
-        self.recognise(theirs)
-
-    def recognise(self, theirs: tuple[Any, ...]) -> None:
-        """Refuse a connection whose answer to `IDENTITY` is another one than ours."""
-        if isinstance(theirs[-1], bytes):
-            raise ConfigurationError(NO_ENCODING)
-        if theirs != self.address:
-            raise ConfigurationError(
-                "atomic mode needs your rows and the gate's records in one database: your connection is open on "
-                f"another one than the gate's store, which is {self._name}"
-            )
-
-    def enter(self, cursor: Any) -> None:
-        """See `Home.enter`. Here many can."""
-
-    def put(self, cursor: Any, write: Write, expect: bytes | None) -> Standing:
-        """See `Home.put`."""
-        parameters = self._rows.put_parameters(write, expect, self._lock_timeout, relaxed=False)
-        sql = self._rows.JOINED_CLAIM if expect is None else self._rows.JOINED_SWAP
-        for _ in range(ASKS):
-            [row] = self._ask(cursor, sql, parameters)
-            standing = self._rows.standing_of(row, write, expect)
-            if standing is not None:
-                return standing
-        raise RetryTransaction("your transaction cannot see who won; roll it back and run it again with the same key")
-
-    def load(self, cursor: Any, id: bytes) -> Record | None:
-        """See `Home.load`."""
-        for now, *row in self._ask(cursor, self._rows.FIND, {"id": id}):
-            return self._rows.record_of(now, row)
-        return None
-
-    def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
-        """See `Home.extend`."""
-        parameters = {"family": family, "replay": replay, "forget": forget, "lock_timeout": self._lock_timeout}
-        [(many, _)] = self._ask(cursor, self._rows.JOINED_EXTEND, parameters)
-        return int(many)
-
-    def ask(self, cursor: Any, sql: Sql) -> list[Row]:
-        """See `Home.ask`."""
-        return _ask(cursor, *self.spelled(sql))
-
-    def spelled(self, sql: Sql) -> tuple[bytes, dict[str, Any]]:
-        """A statement of steps as psycopg takes it, about our own tables, and its values."""
-        from onceward.tables.postgres import translated
-
-        return self._rows.within(self.address[-1], translated(sql.text)), dict(sql.values)
-
-    def _ask(self, cursor: Any, sql: bytes, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Of our own tables, wherever the caller's search path leads by now."""
-        return _ask(cursor, self._rows.within(self.address[-1], sql), parameters)
-
-    @contextmanager
-    def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
-        """See `Home.translated`."""
-        known: tuple[type[BaseException], ...] = (OverflowError, UnicodeError, *libraries)
-        try:
-            yield
-        except known as error:
-            raised = self._meaning(driver_error(error), committing)
-            if raised is None:
-                raise
-            raise raised from error
-
-    @contextmanager
-    def confirming(self, connection: Any) -> Iterator[None]:
-        """See `Home.confirming`."""
-        heard = self._errors.Heard()
-        with listening(connection, heard):
-            yield
-        if heard.unconfirmed:
-            raise self._errors.unconfirmed(self._name)
-
-    def _meaning(self, said: BaseException, committing: bool) -> Exception | None:
-        """What the driver's error means; None if it is the caller's own constraint or trigger that speaks."""
-        code = sqlstate_of(said)
-        lines = str(said).strip().splitlines()
-        line = lines[0] if lines else type(said).__name__
-        if code is None and isinstance(said, OverflowError | UnicodeError):
-            code = self._errors.CANNOT_HOLD
-        if code in _RUN_AGAIN:
-            return RetryTransaction(f"{line}; roll back and run your transaction again with the same key")
-        match code or "":
-            case "25P02":  # The transaction has failed already: somebody swallowed an error.
-                return IllegalMove(FAILED)
-            case "3B001" | "25P01":  # There is no such savepoint, or not even a transaction.
-                return SavepointGone(ENDED)
-            case constraint if constraint.startswith("23"):
-                return None
-            case _ if committing and not self._errors.is_of_the_server(code):
-                return None
-            case self._errors.READ_ONLY:
-                return StoreUnavailable(self._errors.read_only_transaction(self._name))
-        return self._errors.meaning_of_code(code, line, self._name)
-
-
 def sqlstate_of(error: BaseException) -> str | None:
     """The SQLSTATE in an error of psycopg, psycopg2, asyncpg or pg8000; None if there is none."""
     code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
@@ -306,9 +195,3 @@ def sqlstate_of(error: BaseException) -> str | None:
 def driver_error(error: BaseException) -> BaseException:
     """The driver's own error inside the library's: SQLAlchemy keeps it as `orig`, Django as its cause."""
     return getattr(error, "orig", None) or error.__cause__ or error
-
-
-def _ask(cursor: Any, sql: bytes, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-    cursor.execute(sql.decode(), parameters)
-    # psycopg2 hands out memoryviews.
-    return [tuple(bytes(one) if isinstance(one, memoryview) else one for one in row) for row in cursor.fetchall()]

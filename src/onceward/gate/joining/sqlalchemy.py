@@ -23,11 +23,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
+from onceward import drive
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED
-from onceward.gate.joining.homes import FAILED, Home, PostgresHome, SavepointGone, Writer, home_of
-from onceward.tables.steps import Steps, walked
+from onceward.gate.joining._adapters import ENDED
+from onceward.gate.joining.homes import FAILED, Home, SavepointGone, Writer, home_of
+from onceward.tables.steps import Steps
 
 T = TypeVar("T")
 
@@ -142,7 +143,7 @@ class JoinedSqlalchemy:
             connection = self._connection()
             self._check(connection)
             cursor = _Cursor(connection)
-            return walked(steps, lambda sql: self._home.ask(cursor, sql))
+            return drive.walk(steps, lambda sql: self._home.ask(cursor, sql))
 
     def _check(self, connection: Connection) -> None:
         """That rows and records are in one database, once for each connection; and that there will be a transaction."""
@@ -287,14 +288,12 @@ class AsyncJoinedSqlalchemy:
 
     async def begin(self) -> bool:
         """See `Joined.begin`."""
-        if isinstance(self._home, PostgresHome):
-            await self._home.introduce()
+        await self._home.introduce()
         return await self._run(self._joined.begin)
 
     async def walk(self, steps: Steps[T]) -> T:
         """See `JoinedSqlalchemy.walk`."""
-        if isinstance(self._home, PostgresHome):
-            await self._home.introduce()
+        await self._home.introduce()
         return await self._run(self._joined.walk, steps)
 
     async def put(self, write: Write, expect: bytes | None) -> Standing:

@@ -15,14 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from onceward import drive
 from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining import ENDED, IN_PROGRESS, Awaited
+from onceward.gate.joining._adapters import ENDED, IN_PROGRESS
+from onceward.gate.joining._awaited import Awaited
 from onceward.stores._sqlite_file import is_busy, meaning_of
 from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 from onceward.tables.sqlite import spelled
-from onceward.tables.steps import Steps, walked
+from onceward.tables.steps import Steps
 
 T = TypeVar("T")
 
@@ -86,7 +88,7 @@ class JoinedSqlite3:
         cursor = self._connection.cursor()
         cursor.row_factory = None
         with self._translated():
-            return walked(steps, lambda sql: cursor.execute(*spelled(sql, self._environment)).fetchall())
+            return drive.walk(steps, lambda sql: cursor.execute(*spelled(sql, self._environment)).fetchall())
 
     def _check_not_alone(self, what: str) -> bool:
         """Whether no transaction has begun; refused if none would."""

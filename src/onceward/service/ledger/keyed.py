@@ -16,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 
 from onceward import Gate, InFlight, RetryTransaction, StoreContended
 from onceward._core.keys import record_id
-from onceward.tables import Ask, Blocking, Shared, Sql, Steps, walked
+from onceward.drive import walk
+from onceward.tables import Ask, Blocking, Shared, Sql, Steps
 from onceward.tables.steps import declare
 
 BOUNDARIES = {
@@ -102,7 +103,7 @@ class Tables(Blocking):
             after_expiry=effect.after_expiry,
         ) as operation:
             if not operation.replayed:
-                operation.settle(walked(effect.steps(), ask))
+                operation.settle(walk(effect.steps(), ask))
         return Kept(operation.value, operation.replayed)
 
     @contextmanager

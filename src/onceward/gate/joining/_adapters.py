@@ -1,0 +1,52 @@
+"""
+Which adapter knows a connection, and what all of them say. A connection is known by its type, without importing any
+library that is not already in use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from onceward._core.errors import ConfigurationError
+
+ADAPTERS = {
+    "sqlite3": "onceward.gate.joining.sqlite3",
+    "_sqlite3": "onceward.gate.joining.sqlite3",
+    "psycopg": "onceward.gate.joining.psycopg",
+    "sqlalchemy": "onceward.gate.joining.sqlalchemy",
+    "django": "onceward.gate.joining.django",
+}
+"""
+Library -> module of its adapter, which has `join(connection, store)` and `walk(connection, store, steps)`, and both of
+them with `_async`.
+
+A connection is of a library if its type, or a base of it, is defined there.
+"""
+
+ENDED = (
+    "your function ended the transaction that it was given (a commit, a rollback, a closed connection, an error that "
+    "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
+    "together; leave the ending to the gate"
+)
+NO_ENCODING = (
+    "this connection has no encoding (client_encoding is SQL_ASCII), so words cannot be told from bytes; give it one: "
+    "SET client_encoding = 'UTF8'"
+)
+IN_PROGRESS = (
+    "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
+    "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
+)
+
+
+def adapter_of(connection: Any) -> Any:
+    """The module that knows this kind of connection."""
+    for base in type(connection).__mro__:
+        module = ADAPTERS.get(base.__module__.partition(".")[0])
+        if module is not None:
+            return import_module(module)
+    known = sorted(library for library in ADAPTERS if not library.startswith("_"))
+    raise ConfigurationError(
+        f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
+        f"{type(connection).__name__}; it knows those of {', '.join(known)}"
+    )
