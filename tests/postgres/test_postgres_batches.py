@@ -17,7 +17,7 @@ from onceward import RecordRefused, StoreUnavailable
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import open_async_store
-from onceward.stores._postgres_async_links import BATCH_MAX
+from onceward.stores._commit import BATCH_MAX
 from onceward.testing.conformance.rows import chance, reclaimed, row, settled
 from servers.postgres import needed
 

@@ -1,19 +1,23 @@
 """
-Group commit: many callers, one transaction, one sync of the disk.
+Group commit: many callers, one transaction, one sync of the disk. What stands in front of every store.
 
 Whoever comes first leads: takes what is queued, performs it, answers everybody, and hands the lead to the next in
 the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
-callers have no thread to lend, so a worker leads for them.
+callers have no thread to lend, so a worker leads for them; where the connection itself is awaited, a task of the event
+loop does (`_loop_commit.py`, with the same entries and the same rule of what is taken).
 
     caller A   |-- lead: A ------------------|
     caller B     |-- wait --------------------|-- lead: B, C, D ----------|
     caller C        |-- wait -------------------------------- answered --|
     caller D            |-- wait ---------------------------- answered --|
 
+A store says how a batch is performed, and what is taken into one: `each_id_once`, for a transaction, or `in_order`,
+for a server that keeps commands apart by itself.
+
 Rules of a batch, each with a test:
 
-- An id is in a batch once. A second write to it waits for the next batch, in order.
-- Ids are sorted: batches of several processes touch pages in the same order.
+- In a transaction, an id is once. A second write to it waits for the next batch, in order.
+- There, ids are sorted: batches of several processes touch rows and pages in the same order.
 - It has a greatest size.
 - Nobody is answered before the commit; if the commit fails, nobody is told that anything landed.
 - A caller who is interrupted takes nobody along: a waiter withdraws; a leader's unanswered companions go back to
@@ -30,10 +34,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from onceward import failpoints
-from onceward._core.errors import StoreUnavailable
+from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Standing, Write
 
 BATCH_MAX = 256
@@ -44,10 +49,14 @@ WORKER_IDLE_SECONDS = 10.0
 BEFORE_ANSWER = failpoints.declare("batch.before_answer", "the batch is committed | its callers hear of it")
 
 
+ALONE: Final = object()
+"""The answer of a batch to a put that has to be made by itself."""
+
+
 class Entry:
     """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
 
-    __slots__ = ("again", "answer", "done", "error", "expect", "future", "job", "wake", "write")
+    __slots__ = ("again", "answer", "done", "error", "expect", "followers", "future", "job", "wake", "write")
 
     def __init__(
         self,
@@ -69,6 +78,8 @@ class Entry:
         self.done = False
         self.again = False
         """Done once already by a leader that was interrupted: it may have landed."""
+        self.followers: list[Entry] | None = None
+        """Claims of the same id that are answered with it: see `each_id_once`."""
 
     @property
     def wrote(self) -> bool:
@@ -80,13 +91,73 @@ class Entry:
         self.error = error
         self.done = True
 
+    def deliver(self) -> None:
+        """On the event loop of whoever awaits it: hand out what has come, unless nobody waits any more."""
+        future = self.future
+        if future is None or future.done():
+            return
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.answer)
+
+
+def copy_of(error: OncewardError) -> OncewardError:
+    """The same error for another caller: raised twice, one object would collect both tracebacks."""
+    copied = type(error)(str(error), retry_after_seconds=error.retry_after_seconds)
+    copied.__cause__ = error.__cause__
+    return copied
+
+
+class Taken(NamedTuple):
+    """What goes into the next batch, and what is left in the queue."""
+
+    batch: list[Entry]
+    left: deque[Entry]
+
+
+def each_id_once(queue: deque[Entry], *, following: bool = False) -> Taken:
+    """
+    From the head of the queue, each id once, sorted; a job goes alone.
+
+    With `following`, several claims of one id are one claim: as if the others had come right after it, they will be
+    shown what stands there. So a crowd that waits for one answer asks for it once. Not where callers can leave the
+    queue, as those that block can: whom they follow may go.
+    """
+    taken: dict[bytes, Entry] = {}
+    later: deque[Entry] = deque()
+    waiting = iter(queue)
+    for entry in waiting:
+        if entry.write is None or len(taken) == BATCH_MAX:
+            later.append(entry)
+            break
+        first = taken.setdefault(entry.write.id, entry)
+        if first is entry:
+            continue
+        if not following or first.expect is not None or entry.expect is not None:
+            later.append(entry)
+        elif first.followers is None:
+            first.followers = [entry]
+        else:
+            first.followers.append(entry)
+    later.extend(waiting)
+    return Taken([taken[id] for id in sorted(taken)] if taken else [later.popleft()], later)
+
+
+def in_order(queue: deque[Entry], size: int) -> Taken:
+    """The head of the queue."""
+    return Taken(list(islice(queue, size)), deque(islice(queue, size, None)))
+
 
 class GroupCommit:
     """The queue, the lead and the worker."""
 
-    def __init__(self, perform: Callable[[list[Entry]], None]) -> None:
+    def __init__(
+        self, perform: Callable[[list[Entry]], None], take: Callable[[deque[Entry]], Taken] = each_id_once
+    ) -> None:
         self._perform = perform
         """Gives every entry of a batch its answer or its error; raises only what is not about the batch."""
+        self._take_from = take
         self._mutex = threading.Lock()
         self._queue: deque[Entry] = deque()
         self._leader: Entry | None = None
@@ -256,25 +327,12 @@ class GroupCommit:
     # What every leader does. Under the mutex, all but `_answer`.
 
     def _take(self) -> list[Entry]:
-        """The next batch: from the head of the queue, each id once, sorted; a job goes alone."""
-        taken: dict[bytes, Entry] = {}
-        later: deque[Entry] = deque()
-        waiting = iter(self._queue)
-        for entry in waiting:
-            if entry.write is None or len(taken) == BATCH_MAX:
-                later.append(entry)
-                break
-            if entry.write.id in taken:
-                later.append(entry)
-            else:
-                taken[entry.write.id] = entry
-        later.extend(waiting)
-        batch = [taken[id] for id in sorted(taken)] if taken else [later.popleft()]
+        """The next batch."""
         # Together, with nothing in between: an interrupt must find every entry in one of the two.
-        self._batch, self._queue = batch, later
-        if taken:
-            self._crowded = len(taken) > 1
-        return batch
+        self._batch, self._queue = self._take_from(self._queue)
+        if self._batch[0].job is None:
+            self._crowded = len(self._batch) > 1
+        return self._batch
 
     def _answer(self, batch: list[Entry]) -> None:
         """Tell everybody in the batch; each event loop is woken once."""
@@ -315,10 +373,4 @@ class GroupCommit:
 def _deliver(entries: list[Entry]) -> None:
     """On the event loop: hand out what the worker brought."""
     for entry in entries:
-        future = entry.future
-        if future is None or future.done():
-            continue
-        if entry.error is not None:
-            future.set_exception(entry.error)
-        else:
-            future.set_result(entry.answer)
+        entry.deliver()

@@ -232,6 +232,12 @@ def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected:
     return StoreUnavailable(f"{name} cannot be reached: {said}", retry_after_seconds=1.0)
 
 
+def not_connected(error: BaseException, name: str, *, ever_connected: bool) -> NotConnected:
+    """What to raise when no connection could be opened. Where a long wait was in vain, another is not worth it."""
+    meaning = meaning_of_no_connection(error, name, ever_connected=ever_connected)
+    return NotConnected(meaning, final=isinstance(error, (psycopg.errors.ConnectionTimeout, NoAnswer)))
+
+
 def _read_only(name: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts in the URL it is "
@@ -254,13 +260,6 @@ def no_free_connection(name: str, size: int, seconds: float) -> StoreUnavailable
         f"all {size} connections to {name} were in use for {seconds:g} s; nothing was sent (see onceward_pool)",
         retry_after_seconds=1.0,
     )
-
-
-def copy_of(error: OncewardError) -> OncewardError:
-    """The same error for another caller: raised twice, one object would collect both tracebacks."""
-    copied = type(error)(str(error), retry_after_seconds=error.retry_after_seconds)
-    copied.__cause__ = error.__cause__
-    return copied
 
 
 def first_line(error: BaseException) -> str:

@@ -10,16 +10,17 @@ error means, and whether another try is worth it, is decided here.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from onceward import failpoints
-from onceward._core.errors import SchemaMismatch, StoreContended, StoreUnavailable
+from onceward._core.errors import OncewardError, SchemaMismatch, StoreContended, StoreUnavailable
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import _postgres_wire as wire
+from onceward.stores._commit import ALONE, Entry, copy_of
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
     NoAnswer,
@@ -53,8 +54,10 @@ AFTER_PUT = failpoints.declare("postgres.put.after", "a put is committed and ans
 
 MIGRATION_LOCK = 0x6F6E6365
 """An advisory lock of ours, so that of several processes that start at once one creates the tables."""
+SCRIPT_LOCK_SECONDS = 30.0
+"""How long a migration may wait for another one: longer than one should take, and not for ever."""
 _TAKE_MIGRATION_LOCK = (
-    b"SET LOCAL lock_timeout = '30s'",  # Longer than a migration should take, and not for ever.
+    b"SET LOCAL lock_timeout = '%ds'" % SCRIPT_LOCK_SECONDS,
     b"SET LOCAL statement_timeout = 0",  # A role's limit is meant for requests.
     b"SELECT pg_advisory_xact_lock(%d)" % MIGRATION_LOCK,
 )
@@ -75,6 +78,14 @@ class Script(NamedTuple):
     """Statements to run in one transaction."""
 
     statements: tuple[bytes, ...]
+    patience: float = SCRIPT_LOCK_SECONDS
+    """How long it may wait for another one, beyond what any statement may take."""
+
+
+class Lend(NamedTuple):
+    """Do something with one connection. The answer is its own, which is awaited where the connection is."""
+
+    work: Callable[[Any], Any]
 
 
 class Sleep(NamedTuple):
@@ -84,7 +95,7 @@ class Sleep(NamedTuple):
     lost: bool
 
 
-Effect: TypeAlias = Query | Script | Sleep
+Effect: TypeAlias = Query | Script | Lend | Sleep
 Flow: TypeAlias = Generator[Effect, Any, T]
 
 
@@ -115,13 +126,21 @@ class Patience:
         return Sleep(self.pause / 2, judged is Verdict.LOST)
 
 
-def asked(target: Target, effect: Query | Script) -> Flow[Any]:
-    """The answer, after as many tries as are worth it; or an error of ours."""
+def asked(
+    target: Target, effect: Query | Script | Lend, may_have_landed: Callable[[], bool] | None = None
+) -> Flow[Any]:
+    """
+    The answer, after as many tries as are worth it; or an error of ours.
+
+    What may have landed before its connection was lost, and must not land twice, is not tried again.
+    """
     patience = Patience(target.name)
     while True:
         try:
             return (yield effect)
         except FAILURES as error:
+            if may_have_landed is not None and may_have_landed() and verdict(error) is Verdict.LOST:
+                raise meaning_of(error, target.name) from error
             pause = patience.borne(error)
         yield pause
 
@@ -265,6 +284,29 @@ def recognised(standing: Standing, write: Write) -> Standing:
     if standing.record is not None and standing.record.version == write.version:
         return Standing(True, standing.record)
     return standing
+
+
+def hand_out(batch: Sequence[Entry], came: Sequence[Standing | None] | Exception) -> None:
+    """Give each entry of a batch its answer, its error, or `ALONE`: what came of `answer_many`."""
+    if isinstance(came, OncewardError):
+        # No connection, or tables that are not ours: so for each of them.
+        for entry in batch:
+            entry.fail(copy_of(came))
+        return
+    # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
+    standings = [None] * len(batch) if isinstance(came, Exception) else came
+    for entry, standing in zip(batch, standings, strict=True):
+        if standing is not None and entry.again and entry.write is not None:
+            standing = recognised(standing, entry.write)
+        entry.answer = ALONE if standing is None else standing
+        entry.done = True
+
+
+def put_alone(target: Target, entry: Entry) -> Flow[Standing]:
+    """A put that a batch could not answer: as patiently as it takes."""
+    if entry.write is None:
+        raise TypeError("not a put")
+    return put(target, entry.write, entry.expect, again=True)
 
 
 def load(target: Target, id: bytes) -> Flow[Record | None]:

@@ -1,71 +1,52 @@
+# Made from _postgres_links_async.py by `make halves`: change that file, not this one.
 """
-Connections for blocking callers: a few, opened when they are needed and by whoever needs them.
+The connections of one user of a database (a store, or the driver of tables), opened when they are needed and by whoever
+needs them: a few that are lent, and the lane.
 
 Why not psycopg_pool: it opens connections in threads of its own, so that a wrong password would reach the caller as a
 time-out, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
 it, and hears what is wrong with it.
 
-One more connection, the lane, belongs to whoever leads a batch: those who wait for a lock, each on a connection of
-their own, cannot keep the others from writing.
+The lane belongs to whoever leads a batch: those who wait for a lock, each on a connection of their own, cannot keep the
+others from writing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
-from psycopg import errors
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import Int8BinaryDumper
 
 from onceward._core.errors import StoreUnavailable
+from onceward._core.record import Standing
+from onceward.drive import walk
 from onceward.environment import Environment
+from onceward.stores import _postgres_flow as flows
+from onceward.stores._commit import Entry
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
     Heard,
     NoAnswer,
     NotConnected,
     Verdict,
-    meaning_of_no_connection,
     no_free_connection,
+    not_connected,
     verdict,
 )
-from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep, open_schema
+from onceward.stores._postgres_flow import Effect, Flow, Query, Script, Sleep
+from onceward.stores._postgres_listening import LOOK_SECONDS, listening
 from onceward.stores._postgres_url import Target
-from onceward.stores._postgres_wire import AS_IT_COMES, Statement, Wire
+from onceward.stores._postgres_wire import OF_RECORDS, Reading, Statement, Wire, opening
+from onceward.stores._seen import Seen
 
 T = TypeVar("T")
 
 PREPARE_AFTER = 1
 """Runs of a statement on one connection before it is prepared."""
-LOOK_SECONDS = 0.1
-"""How often a wait for the server looks up: psycopg's own interval, so that Ctrl-C is heard."""
-SCRIPT_LOCK_SECONDS = 30.0
-"""How long a migration may wait for another one."""
 IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
-
-
-def listening(asked: Generator[Any, Any, T], seconds: float) -> Generator[Any, Any, T]:
-    """
-    What psycopg waits for, and an error once the server has been silent for so long.
-
-    The silence is counted in psycopg's own looks at the socket, so it needs no clock. Bytes end it: a long answer over
-    a slow line is no silence.
-    """
-    looks, silent = round(seconds / LOOK_SECONDS), 0
-    try:
-        wanted = next(asked)
-        while True:
-            ready = yield wanted
-            silent = 0 if ready else silent + 1
-            if silent >= looks:
-                raise NoAnswer(f"was silent for {seconds:g} s")
-            wanted = asked.send(ready)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
 
 
 class Line(psycopg.Connection[Any]):
@@ -100,17 +81,37 @@ class Link(NamedTuple):
 
 
 class Links:
-    """The connections of one store in one process."""
+    """The connections of one user of a database: in one event loop, or in one process."""
 
-    def __init__(self, target: Target, environment: Environment) -> None:
+    def __init__(
+        self,
+        target: Target,
+        environment: Environment,
+        *,
+        lends: int | None = None,
+        reading: Reading = OF_RECORDS,
+        schema: Callable[[Target], Flow[Any]] | None = flows.open_schema,
+    ) -> None:
+        """
+        For a store, unless something else is said.
+
+        `lends` is how many connections there are besides the lane; `schema` is done before anything else.
+        """
         self.target = target
         self.environment = environment
         self.closed = False
-        self._opening = threading.Lock()
-        self._opened = False
-        self._free = threading.Semaphore(target.pool_size - 1)
+        self._size = lends or target.pool_size
+        self._reading = reading
+        self._schema = schema
+        self._opened = schema is None
+        self._ever = False
+        """Whether it has worked before."""
         self._idle: list[Link] = []
         self._lane: Link | None = None
+        self._seen = Seen()
+        lent = lends or target.pool_size - 1
+        self._opening = threading.Lock()
+        self._free = threading.Semaphore(lent)
 
     def run(self, flow: Flow[T], *, lane: bool = False) -> T:
         """Do what a flow asks for; its answer."""
@@ -118,99 +119,92 @@ class Links:
             self._open()
         return self._run(flow, lane)
 
-    def _run(self, flow: Flow[T], lane: bool) -> T:
+    def answer(self, batch: Sequence[Entry]) -> None:
+        """Give each put of a batch its answer or its error. The lead is ours, and with it the lane."""
+        came: list[Standing | None] | Exception
         try:
-            effect = next(flow)
-            while True:
-                try:
-                    answer = self._perform(effect, lane)
-                except Exception as error:
-                    effect = flow.throw(error)
-                else:
-                    effect = flow.send(answer)
-        except StopIteration as stop:
-            value: T = stop.value
-            return value
-        except NotConnected as error:
-            raise error.meaning from error.__cause__
+            puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+            came = self.run(flows.answer_many(self.target, puts, self._seen), lane=True)
+        except Exception as error:
+            came = error
+        flows.hand_out(batch, came)
+
+    def put_alone(self, entry: Entry) -> Standing:
+        """
+        A put that a batch could not answer.
+
+        On a connection of its own, and not in the lead: whatever it has to wait for, nobody else does.
+        """
+        return self.run(flows.put_alone(self.target, entry))
 
     def close(self) -> None:
         """Let go of every connection that is not in use; those in use are closed when they come back."""
         self.closed = True
-        self.drop_idle()
+        self._drop_idle()
         lane, self._lane = self._lane, None
         if lane is not None:
-            lane.connection.close()
+            self._discard(lane)
 
-    def drop_idle(self) -> None:
-        """Close what is not in use."""
-        while self._idle:
-            try:
-                link = self._idle.pop()
-            except IndexError:
-                return
-            link.connection.close()
+    def _run(self, flow: Flow[T], lane: bool) -> T:
+        perform = self._perform_on_lane if lane else self._perform
+        try:
+            return walk(flow, perform)
+        except NotConnected as error:
+            raise error.meaning from error.__cause__
 
     def _open(self) -> None:
         """Before the first statement: the schema."""
         with self._opening:
-            if not self._opened:
-                self._run(open_schema(self.target), lane=False)
+            if not self._opened and self._schema is not None:
+                self._run(self._schema(self.target), lane=False)
                 self._opened = True
 
-    def _perform(self, effect: Effect, lane: bool) -> Any:
-        if type(effect) is Query:
-            if lane:
-                return self._on_lane(effect)
-            link = self._take()
-            try:
-                return _ask(link, effect)
-            except DRIVER_ERRORS as error:
-                if verdict(error) is Verdict.LOST:
-                    link.connection.close()
-                raise
-            finally:
-                self._give(link)
+    def _perform(self, effect: Effect) -> Any:
         if isinstance(effect, Sleep):
             if effect.lost:
-                self.drop_idle()
+                self._drop_idle()
             return self.environment.sleep(effect.seconds)
-        if isinstance(effect, Script):
-            link = self._take()
-            link.connection.silence_seconds += SCRIPT_LOCK_SECONDS
-            try:
-                with link.connection.transaction():
-                    for statement in effect.statements:
-                        link.connection.execute(statement)
-            finally:
-                link.connection.silence_seconds -= SCRIPT_LOCK_SECONDS
-                self._give(link)
-        return None
+        link = self._take()
+        try:
+            if isinstance(effect, Query):
+                return _ask(link, effect)
+            if isinstance(effect, Script):
+                return _carry_out(link.connection, effect)
+            return effect.work(link.connection)
+        except DRIVER_ERRORS as error:
+            if verdict(error) is Verdict.LOST:
+                self._discard(link)
+            raise
+        finally:
+            self._give(link)
 
-    def _on_lane(self, query: Query) -> Any:
+    def _perform_on_lane(self, effect: Effect) -> Any:
         """On the leader's own connection. There is one leader at a time, so nobody else is here."""
+        if type(effect) is not Query:
+            return self._perform(effect)
         link, self._lane = self._lane, None
         if link is None:
             link = self._connect()
         try:
-            answer = _ask(link, query)
+            return _ask(link, effect)
         except DRIVER_ERRORS as error:
             if verdict(error) is Verdict.LOST:
-                link.connection.close()
+                self._discard(link)
             if isinstance(error, NoAnswer):
-                self.drop_idle()  # Whoever asks again, asks on a new line.
+                self._drop_idle()  # Whoever asks again, asks on a new line.
             raise
         finally:
             if _is_at_rest(link) and not self.closed:
                 self._lane = link
             else:
-                link.connection.close()
-        return answer
+                self._discard(link)
 
     def _take(self) -> Link:
         seconds = self.target.lock_seconds
-        if not self._free.acquire(timeout=seconds):
-            raise NotConnected(no_free_connection(self.target.name, self.target.pool_size, seconds), final=True)
+        has_come = False
+        has_come = self._free.acquire(timeout=seconds)
+        if not has_come:
+            raise NotConnected(no_free_connection(self.target.name, self._size, seconds), final=True)
         try:
             return self._idle.pop()
         except IndexError:
@@ -225,39 +219,45 @@ class Links:
         if _is_at_rest(link) and not self.closed:
             self._idle.append(link)
         else:
-            link.connection.close()
+            self._discard(link)
         self._free.release()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                return
+            self._discard(link)
+
+    def _discard(self, link: Link) -> None:
+        """Close it, without waiting for anything: there is nothing to wait for."""
+        link.connection.pgconn.finish()
 
     def _connect(self) -> Link:
         target = self.target
         if self.closed:
             raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
         try:
-            connection = Line.connect(autocommit=True, prepare_threshold=None, context=AS_IT_COMES, **target.parameters)
+            connection = Line.connect(**opening(target, self._reading))
         except DRIVER_ERRORS as error:
-            raise not_connected(error, target, ever_connected=self._ever) from error
+            raise not_connected(error, target.name, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
-        connection.adapters.register_dumper(int, Int8BinaryDumper)
         link = Link(connection, connection.cursor(binary=True), Wire(connection))
         try:
-            if target.direct and _ask(link, Query(IS_DIRECT)) == [("on",)]:
+            if self._may_prepare() and _ask(link, Query(IS_DIRECT)) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
         except BaseException as error:
-            connection.close()
+            self._discard(link)
             if isinstance(error, DRIVER_ERRORS):
-                raise not_connected(error, target, ever_connected=self._ever) from error
+                raise not_connected(error, target.name, ever_connected=self._ever) from error
             raise
         self._ever = True
         return link
 
-    _ever = False
-    """Whether it has worked before."""
-
-
-def not_connected(error: BaseException, target: Target, *, ever_connected: bool) -> NotConnected:
-    """What to raise when no connection could be opened. Where a long wait was in vain, another is not worth it."""
-    meaning = meaning_of_no_connection(error, target.name, ever_connected=ever_connected)
-    return NotConnected(meaning, final=isinstance(error, (errors.ConnectionTimeout, NoAnswer)))
+    def _may_prepare(self) -> bool:
+        """Records are asked for with a few statements again and again; tables with many, and now and then."""
+        return self.target.direct and self._reading is OF_RECORDS
 
 
 def _ask(link: Link, query: Query) -> list[Any]:
@@ -265,7 +265,19 @@ def _ask(link: Link, query: Query) -> list[Any]:
     if type(sql) is Statement:
         found: list[Any] = link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
         return found
-    return link.cursor.execute(sql, parameters or None).fetchall()  # type: ignore[arg-type]
+    cursor = link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
+    return cursor.fetchall()
+
+
+def _carry_out(line: Line, script: Script) -> None:
+    """In one transaction. It may wait for somebody else's script, which is no silence of the server's."""
+    line.silence_seconds += script.patience
+    try:
+        with line.transaction():
+            for statement in script.statements:
+                line.execute(statement)
+    finally:
+        line.silence_seconds -= script.patience
 
 
 def _is_at_rest(link: Link) -> bool:

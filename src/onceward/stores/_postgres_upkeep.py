@@ -20,7 +20,7 @@ from onceward.stores import _postgres_flow as flows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of, meaning_of_no_connection
 from onceward.stores._postgres_rows import COLUMNS, record_of
 from onceward.stores._postgres_url import Target, parse
-from onceward.stores._postgres_wire import AS_IT_COMES
+from onceward.stores._postgres_wire import AS_IT_COMES, opening
 from onceward.stores._upkeep import Check, Move, clock_detail
 from onceward.stores.postgres import PostgresStore
 
@@ -164,8 +164,7 @@ def _looking(url: str) -> Iterator[_Look]:
 
 def _connected(target: Target) -> Connection:
     """A connection to the writer; if there is none, to whoever is there: the findings will say that it is read-only."""
-    # Nothing is prepared: a pooler may stand between.
-    options = {**target.parameters, "autocommit": True, "prepare_threshold": None, "context": AS_IT_COMES}
+    options = opening(target, AS_IT_COMES)
     try:
         return psycopg.connect(**options)
     except DRIVER_ERRORS as error:

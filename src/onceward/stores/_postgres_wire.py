@@ -21,9 +21,11 @@ from psycopg.errors import error_from_result
 from psycopg.generators import execute
 from psycopg.postgres import register_default_adapters
 from psycopg.pq import ExecStatus, Format
+from psycopg.types.numeric import Int8BinaryDumper
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
+from onceward.stores._postgres_url import Target
 
 Value = bytes | None
 
@@ -44,6 +46,14 @@ class Reading(NamedTuple):
 AS_IT_COMES = Reading(None, AdaptersMap(types=psycopg.adapters.types))
 """As psycopg comes, whatever the program has registered for all its connections."""
 register_default_adapters(AS_IT_COMES)
+OF_RECORDS = Reading(None, AdaptersMap(AS_IT_COMES.adapters))
+"""The same, but every number is a bigint: one statement stays one statement, however large its numbers are."""
+OF_RECORDS.adapters.register_dumper(int, Int8BinaryDumper)
+
+
+def opening(target: Target, reading: Reading) -> dict[str, Any]:
+    """What a connection is opened with. Nothing is prepared before it is known that no pooler stands between."""
+    return {**target.parameters, "autocommit": True, "prepare_threshold": None, "context": reading}
 
 
 class Statement(NamedTuple):

@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
+from functools import partial
 from typing import Any, Final, Protocol
 
 from redis.exceptions import RedisError
@@ -22,7 +21,7 @@ from redis.exceptions import RedisError
 from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward._core.record import Standing, Write
-from onceward.stores._commit import Entry, GroupCommit
+from onceward.stores._commit import Entry, GroupCommit, copy_of, in_order
 from onceward.stores._redis_link import Link
 from onceward.stores._redis_rows import Command, look_commands, looked, put_command, standing_of
 from onceward.stores._redis_url import Address, meaning_of
@@ -127,18 +126,6 @@ class Put(Asked):
         return standing
 
 
-class Pipeline(GroupCommit):
-    """The queue in front of the server."""
-
-    def _take(self) -> list[Entry]:
-        """The next batch: the head of the queue."""
-        size = min(len(self._queue), BATCH_MAX)
-        # Together, with nothing in between: an interrupt must find every entry in one of the two.
-        self._batch, self._queue = list(islice(self._queue, size)), deque(islice(self._queue, size, None))
-        self._crowded = size > 1
-        return self._batch
-
-
 class Server:
     """A store's server, opened. Both colours are thin shells over this."""
 
@@ -146,7 +133,7 @@ class Server:
         self.address = address
         self.links = links
         self.prefix = address.options.prefix
-        self.pipeline = Pipeline(self._perform)
+        self.pipeline = self._empty()
         self.seen = Seen()
         self._closed = False
         _open_servers.add(self)
@@ -154,6 +141,10 @@ class Server:
             links.open()
         except StoreUnavailable:
             return  # It may come up later: every new connection is checked, and the first call says what is wrong.
+
+    def _empty(self) -> GroupCommit:
+        """The queue in front of the server. A hot key may be in a batch many times."""
+        return GroupCommit(self._perform, take=partial(in_order, size=BATCH_MAX))
 
     def close(self) -> None:
         """Finish what is under way and let go of the connection."""
@@ -194,7 +185,7 @@ class Server:
                 answers = self.links.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
-                call.fail(_copy(error))
+                call.fail(copy_of(error))
             return
         if has_put:
             failpoints.hit(AFTER_PUT)
@@ -222,12 +213,7 @@ class Server:
     def after_fork(self) -> None:
         """In a child: the connection and the queue are the parent's."""
         self.links.drop()
-        self.pipeline = Pipeline(self._perform)
-
-
-def _copy(error: OncewardError) -> OncewardError:
-    """An error of one's own: raised in many threads, one and the same would collect the traces of all."""
-    return type(error)(str(error), retry_after_seconds=error.retry_after_seconds)
+        self.pipeline = self._empty()
 
 
 _open_servers: weakref.WeakSet[Server] = weakref.WeakSet()

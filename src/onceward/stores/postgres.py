@@ -27,24 +27,27 @@ import os
 import weakref
 from collections.abc import Coroutine, Sequence
 from functools import cached_property
-from typing import Any, Final, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
 from onceward.stores import _postgres_flow as flows
-from onceward.stores._commit import Entry, GroupCommit
-from onceward.stores._postgres_async_links import AsyncLinks
-from onceward.stores._postgres_errors import copy_of
+from onceward.stores._commit import ALONE, Entry, GroupCommit
+from onceward.stores._loop_commit import LoopCommit
 from onceward.stores._postgres_links import Links
+from onceward.stores._postgres_links_async import AsyncLinks
 from onceward.stores._postgres_url import Target, parse
-from onceward.stores._seen import Seen
 
 __all__ = ["AsyncPostgresStore", "PostgresStore"]
 
-ALONE: Final = object()
-"""The answer of a batch to a put that has to be made by itself."""
+
+class _Loop(NamedTuple):
+    """What an awaiting store has in one event loop."""
+
+    links: AsyncLinks
+    commits: LoopCommit
 
 
 class PostgresStore:
@@ -64,8 +67,7 @@ class PostgresStore:
     def _start_over(self) -> None:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
         self._links = Links(self.target, self.environment)
-        self._batches = GroupCommit(self._perform)
-        self._seen = Seen()
+        self._commits = GroupCommit(self._links.answer)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -74,11 +76,9 @@ class PostgresStore:
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
-        answer = self._batches.run(Entry(write, expect))
-        if answer is ALONE:
-            # On a connection of our own, and not in the lead: whatever we have to wait for, nobody else does.
-            return self._links.run(flows.put(self.target, write, expect, again=True))
-        return cast(Standing, answer)
+        entry = Entry(write, expect)
+        answer = self._commits.run(entry)
+        return self._links.put_alone(entry) if answer is ALONE else cast(Standing, answer)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
         """See `onceward.stores.Store.put_back`."""
@@ -107,36 +107,16 @@ class PostgresStore:
     def close(self) -> None:
         """See `onceward.stores.Store.close`."""
         held = Entry(None)
-        self._batches.hold(held)
+        self._commits.hold(held)
         try:
             self._links.close()
         finally:
-            self._batches.let_go(held)
+            self._commits.let_go(held)
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
         """Which cluster, database and table the records are in: for atomic mode, which has to be in the same."""
         return self._links.run(flows.identity(self.target))
-
-    def _perform(self, batch: list[Entry]) -> None:
-        """Give each entry of a batch its answer. The lead is ours, and with it the lane."""
-        puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-        standings: list[Standing | None]
-        try:
-            standings = self._links.run(flows.answer_many(self.target, puts, self._seen), lane=True)
-        except OncewardError as error:
-            # No connection, or tables that are not ours: so for each of them.
-            for entry in batch:
-                entry.fail(copy_of(error))
-            return
-        except Exception:
-            # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
-            standings = [None] * len(batch)
-        for entry, standing in zip(batch, standings, strict=True):
-            if standing is not None and entry.again and entry.write is not None:
-                standing = flows.recognised(standing, entry.write)
-            entry.answer = ALONE if standing is None else standing
-            entry.done = True
 
 
 class AsyncPostgresStore:
@@ -150,7 +130,7 @@ class AsyncPostgresStore:
         self.target: Target = parse(url)
         self.relaxes = self.target.may_relax
         self.environment = environment
-        self._by_loop: dict[asyncio.AbstractEventLoop, AsyncLinks] = {}
+        self._by_loop: dict[asyncio.AbstractEventLoop, _Loop] = {}
         self._identity: tuple[Any, ...] | None = None
         _stores.add(self)
 
@@ -164,7 +144,7 @@ class AsyncPostgresStore:
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
-        return self._links().put(write, expect)
+        return self._here().commits.submit(write, expect)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, Standing]:
         """Same as `PostgresStore.put_back`, but awaits."""
@@ -205,21 +185,27 @@ class AsyncPostgresStore:
 
     async def close(self) -> None:
         """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""
-        await self._links().close()
-        for loop, links in list(self._by_loop.items()):
-            if loop is not asyncio.get_running_loop():
-                links.abandon()
+        here = self._here()
+        await here.commits.finish()
+        here.links.abandon()
+        for loop, there in list(self._by_loop.items()):
+            if there is not here:
+                there.links.abandon()
                 del self._by_loop[loop]
 
     def _links(self) -> AsyncLinks:
-        """The connections of the running loop."""
+        return self._here().links
+
+    def _here(self) -> _Loop:
+        """The connections of the running loop, and the queue in front of them."""
         loop = asyncio.get_running_loop()
-        links = self._by_loop.get(loop)
-        if links is None:
+        here = self._by_loop.get(loop)
+        if here is None:
             for old in [one for one in self._by_loop if one.is_closed()]:
-                self._by_loop.pop(old).abandon()
-            links = self._by_loop[loop] = AsyncLinks(self.target, self.environment)
-        return links
+                self._by_loop.pop(old).links.abandon()
+            links = AsyncLinks(self.target, self.environment)
+            here = self._by_loop[loop] = _Loop(links, LoopCommit(links.answer, links.put_alone))
+        return here
 
 
 # Forking. A connection cannot be shared: both sides would read parts of each other's answers.

@@ -34,7 +34,7 @@ def open_tables(url: str, schema: Schema, environment: Environment, *, create: b
             from onceward.stores._postgres_url import parse as parse_postgres
             from onceward.tables.postgres import PostgresDriver
 
-            return PostgresDriver.opened(parse_postgres(url), schema, create=create)
+            return PostgresDriver.opened(parse_postgres(url), schema, environment, create=create)
     raise ConfigurationError(
         f"the tables of {schema.name} are kept beside the records of a SQLite or PostgreSQL store; this store is "
         "neither"

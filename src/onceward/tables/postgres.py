@@ -1,36 +1,28 @@
 """
 The driver for PostgreSQL: the records' own database, so that several replicas share tokens and balances.
 
-A few connections, opened by whoever needs one. A connection that was lost before anything was sent on it is replaced; a
-commit whose answer was lost, or that did not wait for its synchronous standby, is told as `StoreUnavailable`: a
-reservation made then lapses, and a retry finds itself.
+Connections, what errors mean and what is tried again are those of the store (`stores/_postgres_*`). A connection that
+was lost before anything was sent on it is replaced; a commit whose answer was lost, or that did not wait for its
+synchronous standby, is told as `StoreUnavailable`: a reservation made then lapses, and a retry finds itself.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from psycopg import Connection
-from psycopg.pq import TransactionStatus
 
 from onceward import failpoints
-from onceward._core.errors import OncewardError, StoreUnavailable
+from onceward._core.errors import OncewardError
 from onceward.drive import walk
-from onceward.stores._postgres_errors import (
-    DRIVER_ERRORS,
-    Verdict,
-    meaning_of,
-    meaning_of_no_connection,
-    no_free_connection,
-    verdict,
-)
-from onceward.stores._postgres_links import Line
+from onceward.environment import REAL, Environment
+from onceward.stores._postgres_flow import SCRIPT_LOCK_SECONDS, Lend, asked
+from onceward.stores._postgres_links import Line, Links
 from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_wire import AS_IT_COMES
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Ask, Row, Sql, Steps
 
@@ -38,8 +30,6 @@ T = TypeVar("T")
 
 CONNECTIONS = 4
 """Of one process: as many as there are threads that ask for an awaiting service."""
-TRIES = 3
-"""Of a transaction that met a deadlock, or a connection that had died while nobody used it."""
 
 _US = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _BEGIN = (
@@ -71,21 +61,18 @@ class PostgresDriver:
 
     dialect = "postgres"
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, environment: Environment = REAL) -> None:
         self._target = target
-        self._free = threading.Semaphore(min(CONNECTIONS, target.pool_size))
-        self._idle: list[Line] = []
+        lends = min(CONNECTIONS, target.pool_size)
+        self._links = Links(target, environment, lends=lends, reading=AS_IT_COMES, schema=None)
         self._begin = _BEGIN.format(target.lock_timeout).encode()
-        self._closed = False
-        self._ever = False
 
     @classmethod
-    def opened(cls, target: Target, schema: Schema, *, create: bool) -> PostgresDriver:
+    def opened(cls, target: Target, schema: Schema, environment: Environment = REAL, *, create: bool) -> PostgresDriver:
         """The database with our tables in it, made if they may be."""
-        driver = cls(target)
+        driver = cls(target, environment)
         try:
-            with driver._borrowed() as line:
-                _bring_up_to_date(line, schema, target.name, create=create)
+            driver._run(lambda line: _bring_up_to_date(line, schema, target.name, create=create))
         except BaseException:
             driver.close()
             raise
@@ -113,99 +100,36 @@ class PostgresDriver:
             line.execute(_COMMIT)
             return answer
 
-        return self._tried(run, changes_nothing=lambda: not has_begun)
+        return self._run(run, lambda: has_begun)
 
     def look(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Driver.look`."""
-        return self._tried(lambda line: walk(steps(), asking(line)), changes_nothing=lambda: True)
+        return self._run(lambda line: walk(steps(), asking(line)))
 
     def wipe(self) -> None:
         """See `Driver.wipe`. The server's vacuum does that, in its own time."""
 
     def close(self) -> None:
         """See `Driver.close`."""
-        self._closed = True
-        self._drop_idle()
+        self._links.close()
 
-    def _tried(self, run: Callable[[Line], T], *, changes_nothing: Callable[[], bool]) -> T:
-        tries = TRIES
-        while True:
-            tries -= 1
-            try:
-                with self._borrowed() as line:
-                    return run(line)
-            except DRIVER_ERRORS as error:
-                judged = verdict(error)
-                if tries and (judged is Verdict.AGAIN or (judged is Verdict.LOST and changes_nothing())):
-                    self._drop_idle()
-                    continue
-                raise meaning_of(error, self._target.name) from error
-
-    @contextmanager
-    def _borrowed(self) -> Iterator[Line]:
+    def _run(self, work: Callable[[Line], T], may_have_landed: Callable[[], bool] | None = None) -> T:
         """
-        A connection for one transaction.
+        Do something with one connection, and again if that is worth it.
 
         After an error it is closed, and with it what was begun; but a refusal of ours has ended its transaction, and an
         empty balance must not cost a new connection a call.
         """
-        seconds = self._target.lock_seconds
-        if not self._free.acquire(timeout=seconds):
-            raise no_free_connection(self._target.name, CONNECTIONS, seconds)
-        line: Line | None = None
-        try:
-            line = self._taken()
-            yield line
-        except OncewardError:
-            if line is not None:
-                self._given_back(line)
-            raise
-        except BaseException:
-            if line is not None:
-                with suppress(*DRIVER_ERRORS):
-                    line.close()
-            raise
-        else:
-            self._given_back(line)
-        finally:
-            self._free.release()
-
-    def _taken(self) -> Line:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return self._connected()
-
-    def _given_back(self, line: Line) -> None:
-        if self._closed or line.pgconn.transaction_status != TransactionStatus.IDLE:
-            line.close()
-        else:
-            self._idle.append(line)
-
-    def _connected(self) -> Line:
-        target = self._target
-        if self._closed:
-            raise StoreUnavailable(f"{target.name} was closed")
-        try:
-            # Nothing is prepared: a pooler may stand between.
-            line: Line = Line.connect(autocommit=True, prepare_threshold=None, **target.parameters)
-        except DRIVER_ERRORS as error:
-            raise meaning_of_no_connection(error, target.name, ever_connected=self._ever) from error
-        line.silence_seconds = target.lock_seconds + target.answer_seconds
-        self._ever = True
-        return line
-
-    def _drop_idle(self) -> None:
-        while self._idle:
-            with suppress(IndexError):
-                self._idle.pop().close()
+        answer: T = self._links.run(asked(self._target, Lend(work), may_have_landed))
+        return answer
 
 
 def _bring_up_to_date(line: Line, schema: Schema, name: str, *, create: bool) -> None:
+    if _version(line, schema, name) == schema.latest:
+        return
+    line.silence_seconds += SCRIPT_LOCK_SECONDS  # Waiting for somebody else's migration is no silence of the server's.
     try:
-        if _version(line, schema, name) == schema.latest:
-            return
-        line.execute(b"BEGIN; SET LOCAL lock_timeout = '30s'")
+        line.execute(b"BEGIN; SET LOCAL lock_timeout = '%ds'" % SCRIPT_LOCK_SECONDS)
         line.execute(b"SELECT pg_advisory_xact_lock(%d)" % schema.lock)
         before = _version(line, schema, name)
         if not before and not create:
@@ -214,8 +138,8 @@ def _bring_up_to_date(line: Line, schema: Schema, name: str, *, create: bool) ->
             line.execute(script.encode())
             line.execute(schema.set_version(number).encode())
         line.execute(b"COMMIT")
-    except DRIVER_ERRORS as error:
-        raise meaning_of(error, name) from error
+    finally:
+        line.silence_seconds -= SCRIPT_LOCK_SECONDS
 
 
 def _version(line: Line, schema: Schema, name: str) -> int:
