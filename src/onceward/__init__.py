@@ -84,7 +84,9 @@ from onceward.gate.declaring import OperationContract
 from onceward.gate.records import RecordView
 from onceward.gate.sealing import Seal, Sealed
 from onceward.gate.strict import current_operation, needs_key
-from onceward.insert import Inserted, Update, insert_once, insert_once_async, insert_sql
+from onceward.insert import insert_once
+from onceward.insert_async import insert_once_async
+from onceward.inserting import Inserted, Update, insert_sql
 from onceward.retry import (
     Attempt,
     Breaker,

@@ -37,7 +37,7 @@ LAYERS = (
     Layer("stores", ("stores/",)),
     Layer("tables", ("tables/",)),
     Layer("messages", ("outbox/__init__.py", "outbox/message.py", "outbox/tables.py", "outbox/adding.py")),
-    Layer("gate", ("gate/", "insert.py")),
+    Layer("gate", ("gate/", "insert")),
     Layer("retry", ("retry/",)),
     Layer("emitter", ("emitter/",)),
     Layer("http", ("http/",)),

@@ -26,7 +26,7 @@ NOT_FOR_USERS = {
     "onceward.gate.renewal.AsyncRenewer": "renews in tasks; the blocking one has a thread to sweep and to close",
     "onceward.gate.waiting.AsyncBell": "rings in a loop; the blocking one has a lock",
     "onceward.http._django_async.AsyncExchange": "one request of Django's under ASGI; the blocking one is a function",
-    "onceward.stores._postgres_async_links.AsyncLinks": "connections in a loop; puts and abandons them by itself",
+    "onceward.stores._postgres_links_async.AsyncLine": "a connection of psycopg's, with what its two classes have",
 }
 """Parts of the shells, whose two halves do what their colour needs, with the reason."""
 
@@ -43,6 +43,7 @@ ONLY_AWAITING = {
     "onceward.http.httpx.AsyncTransport": {"aclose": _HTTPX, "handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"aclose": _HTTPX, "handle_async_request": _HTTPX},
     "onceward.journal.shells.AsyncJournal": {"find": _BEHIND, "flush": _BEHIND, "put": _BEHIND},
+    "onceward.stores._postgres_links_async.AsyncLinks": {"abandon": "a loop may be over before its connections are"},
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
     "onceward.tables.shells.Awaiting": {"call": "blocking callers call by themselves"},
 }

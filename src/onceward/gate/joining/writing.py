@@ -1,5 +1,6 @@
 """
-How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver.
+How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver: `known` has the
+drivers that block, `known_async` those that are awaited. psycopg is both, and its functions are one text.
 
 A connection is known by its type, without importing any library that is not already in use.
 """
@@ -8,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
@@ -34,7 +34,9 @@ def known(connection: Any) -> Known:
             case "sqlite3" | "_sqlite3" if isinstance(connection, sys.modules["sqlite3"].Connection):
                 return Known("sqlite", "sqlite", *_of_sqlite(connection))
             case "psycopg" if isinstance(connection, sys.modules["psycopg"].Connection):
-                return Known("postgresql", "postgresql", *_of_psycopg(connection))
+                from onceward.gate.joining._psycopg_writing import ways as ways_of_psycopg
+
+                return Known("postgresql", "postgresql", *ways_of_psycopg(connection))
             case "psycopg2" if isinstance(connection, sys.modules["psycopg2"].extensions.connection):
                 return Known("postgresql", "postgresql", *_of_psycopg2(connection))
             case "psycopg" | "asyncpg":
@@ -57,7 +59,9 @@ def known_async(connection: Any) -> Known:
     for base in type(connection).__mro__:
         match base.__module__.partition(".")[0]:
             case "psycopg" if isinstance(connection, sys.modules["psycopg"].AsyncConnection):
-                return Known("postgresql", "postgresql", *_of_psycopg_async(connection))
+                from onceward.gate.joining._psycopg_writing_async import ways_async
+
+                return Known("postgresql", "postgresql", *ways_async(connection))
             case "asyncpg" if hasattr(connection, "fetch"):
                 return Known("postgresql", "asyncpg", *_of_asyncpg(connection))
     raise ConfigurationError(
@@ -86,52 +90,6 @@ def _of_sqlite(connection: Any) -> _Ways:
         return cursor.execute(sql, values).fetchall()  # type: ignore[no-any-return]
 
     return lambda sql, values: connection.execute(sql, values).rowcount, ask
-
-
-def _of_psycopg(connection: Any) -> _Ways:
-    import psycopg
-
-    def execute(cursor: Any, sql: str, values: list[Any]) -> None:
-        # In the caller's own pipeline a block of ours waits for the answers; otherwise nobody would know how many rows.
-        pipelined = connection.pgconn.pipeline_status != psycopg.pq.PipelineStatus.OFF
-        with connection.pipeline() if pipelined else nullcontext():
-            cursor.execute(sql, values)
-
-    def run(sql: str, values: list[Any]) -> int:
-        # A cursor of our own kind: the caller's may take other placeholders.
-        with psycopg.Cursor(connection) as cursor:
-            execute(cursor, sql, values)
-            return cursor.rowcount
-
-    def ask(sql: str, values: list[Any]) -> list[Any]:
-        with psycopg.Cursor(connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            execute(cursor, sql, values)
-            return cursor.fetchall()
-
-    return run, ask
-
-
-def _of_psycopg_async(connection: Any) -> _Ways:
-    import psycopg
-
-    async def execute(cursor: Any, sql: str, values: list[Any]) -> None:
-        if connection.pgconn.pipeline_status == psycopg.pq.PipelineStatus.OFF:
-            await cursor.execute(sql, values)
-            return
-        async with connection.pipeline():  # See `_of_psycopg`.
-            await cursor.execute(sql, values)
-
-    async def run(sql: str, values: list[Any]) -> int:
-        async with psycopg.AsyncCursor(connection) as cursor:
-            await execute(cursor, sql, values)
-            return cursor.rowcount
-
-    async def ask(sql: str, values: list[Any]) -> list[Any]:
-        async with psycopg.AsyncCursor(connection, row_factory=psycopg.rows.tuple_row) as cursor:
-            await execute(cursor, sql, values)
-            return await cursor.fetchall()
-
-    return run, ask
 
 
 def _of_psycopg2(connection: Any) -> _Ways:
