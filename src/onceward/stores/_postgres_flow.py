@@ -11,7 +11,6 @@ error means, and whether another try is worth it, is decided here.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from onceward import failpoints
@@ -31,6 +30,7 @@ from onceward.stores._postgres_errors import (
     verdict,
 )
 from onceward.stores._postgres_url import Target
+from onceward.stores._scripts import scripts
 from onceward.stores._seen import Seen
 
 T = TypeVar("T")
@@ -383,7 +383,5 @@ def understood(name: str, found: Sequence[Any]) -> int:
 
 def migrations() -> Iterator[tuple[int, bytes]]:
     """The numbered scripts, in order."""
-    scripts = [one for one in files("onceward.stores").joinpath("sql").iterdir() if one.name.startswith("postgres_")]
-    for script in sorted(scripts, key=lambda one: one.name):
-        number = int(script.name.split("_")[1])
-        yield number, script.read_bytes()
+    for number, script in scripts("onceward.stores", "postgres"):
+        yield number, script.encode()

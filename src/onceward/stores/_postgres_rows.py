@@ -41,21 +41,25 @@ TYPES = {
 """The type of each field of a `Write` (lease, replay and forget are durations there), and of what comes with it."""
 
 _SPANS = {"lease_until": "lease", "replay_until": "replay", "forget_at": "forget"}
-_US = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+US = "(extract(epoch FROM {}) * 1000000)::bigint"
+"""A time of the server's in microseconds since 1970."""
+_US = US.format("clock_timestamp()")
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
-_DURABLE = (
-    "CASE WHEN %(relaxed)s::boolean THEN set_config('synchronous_commit', 'off', true) "
+_WAITING = (
     "WHEN current_setting('synchronous_commit') IN ('off', 'local') "
     "THEN set_config('synchronous_commit', 'on', true) END"
 )
+DURABLE = f"CASE {_WAITING}"
+"""A commit waits for the disk, and for a synchronous standby, whatever the server's default is."""
+_AS_DURABLE_AS_ASKED = f"CASE WHEN %(relaxed)s::boolean THEN set_config('synchronous_commit', 'off', true) {_WAITING}"
+TRACE = "pg_logical_emit_message(true, 'onceward', '')"
+"""Leaves nothing behind but a commit to be waited for."""
 CLOCK = (
-    f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), {_DURABLE})"
+    f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), "
+    f"{_AS_DURABLE_AS_ASKED})"
 )
 """First in every statement that writes: whatever may wait needs its time, so it waits no longer than that says."""
-BARRIER = (
-    b"SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
-    b"THEN set_config('synchronous_commit', 'on', true) END, pg_logical_emit_message(true, 'onceward', '')"
-)
+BARRIER = f"SELECT {DURABLE}, {TRACE}".encode()
 """
 A write that leaves nothing behind but waits as any other: for the disk, and for the synchronous standby if there is
 one. Whatever was committed before it has arrived where it arrives.

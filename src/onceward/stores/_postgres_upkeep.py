@@ -18,7 +18,7 @@ from onceward._core.record import Record
 from onceward.environment import REAL
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of, meaning_of_no_connection
-from onceward.stores._postgres_rows import COLUMNS, record_of
+from onceward.stores._postgres_rows import COLUMNS, US, record_of
 from onceward.stores._postgres_url import Target, parse
 from onceward.stores._postgres_wire import AS_IT_COMES, opening
 from onceward.stores._upkeep import Check, Move, clock_detail
@@ -44,11 +44,11 @@ _SIZE = "SELECT pg_size_pretty(pg_total_relation_size(to_regclass('onceward_reco
 _TABLE = """SELECT relpersistence = 'p', row_security_active(oid) FROM pg_class
     WHERE oid = to_regclass('onceward_records')"""
 _REPLICAS = "SELECT count(*) FROM pg_stat_replication"
-_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_CLOCK = f"SELECT {US.format('clock_timestamp()')}"
 
 _SHOWN = ", ".join("NULL" if column in ("result", "error") else column for column in COLUMNS)
-_PAGE = f"""SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, {_SHOWN}
-    FROM onceward_records WHERE id > %s ORDER BY id LIMIT {PAGE}"""  # noqa: S608 - constants
+_PAGE = f"""{_CLOCK}, {_SHOWN}
+    FROM onceward_records WHERE id > %s ORDER BY id LIMIT {PAGE}"""
 
 _GRANTS = "\n".join(
     f"--   GRANT {', '.join(rights)} ON {table} TO the_role_that_gates_connect_as;" for table, rights in RIGHTS.items()

@@ -16,6 +16,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import psycopg
+from psycopg.abc import Transformer as AnyTransformer
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import error_from_result
 from psycopg.generators import execute
@@ -172,16 +173,21 @@ class Wire:
             if name not in self._prepared:
                 pgconn.send_prepare(name, sql)
                 [result] = yield from execute(pgconn)
-                _check(result)
+                check(result)
                 self._prepared.add(name)
             pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         results = yield from execute(pgconn)
-        result = results[-1]
-        _check(result)
-        self._loader.set_pgresult(result)
-        return self._loader.load_rows(0, result.ntuples, tuple)
+        check(results[-1])
+        return rows_in(results[-1], self._loader)
 
 
-def _check(result: Any) -> None:
+def check(result: Any, encoding: str = "utf-8") -> None:
+    """Raise what a result of libpq's says, if that is an error; its words are in the encoding of the client."""
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise error_from_result(result, encoding="utf-8")
+        raise error_from_result(result, encoding=encoding)
+
+
+def rows_in(result: Any, loader: AnyTransformer) -> list[Any]:
+    """The rows of a result of libpq's."""
+    loader.set_pgresult(result)
+    return loader.load_rows(0, result.ntuples, tuple)

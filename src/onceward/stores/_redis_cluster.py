@@ -15,6 +15,7 @@ from redis.crc import key_slot
 
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward.stores._redis_link import Link
+from onceward.stores._redis_pipeline import Links, OneServer
 from onceward.stores._redis_rows import SHARDS, Command, keys_of
 from onceward.stores._redis_url import Address, meaning_of, redirection
 
@@ -116,3 +117,8 @@ class Cluster:
             node = (primary[0].decode() if primary[0] else host, primary[1])
             homes.update((shard, node) for slot, shard in self._slots.items() if start <= slot <= end)
         return homes
+
+
+def links_to(address: Address) -> Links:
+    """Connections to the server that an address names, or to the nodes of its Cluster."""
+    return Cluster(address) if address.options.cluster else OneServer(address)

@@ -47,6 +47,9 @@ class Links(Protocol):
     def open(self) -> None:
         """Connect now, and check the server."""
 
+    def nodes(self) -> list[Link]:
+        """A connection to every server that has a shard; raises if there is none to be had."""
+
     def drop(self) -> None:
         """Let go of every connection; the next exchange makes others."""
 
@@ -62,6 +65,11 @@ class OneServer:
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
         """See `Links.exchange`."""
         return self._link.exchange([command.args for command in commands])
+
+    def nodes(self) -> list[Link]:
+        """See `Links.nodes`."""
+        self._link.open()
+        return [self._link]
 
 
 class Asked(Entry):

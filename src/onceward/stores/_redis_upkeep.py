@@ -19,8 +19,9 @@ from onceward._core.register import Selection
 from onceward.drive import walk
 from onceward.environment import REAL
 from onceward.stores import _redis_steps as steps
-from onceward.stores._redis_cluster import Cluster
+from onceward.stores._redis_cluster import links_to
 from onceward.stores._redis_link import Args, Link
+from onceward.stores._redis_pipeline import Links
 from onceward.stores._redis_rows import SCRIPTS, Command, keys_of, script
 from onceward.stores._redis_url import Address, hide, meaning_of, parse
 from onceward.stores._upkeep import Check, Move, clock_detail
@@ -97,28 +98,11 @@ def held(url: str) -> Iterator[Record]:
             after = page[-1].id
 
 
-class _One:
-    """A server that is no Cluster: every shard is at home on it."""
-
-    def __init__(self, address: Address) -> None:
-        self.link = Link(address)
-
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        return self.link.exchange([command.args for command in commands])
-
-    def nodes(self) -> list[Link]:
-        self.link.open()
-        return [self.link]
-
-    def drop(self) -> None:
-        self.link.drop()
-
-
 class _Look(NamedTuple):
     """Connections to look with: also to servers that a store refuses."""
 
     address: Address
-    links: _One | Cluster
+    links: Links
     nodes: list[Link]
 
     @property
@@ -159,7 +143,7 @@ class _Look(NamedTuple):
 def _looking(url: str) -> Iterator[_Look]:
     address = parse(url)
     address = address._replace(options=address.options._replace(durable=False))
-    links = Cluster(address) if address.options.cluster else _One(address)
+    links = links_to(address)
     try:
         yield _Look(address, links, links.nodes())
     finally:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from importlib.resources import files
 
 from onceward import failpoints
 from onceward._core.errors import SchemaMismatch
+from onceward.stores._scripts import scripts, statements
 
 LATEST = 2
 
@@ -43,8 +43,8 @@ def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     cursor.execute("BEGIN IMMEDIATE")
     before = understood(version_of(cursor))
     failpoints.hit(BEGUN)
-    for number, statements in migrations(before):
-        for statement in statements:
+    for number, script in migrations(before):
+        for statement in script:
             cursor.execute(statement)
             failpoints.hit(STATEMENT)
         cursor.execute(_SET_VERSION, (number,))
@@ -64,21 +64,5 @@ def understood(version: int) -> int:
 
 def migrations(after: int) -> Iterator[tuple[int, list[str]]]:
     """The migrations later than a version, in order."""
-    scripts = sorted(
-        (script for script in files("onceward.stores").joinpath("sql").iterdir() if script.name.startswith("sqlite_")),
-        key=lambda script: script.name,
-    )
-    for script in scripts:
-        number = int(script.name.split("_")[1])
-        if number > after:
-            yield number, list(_statements(script.read_text(encoding="utf-8")))
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Cut a script into statements (`executescript` would commit first, and the failpoints are in between)."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement.strip()
-            statement = ""
+    for number, script in scripts("onceward.stores", "sqlite", after):
+        yield number, list(statements(script))

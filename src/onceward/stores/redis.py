@@ -34,8 +34,8 @@ from onceward._core.register import Purged, Selection
 from onceward.drive import walk, walk_async
 from onceward.environment import REAL, Environment
 from onceward.stores import _redis_steps as steps
-from onceward.stores._redis_cluster import Cluster
-from onceward.stores._redis_pipeline import Call, OneServer, Server
+from onceward.stores._redis_cluster import links_to
+from onceward.stores._redis_pipeline import Call, Server
 from onceward.stores._redis_rows import Command
 from onceward.stores._redis_steps import Steps
 from onceward.stores._redis_url import Address, parse
@@ -167,4 +167,4 @@ class AsyncRedisStore:
 
 
 def _open(address: Address) -> Server:
-    return Server(address, Cluster(address) if address.options.cluster else OneServer(address))
+    return Server(address, links_to(address))

@@ -21,6 +21,7 @@ from onceward.drive import walk
 from onceward.environment import REAL, Environment
 from onceward.stores._postgres_flow import SCRIPT_LOCK_SECONDS, Lend, asked
 from onceward.stores._postgres_links import Line, Links
+from onceward.stores._postgres_rows import DURABLE, TRACE, US
 from onceward.stores._postgres_url import Target
 from onceward.stores._postgres_wire import AS_IT_COMES
 from onceward.tables.schema import Schema
@@ -31,16 +32,12 @@ T = TypeVar("T")
 CONNECTIONS = 4
 """Of one process: as many as there are threads that ask for an awaiting service."""
 
-_US = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
-_BEGIN = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{}'; "
-    "SELECT CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') "
-    "THEN set_config('synchronous_commit', 'on', true) END"
-)
+_US = US.format("statement_timestamp()")
+_BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{{}}'; SELECT {DURABLE}"
 _COMMIT = (
-    b"SELECT CASE WHEN txid_current_if_assigned() IS NULL AND current_setting('synchronous_standby_names') <> '' "
-    b"THEN pg_logical_emit_message(true, 'onceward', '') END; COMMIT"
-)
+    "SELECT CASE WHEN txid_current_if_assigned() IS NULL AND current_setting('synchronous_standby_names') <> '' "
+    f"THEN {TRACE} END; COMMIT"
+).encode()
 """
 With a synchronous standby, a transaction that found everything done already waits for it, too: what it found may have
 been committed by one whose wait was cut short, and whoever is told "done" must not lose it in a failover.

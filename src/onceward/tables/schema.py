@@ -8,11 +8,11 @@ on. The first of them makes a table `onceward_ledger (name, value)` with a row `
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
 from onceward._core.errors import ConfigurationError, SchemaMismatch, StoreCorrupt
+from onceward.stores._scripts import scripts
 
 
 class Schema(NamedTuple):
@@ -46,12 +46,7 @@ class Schema(NamedTuple):
 
     def migrations(self, dialect: str, after: int) -> Iterator[tuple[int, str]]:
         """The scripts later than a version, in order."""
-        folder = files(self.package).joinpath("sql")
-        scripts = {one.name: one for one in folder.iterdir() if one.name.startswith(f"{dialect}_")}
-        for name in sorted(scripts):
-            number = int(name.split("_")[1])
-            if number > after:
-                yield number, scripts[name].read_text(encoding="utf-8")
+        return scripts(self.package, dialect, after)
 
     def understood(self, rows: list[tuple[int]], where: str) -> int:
         """The version in what was found, if this code knows it."""

@@ -19,6 +19,7 @@ from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.drive import walk
 from onceward.environment import Environment
+from onceward.stores._scripts import statements
 from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Ask, Row, Sql, Steps
@@ -157,7 +158,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, schema: Schema, path: Path
     if not before and not create:
         raise schema.none_yet(str(path))
     for number, script in schema.migrations("sqlite", before):
-        for statement in _statements(script):
+        for statement in statements(script):
             connection.execute(statement)
         connection.execute(schema.set_version(number))
     connection.execute("COMMIT")
@@ -167,12 +168,3 @@ def _version(connection: sqlite3.Connection, schema: Schema, path: Path) -> int:
     if not connection.execute(_HAS_TABLE, (schema.marker,)).fetchone()[0]:
         return 0
     return schema.understood(connection.execute(schema.version).fetchall(), str(path))
-
-
-def _statements(script: str) -> Iterator[str]:
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement.strip()
-            statement = ""

@@ -21,14 +21,13 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg.abc import Transformer as AnyTransformer
 from psycopg.adapt import Transformer
-from psycopg.errors import error_from_result
 from psycopg.generators import execute, fetch_many, send
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
 from onceward.stores._postgres_errors import Heard
-from onceward.stores._postgres_wire import AS_IT_COMES, Value, numbered
+from onceward.stores._postgres_wire import AS_IT_COMES, Value, check, numbered, rows_in
 
 Connection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 _Names: TypeAlias = OrderedDict[tuple[bytes, tuple[int, ...]], bytes]
@@ -240,8 +239,7 @@ def _leave(pgconn: Any) -> None:
 
 
 def _take(connection: Connection, step: _Step, result: Any) -> None:
-    if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-        raise error_from_result(result, encoding=connection.info.encoding)
+    check(result, connection.info.encoding)
     if step.answered is not None:
         step.answered(result)
 
@@ -249,9 +247,7 @@ def _take(connection: Connection, step: _Step, result: Any) -> None:
 def _rows(connection: Connection, result: Any, as_we_spell: bool) -> list[Any]:
     if not result.ntuples:
         return []
-    loader = _loader(connection, as_we_spell)
-    loader.set_pgresult(result)
-    return loader.load_rows(0, result.ntuples, tuple)
+    return rows_in(result, _loader(connection, as_we_spell))
 
 
 def _loader(connection: Connection, as_we_spell: bool) -> AnyTransformer:
