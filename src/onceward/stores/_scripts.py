@@ -4,7 +4,6 @@ Migrations: numbered .sql files in a package's folder `sql`, such as `sqlite_000
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from importlib.resources import files
 
@@ -16,13 +15,3 @@ def scripts(package: str, dialect: str, after: int = 0) -> Iterator[tuple[int, s
         number = int(script.name.split("_")[1])
         if number > after:
             yield number, script.read_text(encoding="utf-8")
-
-
-def statements(script: str) -> Iterator[str]:
-    """Cut a script for SQLite into statements (`executescript` would commit first, and failpoints are in between)."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement.strip()
-            statement = ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -210,3 +211,13 @@ def meaning_of(error: BaseException, path: Path) -> OncewardError:
 def mode_of(path: Path) -> int:
     """The permission bits of a file."""
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def statements(script: str) -> Iterator[str]:
+    """Cut a script for SQLite into statements (`executescript` would commit first, and failpoints are in between)."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""

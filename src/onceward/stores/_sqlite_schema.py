@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from onceward import failpoints
 from onceward._core.errors import SchemaMismatch
-from onceward.stores._scripts import scripts, statements
+from onceward.stores._scripts import scripts
+from onceward.stores._sqlite_file import statements
 
 LATEST = 2
 

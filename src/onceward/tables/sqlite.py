@@ -19,8 +19,7 @@ from onceward import failpoints
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
 from onceward.drive import walk
 from onceward.environment import Environment
-from onceward.stores._scripts import statements
-from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare
+from onceward.stores._sqlite_file import BUSY_SECONDS, DRIVER_ERRORS, connect, meaning_of, prepare, statements
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Ask, Row, Sql, Steps
 

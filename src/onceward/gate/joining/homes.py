@@ -165,23 +165,35 @@ class SqliteHome:
         try:
             yield
         except known as error:
-            said = driver_error(error)
-            if not isinstance(said, sqlite3.Error) or isinstance(said, sqlite3.IntegrityError):
+            raised = meaning_inside(driver_error(error), self.path)
+            if raised is None:
                 raise
-            if "no such savepoint" in str(said):
-                raise SavepointGone(ENDED) from error
-            if "statements in progress" in str(said):
-                raise IllegalMove(IN_PROGRESS) from error
-            if is_busy(said):
-                raise RetryTransaction(
-                    "the database is locked by another writer; roll back and run your transaction again. If it had "
-                    "read before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
-                ) from error
-            raise meaning_on_sqlite(said, self.path) from error
+            raise raised from error
 
     def confirming(self, connection: Any) -> AbstractContextManager[None]:
         """See `Home.confirming`. Here nobody stands by."""
         return nullcontext()
+
+
+def meaning_inside(said: BaseException, path: Path) -> Exception | None:
+    """
+    What an error of SQLite's about a statement of ours means inside the caller's transaction.
+
+    None if it is a constraint that speaks. None of ours is violated by what we do: it is the caller's, and may be one
+    that is checked at the commit.
+    """
+    if not isinstance(said, sqlite3.Error) or isinstance(said, sqlite3.IntegrityError):
+        return None
+    if "no such savepoint" in str(said):
+        return SavepointGone(ENDED)
+    if "statements in progress" in str(said):
+        return IllegalMove(IN_PROGRESS)
+    if is_busy(said):
+        return RetryTransaction(
+            "the database is locked by another writer; roll back and run your transaction again. If it had read before "
+            "it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
+        )
+    return meaning_on_sqlite(said, path)
 
 
 def sqlstate_of(error: BaseException) -> str | None:

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward import drive
-from onceward._core.errors import ConfigurationError, IllegalMove, RetryTransaction
+from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
-from onceward.gate.joining._adapters import ENDED, IN_PROGRESS
+from onceward.gate.joining._adapters import ENDED
 from onceward.gate.joining._awaited import Awaited
-from onceward.stores._sqlite_file import is_busy, meaning_of
+from onceward.gate.joining.homes import meaning_inside
 from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
 from onceward.tables.sqlite import spelled
@@ -175,17 +175,11 @@ class JoinedSqlite3:
         """Turn what SQLite says about our own statements into our errors; the caller's statements are not run here."""
         try:
             yield
-        except sqlite3.IntegrityError:
-            raise  # None of ours is violated by what we do: a constraint of the caller's that is checked at the commit.
         except sqlite3.Error as error:
-            if "statements in progress" in str(error):
-                raise IllegalMove(IN_PROGRESS) from error
-            if is_busy(error):
-                raise RetryTransaction(
-                    "the database is locked by another writer; roll back and run your transaction again. If it had "
-                    "read before it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
-                ) from error
-            raise meaning_of(error, self._path) from error
+            raised = meaning_inside(error, self._path)
+            if raised is None:
+                raise
+            raise raised from error
 
 
 def _is_same(theirs: str, path: Path) -> bool:
