@@ -150,12 +150,15 @@ class AsyncLinks:
         return await self.run(flows.put_alone(self.target, entry))
 
     async def close(self) -> None:
-        """Let go of every connection that is not in use; those in use are closed when they come back."""
-        self.closed = True
-        self._drop_idle()
-        lane, self._lane = self._lane, None
-        if lane is not None:
-            self._discard(lane)
+        """Let go of every connection. In another thread's use, one is closed when it comes back."""
+        if AWAITS:
+            self.abandon()
+        else:
+            self.closed = True
+            self._drop_idle()
+            lane, self._lane = self._lane, None
+            if lane is not None:
+                self._discard(lane)
 
     if AWAITS:
 

@@ -187,7 +187,7 @@ class AsyncPostgresStore:
         """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""
         here = self._here()
         await here.commits.finish()
-        here.links.abandon()
+        await here.links.close()
         for loop, there in list(self._by_loop.items()):
             if there is not here:
                 there.links.abandon()
