@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Gate, StoreUnavailable
-from onceward.gate import renewal
+from onceward.gate import leases, renewal
 from onceward.testing.clock import StillEnvironment
 
 
@@ -201,11 +201,11 @@ class TestRest:
         """
         renewer = renewal.Renewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 60)
-        renewer._shortest = 60  # As the one left it that woke the thread.
+        renewer._leases.shortest = 60  # As the one left it that woke the thread.
         pause = renewer.between_looks(woken=True)
 
-        assert pause == 60 / renewal.LOOKS_PER_LEASE
-        assert renewer._shortest == 60  # Nobody with this lease, or a longer one, wakes it.
+        assert pause == 60 / leases.LOOKS_PER_LEASE
+        assert renewer._leases.shortest == 60  # Nobody with this lease, or a longer one, wakes it.
         assert renewer.between_looks() == renewal.IDLE_SECONDS
 
     def test_the_thread_of_a_gate_rests_and_wakes_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ class TestRest:
             assert gate.run("k2", lambda: renewed.wait(20)) is True
 
         assert wake.waits[after - 1] == renewal.IDLE_SECONDS
-        assert wake.waits[after] == pytest.approx(0.3 / renewal.LOOKS_PER_LEASE)
+        assert wake.waits[after] == pytest.approx(0.3 / leases.LOOKS_PER_LEASE)
 
     def test_whoever_comes_while_the_thread_lies_down_wakes_it(self) -> None:
         """
@@ -234,7 +234,7 @@ class TestRest:
         watch_nothing(renewer, 30.0)
         renewer.between_looks()
 
-        assert renewer._shortest == float("inf")
+        assert renewer._leases.shortest == float("inf")
 
     def test_a_thread_that_went_home_is_not_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -258,7 +258,7 @@ def _unused(ask: Any, flow: Any) -> Any:
 def watch_nothing(renewer: renewal.Renewer, lease: float) -> None:
     """As after an operation with this lease that has begun and ended, its thread being somewhere else."""
     renewer._pid = os.getpid()
-    renewer._shortest = lease
+    renewer._leases.shortest = lease
     renewer._thread = threading.current_thread()
 
 

@@ -58,6 +58,7 @@ def test_every_half_is_up_to_date() -> None:
         ("x = 'AsyncThing'\n", "x = 'AsyncThing'\n"),
         ("x = 'give it an `AsyncThing`'\n", "x = 'give it a `Thing`'\n"),
         ("# AsyncThing is an `AsyncThing`\n", "# AsyncThing is a `Thing`\n"),
+        ("f()  # of no colour\n", "f()  \n"),
         ("f(awaits=AWAITS)\n", "f(awaits=False)\n"),
         ("x = 1 if AWAITS else AsyncThing\n", "x = Thing\n"),
         ("if AWAITS:\n    await f()\n", ""),

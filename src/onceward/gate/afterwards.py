@@ -64,11 +64,11 @@ class _Telling:
         `was_over` is from before the record was looked up: then that look was the last one needed.
         """
         if not record.outranks(found, one.after.token) and record.is_settled(found):
-            self.tell(one.after)
+            self.committed(one.after)
             return True
         return was_over or self._environment.monotonic() - one.since > FOLLOW_SECONDS
 
-    def tell(self, after: After) -> None:
+    def committed(self, after: After) -> None:
         """It is committed."""
         for event in after.events:
             self._tell(event)
