@@ -190,8 +190,8 @@ class TestRest:
         wake = renewer._wake = Counting()
         watch_nothing(renewer, 0.001)
 
-        assert renewer.between_looks() == renewal.IDLE_SECONDS
-        assert renewer.goes_home()
+        assert renewer._between_looks() == renewal.IDLE_SECONDS
+        assert renewer._goes_home()
         assert wake.waits == []
 
     @pytest.mark.fault("every-short-operation-wakes-the-renewer")
@@ -202,11 +202,11 @@ class TestRest:
         renewer = renewal.Renewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 60)
         renewer._leases.shortest = 60  # As the one left it that woke the thread.
-        pause = renewer.between_looks(woken=True)
+        pause = renewer._between_looks(woken=True)
 
         assert pause == 60 / leases.LOOKS_PER_LEASE
         assert renewer._leases.shortest == 60  # Nobody with this lease, or a longer one, wakes it.
-        assert renewer.between_looks() == renewal.IDLE_SECONDS
+        assert renewer._between_looks() == renewal.IDLE_SECONDS
 
     def test_the_thread_of_a_gate_rests_and_wakes_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -232,7 +232,7 @@ class TestRest:
         """
         renewer = renewal.Renewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 30.0)
-        renewer.between_looks()
+        renewer._between_looks()
 
         assert renewer._leases.shortest == float("inf")
 

@@ -163,7 +163,7 @@ def purging(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def following(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setattr(gate._afterwards, "look", broken)
+    patch.setattr(gate._afterwards, "_look", broken)
 
 
 def logging_(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:

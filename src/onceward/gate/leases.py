@@ -81,6 +81,7 @@ class Leases:
 
     def __init__(self) -> None:
         self.watched: dict[int, Watched] = {}
+        """By the `id` of each operation; whoever has ended is taken out."""
         self.shortest = NEVER
         """The lease by which somebody looks; endless if nobody does."""
 
@@ -91,10 +92,6 @@ class Leases:
         operation.held_until = now + lease
         self.watched[id(operation)] = watched
         return lease
-
-    def end(self, operation: Operation) -> None:
-        """It has ended."""
-        self.watched.pop(id(operation), None)
 
     def due(self, now: float) -> list[Watched]:
         """What is to be renewed now."""

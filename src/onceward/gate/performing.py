@@ -200,9 +200,9 @@ class AsyncPerformer:
 
     async def drive(self, flow: Flow[T]) -> T:
         """Same as `Performer.drive`, but awaits."""
-        return await arun(flow, self.instant, self.perform)
+        return await arun(flow, self._instant, self.perform)
 
-    def instant(self, effect: Effect) -> Any:
+    def _instant(self, effect: Effect) -> Any:
         """Do one thing that takes no time."""
         kind = type(effect)
         if kind is Chance:

@@ -56,7 +56,7 @@ class Renewer:
 
     def unwatch(self, operation: Operation) -> None:
         """It has ended."""
-        self._leases.end(operation)
+        self._leases.watched.pop(id(operation), None)
 
     def sweep(self) -> None:
         """Renew what is due. Called by the thread; a test may call it instead."""
@@ -92,7 +92,7 @@ class Renewer:
             return
         self._thread, self._leases.shortest = thread, lease
 
-    def between_looks(self, *, woken: bool = False) -> float | None:
+    def _between_looks(self, *, woken: bool = False) -> float | None:
         """Seconds until the next look; None to stop."""
         if self._closed:
             return None
@@ -100,7 +100,7 @@ class Renewer:
             pause = self._leases.next_look(woken=woken)
             return IDLE_SECONDS if pause == NEVER else pause
 
-    def goes_home(self) -> bool:
+    def _goes_home(self) -> bool:
         """Whether nothing runs, so that the thread may end."""
         with self._lock:
             if self._leases.shortest != NEVER or self._leases.watched:
@@ -111,13 +111,13 @@ class Renewer:
 
 def _keep_sweeping(renewer: weakref.ref[Renewer], wake: threading.Event) -> None:
     woken = True
-    while (living := renewer()) is not None and (pause := living.between_looks(woken=woken)) is not None:
+    while (living := renewer()) is not None and (pause := living._between_looks(woken=woken)) is not None:
         del living
         woken = wake.wait(pause)
         wake.clear()
         if woken or (living := renewer()) is None:
             continue  # Somebody has come who is due sooner, or the gate has gone.
-        if living.goes_home():
+        if living._goes_home():
             return
         try:
             living.sweep()
@@ -164,7 +164,7 @@ class AsyncRenewer:
         """Same as `Renewer.unwatch`."""
         home = self._homes.pop(id(operation), None)
         if home is not None:
-            home.leases.end(operation)
+            home.leases.watched.pop(id(operation), None)
 
     async def sweep(self) -> None:
         """Renew what is due, in whatever loop it runs. A test may call it, instead of the timers."""
