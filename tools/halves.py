@@ -198,8 +198,13 @@ def _kept(tree: ast.Module) -> set[int]:
                 pass
             case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="AWAITS")), body=own):
                 pass
-        kept.update(line for one in own for line in range(one.lineno, (one.end_lineno or 0) + 1))
+        kept.update(line for one in own for line in range(_first(one), (one.end_lineno or 0) + 1))
     return kept
+
+
+def _first(node: ast.stmt) -> int:
+    """The line where a statement begins, with its decorators."""
+    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
 
 
 # --- edits that need only the words ---
@@ -313,7 +318,7 @@ def _branch(text: Text, node: ast.If, side: list[ast.stmt]) -> Edit:
         raise Refused(f"line {node.lineno}: a branch on AWAITS stands by itself, not as an elif")
     if not side:
         return Edit(start, end, "")
-    first = min([side[0].lineno, *(one.lineno for one in getattr(side[0], "decorator_list", []))])
+    first = _first(side[0])
     while text.lines[first - 2].lstrip().startswith("#"):
         first -= 1
     kept = text.lines[first - 1 : max(one.end_lineno or 0 for one in side)]
