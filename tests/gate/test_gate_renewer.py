@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any
 
@@ -358,3 +359,24 @@ def test_the_books_of_closed_loops_are_put_away() -> None:
 
 async def _done() -> str:
     return "done"
+
+
+@pytest.mark.fault("a-closed-awaiting-gate-goes-on-renewing")
+def test_a_closed_gate_renews_no_more(world: Any) -> None:
+    """
+    Whoever looks finds that it is closed, and leaves what is due.
+    """
+    gate, store = world.faulty(lease=60)
+    copy_context().run(gate.hold, "k")  # It is never ended, and must not be what runs in the test's.
+    gate.close()
+    world.env.advance(30)
+    renewer = gate.gate._renewer
+
+    async def looked() -> int:
+        [state] = renewer._loops.values()
+        renewer._look(state)
+        return len(state.tasks)
+
+    begun = world.do(looked()) if world.awaits else renewer._between_looks() or 0
+
+    assert (begun, store.calls.count("renew")) == (0, 0)
