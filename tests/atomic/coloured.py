@@ -25,15 +25,18 @@ COLOURS = ("blocking", "awaiting")
 class Coloured:
     """A gate, and the loop that awaits it if need be."""
 
-    def __init__(self, colour: str, url: str, **options: Any) -> None:
+    def __init__(self, colour: str, store: Any, **options: Any) -> None:
         self.awaits = colour == "awaiting"
         made: Any = AsyncGate if self.awaits else Gate
-        self.gate = made(url, **options)
+        self.gate = made(store, **options)
         self.store = self.gate.store
         self._loop = asyncio.new_event_loop()
 
     def run(self, key: str, fn: Callable[..., Any], **options: Any) -> Any:
         return self.do(self.gate.run(key, self.body(fn), **options))
+
+    def call(self, key: str, fn: Callable[..., Any], **options: Any) -> Any:
+        return self.do(self.gate.call(key, self.body(fn), **options))
 
     def atomic(self, connection: Any, key: str, fn: Callable[..., Any] | None = None, **options: Any) -> Any:
         if fn is None:
@@ -47,11 +50,28 @@ class Coloured:
 
         return decorate
 
-    def plan(self, name: str, **options: Any) -> Steps:
-        return Steps(self, self.gate.plan(name, **options))
+    def plan(self, name: str, **options: Any) -> Shape:
+        return Shape(self, self.gate.plan(name, **options))
+
+    def sequence(self, name: str, **options: Any) -> Shape:
+        return Shape(self, self.gate.sequence(name, **options))
+
+    def window(self, name: str, **options: Any) -> Shape:
+        return Shape(self, self.gate.window(name, **options))
+
+    def listen(self, listener: Callable[[Any], None]) -> None:
+        self.gate.listen(listener)
 
     def get(self, key: str) -> Any:
         return self.do(self.gate.records.get(key))
+
+    def settle(self, operation: Any, connection: Any, value: Any) -> None:
+        """Settle inside the transaction of this connection."""
+        self.do((operation.settle_inside_async if self.awaits else operation.settle_inside)(connection, value))
+
+    def sweep(self) -> None:
+        """Renew what is due, as the renewer's thread or timer would."""
+        self.do(self.gate._renewer.sweep())
 
     def close(self) -> None:
         self.do(self.gate.close())
@@ -107,17 +127,15 @@ class Block:
         return self._gate.do(leave(kind, error, trace))
 
 
-class Steps:
-    """A plan of either colour."""
+class Shape:
+    """A plan, a sequence or a window of either colour."""
 
-    def __init__(self, gate: Coloured, plan: Any) -> None:
-        self._gate, self._plan = gate, plan
+    def __init__(self, gate: Coloured, shape: Any) -> None:
+        self._gate, self._shape = gate, shape
 
-    def call(self, step: str, fn: Callable[..., Any], **options: Any) -> Any:
-        return self._gate.do(self._plan.call(step, self._gate.body(fn), **options))
-
-    def step(self, step: str, fn: Callable[..., Any], **options: Any) -> Any:
-        return self._gate.do(self._plan.step(step, self._gate.body(fn), **options))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._shape, name)
+        return lambda what, fn, **options: self._gate.do(method(what, self._gate.body(fn), **options))
 
 
 async def _finished(made: Any) -> Any:
