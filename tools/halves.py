@@ -221,7 +221,9 @@ def _words(text: Text, names: dict[str, str], used: set[str]) -> Text:
         if token.start[0] in kept or depth or kind not in ("NAME", "STRING", "COMMENT"):
             continue
         start, end = (text.starts[line - 1] + column for line, column in (token.start, token.end))
-        if kind == "NAME" and word in ("await", "async"):
+        if kind == "COMMENT" and word == EXEMPT:
+            edits.append(Edit(start, end, ""))
+        elif kind == "NAME" and word in ("await", "async"):
             gap = len(text.text[end:]) - len(text.text[end:].lstrip(" "))
             edits.append(Edit(start, end + gap, ""))
         elif kind == "NAME":

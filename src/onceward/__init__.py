@@ -79,9 +79,10 @@ from onceward._core.verdict import Action, Certainty, Kind, Verdict
 from onceward.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
 from onceward.environment import REAL as _REAL
 from onceward.gate import AsyncGate, Gate
-from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.dead import DeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.gate.declaring import OperationContract
-from onceward.gate.records import RecordView
+from onceward.gate.record_view import RecordView
 from onceward.gate.sealing import Seal, Sealed
 from onceward.gate.strict import current_operation, needs_key
 from onceward.insert import insert_once

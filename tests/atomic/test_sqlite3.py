@@ -4,17 +4,17 @@ Atomic mode on the caller's own sqlite3 connection: record and rows commit toget
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from coloured import COLOURS, Coloured
 
 from onceward import (
-    AsyncGate,
     ConfigurationError,
     Gate,
     IllegalMove,
@@ -43,11 +43,26 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
+Opens = Callable[..., Coloured]
+
+
+@pytest.fixture(params=COLOURS)
+def opens(request: pytest.FixtureRequest) -> Iterator[Opens]:
+    """Opens gates of one colour."""
+    with ExitStack() as stack:
+
+        def opened(url: str, **options: Any) -> Coloured:
+            gate = Coloured(request.param, url, **options)
+            stack.callback(gate.close)
+            return gate
+
+        yield opened
+
+
 @pytest.fixture
-def gate(path: Path) -> Iterator[Gate]:
-    """A gate on that database."""
-    with Gate(f"sqlite:///{path}", scope="live:acme", wait=0) as gate:
-        yield gate
+def gate(path: Path, opens: Opens) -> Coloured:
+    """A gate on that database, of either colour."""
+    return opens(f"sqlite:///{path}", scope="live:acme", wait=0)
 
 
 @pytest.fixture
@@ -78,14 +93,14 @@ def charging(connection: sqlite3.Connection) -> Any:
 
 @pytest.mark.requirement("E06", "E07", "E15")
 def test_the_first_call_commits_both_and_later_ones_replay(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     With no transaction open, one is opened and committed: record and row. The second call replays 201 as 201.
     """
     first = gate.atomic(connection, "charge:1", charging(connection), request={"amount": "12.50"})
     second = gate.atomic(connection, "charge:1", charging(connection), request={"amount": "12.50"})
-    stored = gate.records.get("charge:1")
+    stored = gate.get("charge:1")
 
     assert CREATED == first == second
     assert 1 == rows(path)
@@ -95,7 +110,7 @@ def test_the_first_call_commits_both_and_later_ones_replay(
 
 
 @pytest.mark.requirement("E16")
-def test_an_error_undoes_both(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+def test_an_error_undoes_both(gate: Coloured, connection: sqlite3.Connection, path: Path) -> None:
     """
     Whatever the function raises, its rows and the record are undone, and the same key runs again.
     """
@@ -108,14 +123,14 @@ def test_an_error_undoes_both(gate: Gate, connection: sqlite3.Connection, path: 
         gate.atomic(connection, "charge:1", failing)
 
     assert 0 == rows(path)
-    assert gate.records.get("charge:1") is None
+    assert gate.get("charge:1") is None
     assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
     assert 1 == rows(path)
 
 
 @pytest.mark.requirement("E21")
 def test_a_unique_violation_of_the_callers_own_table_surfaces_unchanged(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Only the record's own constraint is ours to handle; the caller's IntegrityError is the caller's.
@@ -128,12 +143,12 @@ def test_a_unique_violation_of_the_callers_own_table_surfaces_unchanged(
 
     with pytest.raises(sqlite3.IntegrityError, match=r"invoices\.number"):
         gate.atomic(connection, "invoice:1", invoice)
-    assert gate.records.get("invoice:1") is None
+    assert gate.get("invoice:1") is None
 
 
 @pytest.mark.requirement("E40")
 def test_the_same_key_for_another_amount_or_customer_is_refused(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, opens: Opens, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Same key and another request never replays; another tenant's gate has the key to itself.
@@ -143,14 +158,14 @@ def test_the_same_key_for_another_amount_or_customer_is_refused(
         gate.atomic(connection, "charge:1", charging(connection), request={"customer": 1, "amount": "99.00"})
     with pytest.raises(KeyReused):
         gate.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "12.50"})
-    with Gate(f"sqlite:///{path}", scope="live:other") as other:
-        other.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "1.00"})
+    other = opens(f"sqlite:///{path}", scope="live:other")
+    other.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "1.00"})
 
     assert 2 == rows(path)
 
 
 def test_inside_the_callers_transaction_the_caller_commits(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Joined to an open transaction, nothing is committed until the caller does; a rollback undoes both.
@@ -162,7 +177,7 @@ def test_inside_the_callers_transaction_the_caller_commits(
 
     assert inside
     assert 0 == rows(path)
-    assert gate.records.get("charge:1") is None
+    assert gate.get("charge:1") is None
 
     connection.execute("INSERT INTO invoices VALUES ('R-2')")
     gate.atomic(connection, "charge:1", charging(connection))
@@ -174,7 +189,7 @@ def test_inside_the_callers_transaction_the_caller_commits(
 
 
 def test_a_failure_inside_the_callers_transaction_undoes_only_itself(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     A savepoint keeps the caller's other rows: the transaction goes on, and stays usable.
@@ -191,11 +206,11 @@ def test_a_failure_inside_the_callers_transaction_undoes_only_itself(
     connection.commit()
 
     assert (1, 1) == (rows(path), rows(path, "invoices"))
-    assert gate.records.get("charge:1") is None
+    assert gate.get("charge:1") is None
 
 
 def test_nested_atomic_operations_keep_to_their_own_keys(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     An atomic operation inside another has its own record; undoing the inner one leaves the outer one whole.
@@ -210,11 +225,11 @@ def test_nested_atomic_operations_keep_to_their_own_keys(
 
     assert "done" == gate.atomic(connection, "outer:1", outer)
     assert (1, 1) == (rows(path), rows(path, "invoices"))
-    assert gate.records.get("inner:2") is None
-    assert gate.records.get("inner:1") is not None
+    assert gate.get("inner:2") is None
+    assert gate.get("inner:1") is not None
 
 
-def test_the_block_form_settles_and_replays(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+def test_the_block_form_settles_and_replays(gate: Coloured, connection: sqlite3.Connection, path: Path) -> None:
     """
     `with gate.atomic(...)`: the block says what is stored, and a later block is shown it.
     """
@@ -231,7 +246,7 @@ def test_the_block_form_settles_and_replays(gate: Gate, connection: sqlite3.Conn
 
 
 def test_a_block_that_does_not_settle_or_settles_a_replay_raises(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Leaving a block unsettled undoes it and says so; settling a replay is a mistake that is said, too.
@@ -247,7 +262,7 @@ def test_a_block_that_does_not_settle_or_settles_a_replay_raises(
 
 
 def test_a_block_that_raises_undoes_both_and_lets_the_error_through(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     The error that left the block is the error that the caller sees.
@@ -260,10 +275,10 @@ def test_a_block_that_raises_undoes_both_and_lets_the_error_through(
 
     assert error is caught.value
     assert 0 == rows(path)
-    assert gate.records.get("charge:1") is None
+    assert gate.get("charge:1") is None
 
 
-def test_a_connection_in_autocommit_is_refused(gate: Gate, path: Path) -> None:
+def test_a_connection_in_autocommit_is_refused(gate: Coloured, path: Path) -> None:
     """
     In autocommit the record would commit alone, so it is refused, with advice; a spoken BEGIN is welcome.
     """
@@ -281,7 +296,7 @@ def test_a_connection_in_autocommit_is_refused(gate: Gate, path: Path) -> None:
 @pytest.mark.parametrize("claim", ["first", "last"])
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
 def test_a_function_that_ends_a_spoken_transaction_gets_no_record_of_its_own(
-    gate: Gate, path: Path, claim: Literal["first", "last"], ending: str
+    gate: Coloured, path: Path, claim: Literal["first", "last"], ending: str
 ) -> None:
     """
     With isolation_level=None the connection is in autocommit again: nothing is settled as if it had been in one.
@@ -297,19 +312,19 @@ def test_a_function_that_ends_a_spoken_transaction_gets_no_record_of_its_own(
         gate.atomic(connection, "charge:1", ends, claim=claim)
     connection.close()
 
-    found = gate.records.get("charge:1")
+    found = gate.get("charge:1")
     assert found is None or "in_doubt" == found.state
     assert ending == "COMMIT" or 0 == rows(path)
 
 
-def test_another_database_or_another_store_is_refused(gate: Gate, tmp_path: Path) -> None:
+def test_another_database_or_another_store_is_refused(gate: Coloured, opens: Opens, tmp_path: Path) -> None:
     """
     Atomic works only where record and rows share one database: otherwise the same key would live twice.
     """
     other = sqlite3.connect(tmp_path / "other.db")
     with pytest.raises(ConfigurationError, match="one database"):
         gate.atomic(other, "charge:1", charging(other))
-    memory = Gate("memory://", scope="live:acme")
+    memory = opens("memory://", scope="live:acme")
     with pytest.raises(ConfigurationError, match="not a SQLite file"):
         memory.atomic(other, "charge:1", charging(other))
     with pytest.raises(ConfigurationError, match="does not know connections"):
@@ -344,7 +359,7 @@ def test_racers_wait_at_the_door_and_replay_the_winner(path: Path, read_first: i
     assert 1 == rows(path)
 
 
-def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: Gate, path: Path) -> None:
+def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: Coloured, path: Path) -> None:
     """
     `database is locked` becomes a typed "retry your transaction", and nothing happened.
     """
@@ -361,7 +376,7 @@ def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: G
     holder.close()
 
 
-def test_a_deferred_transaction_that_has_read_is_told_why_waiting_cannot_help(gate: Gate, path: Path) -> None:
+def test_a_deferred_transaction_that_has_read_is_told_why_waiting_cannot_help(gate: Coloured, path: Path) -> None:
     """
     A transaction that read before another wrote cannot be upgraded: it is told to begin with BEGIN IMMEDIATE.
     """
@@ -379,7 +394,7 @@ def test_a_deferred_transaction_that_has_read_is_told_why_waiting_cannot_help(ga
 
 
 def test_a_result_that_cannot_be_stored_undoes_everything(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     In the caller's transaction "could not store" can be "did not happen": it is undone, and said.
@@ -398,7 +413,7 @@ def test_a_result_that_cannot_be_stored_undoes_everything(
 
 @pytest.mark.requirement("E08", "E39")
 def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     remember="all": the failure is stored and replayed as data, the rows are gone; by default nothing is stored.
@@ -417,10 +432,10 @@ def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(
         gate.atomic(connection, "all:1", charging(connection), remember="all")
 
     assert 0 == rows(path)
-    assert gate.records.get("default:1") is None
+    assert gate.get("default:1") is None
 
 
-def test_a_claim_held_outside_the_transaction_is_in_flight(gate: Gate, connection: sqlite3.Connection) -> None:
+def test_a_claim_held_outside_the_transaction_is_in_flight(gate: Coloured, connection: sqlite3.Connection) -> None:
     """
     Somebody runs the same key without the transaction: waiting inside it would stop that holder, so it is refused.
     """
@@ -435,7 +450,7 @@ def test_a_claim_held_outside_the_transaction_is_in_flight(gate: Gate, connectio
 @pytest.mark.parametrize("ending", ["rollback", "commit"])
 @pytest.mark.parametrize("raises", [False, True])
 def test_a_function_that_ends_the_transaction_itself_is_told(
-    gate: Gate, connection: sqlite3.Connection, path: Path, ending: str, raises: bool
+    gate: Coloured, connection: sqlite3.Connection, path: Path, ending: str, raises: bool
 ) -> None:
     """
     A commit inside the function parts record and rows: the gate says so, and what was committed never runs again.
@@ -449,7 +464,7 @@ def test_a_function_that_ends_the_transaction_itself_is_told(
 
     with pytest.raises(ValueError if raises else IllegalMove):
         gate.atomic(connection, "charge:1", meddling)
-    record = gate.records.get("charge:1")
+    record = gate.get("charge:1")
 
     if ending == "rollback":
         assert record is None
@@ -462,7 +477,7 @@ def test_a_function_that_ends_the_transaction_itself_is_told(
             gate.atomic(connection, "charge:1", charging(connection))
 
 
-def test_once_says_where_the_connection_comes_from(gate: Gate, connection: sqlite3.Connection, path: Path) -> None:
+def test_once_says_where_the_connection_comes_from(gate: Coloured, connection: sqlite3.Connection, path: Path) -> None:
     """
     `@gate.once(guarantee="atomic", connection="conn")`: the parameter is named, and is not part of the request.
     """
@@ -482,7 +497,7 @@ def test_once_says_where_the_connection_comes_from(gate: Gate, connection: sqlit
         gate.once(key="charge:{order}", guarantee="atomic", connection="nope")(lambda order: None)
 
 
-def test_a_connection_with_its_own_factories_works(gate: Gate, path: Path) -> None:
+def test_a_connection_with_its_own_factories_works(gate: Coloured, path: Path) -> None:
     """
     row_factory and text_factory are the caller's own business, and are left as they were.
     """
@@ -496,40 +511,8 @@ def test_a_connection_with_its_own_factories_works(gate: Gate, path: Path) -> No
     connection.close()
 
 
-def test_the_awaiting_gate_joins_the_same_way(path: Path) -> None:
-    """
-    AsyncGate.atomic: function and block form, replay, rollback.
-    """
-
-    async def scenario() -> None:
-        connection = sqlite3.connect(path)
-        async with AsyncGate(f"sqlite:///{path}", scope="live:acme") as gate:
-
-            async def charge(operation: Operation) -> dict[str, object]:
-                connection.execute("INSERT INTO charges VALUES (1, '12.50')")
-                await asyncio.sleep(0)
-                return CREATED
-
-            async def failing(operation: Operation) -> None:
-                connection.execute("INSERT INTO charges VALUES (1, '12.50')")
-                raise ValueError
-
-            assert CREATED == await gate.atomic(connection, "charge:1", charge)
-            assert CREATED == await gate.atomic(connection, "charge:1", charge)
-            with pytest.raises(ValueError):
-                await gate.atomic(connection, "charge:2", failing)
-            async with gate.atomic(connection, "charge:3") as operation:
-                operation.settle(7)
-            async with gate.atomic(connection, "charge:3") as operation:
-                assert (True, 7) == (operation.replayed, operation.value)
-        connection.close()
-
-    asyncio.run(scenario())
-    assert 1 == rows(path)
-
-
 def test_claimed_last_the_key_is_written_with_its_answer(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     claim="last": one write for the record, after the function's own; replay, refusal and rollback as ever.
@@ -546,11 +529,11 @@ def test_claimed_last_the_key_is_written_with_its_answer(
 
     assert CREATED == first == again
     assert (["INSERT", "INSERT"], 1) == (statements, rows(path))
-    assert gate.records.get("charge:2") is None
+    assert gate.get("charge:2") is None
 
 
 def test_claimed_last_inside_the_callers_transaction_a_key_inside_of_itself_undoes_only_itself(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     The key was settled by the work itself, further in: both go, and nobody is given an answer; the caller's rows stay.
@@ -568,12 +551,12 @@ def test_claimed_last_inside_the_callers_transaction_a_key_inside_of_itself_undo
     connection.commit()
 
     assert (1, 0) == (rows(path, "invoices"), rows(path))
-    assert gate.records.get("charge:1") is None
+    assert gate.get("charge:1") is None
 
 
 @pytest.mark.parametrize("ending", ["rollback", "commit"])
 def test_claimed_last_a_function_that_ends_the_transaction_is_left_in_doubt(
-    gate: Gate, connection: sqlite3.Connection, path: Path, ending: str
+    gate: Coloured, connection: sqlite3.Connection, path: Path, ending: str
 ) -> None:
     """
     Nothing was claimed, and yet what it may have committed must not run again.
@@ -591,18 +574,18 @@ def test_claimed_last_a_function_that_ends_the_transaction_is_left_in_doubt(
     assert (1 if ending == "commit" else 0) == rows(path)
 
 
-def test_claim_last_is_for_atomic_mode_only(gate: Gate) -> None:
+def test_claim_last_is_for_atomic_mode_only(gate: Coloured) -> None:
     """
     Any other effect could happen twice before the key is written.
     """
     with pytest.raises(ConfigurationError, match=r"gate\.atomic"):
         gate.run("charge:1", lambda: None, claim="last")
     with pytest.raises(ConfigurationError, match="first, last"):
-        gate.run("charge:1", lambda: None, claim="middle")  # type: ignore[arg-type]
+        gate.run("charge:1", lambda: None, claim="middle")
 
 
 @pytest.mark.requirement("B13")
-def test_no_trigger_or_default_makes_keys(gate: Gate, path: Path) -> None:
+def test_no_trigger_or_default_makes_keys(gate: Coloured, path: Path) -> None:
     """
     Keys are made by the application: the store's schema has no trigger, and no default on an identity column.
     """
@@ -618,7 +601,7 @@ def test_no_trigger_or_default_makes_keys(gate: Gate, path: Path) -> None:
 
 @pytest.mark.requirement("A23", "A24", "A30")
 def test_the_steps_of_a_plan_may_share_the_callers_transaction(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Migrate, seed, verify: DDL included. A step that fails is undone; on the re-run what settled replays, the rest runs.
@@ -663,7 +646,7 @@ def test_the_steps_of_a_plan_may_share_the_callers_transaction(
 
 
 def test_a_joined_step_inside_an_open_transaction_does_not_block_itself(
-    gate: Gate, connection: sqlite3.Connection, path: Path
+    gate: Coloured, connection: sqlite3.Connection, path: Path
 ) -> None:
     """
     Touching the plan happens on the caller's own connection: it must not wait for the caller's own lock.
@@ -675,3 +658,27 @@ def test_a_joined_step_inside_an_open_transaction_does_not_block_itself(
     assert 1 == plan.step("a", lambda: 2, connection=connection)
     connection.commit()
     assert 1 == plan.step("a", lambda: 3, connection=connection)
+
+
+@pytest.mark.fault("a-joined-step-takes-any-function")
+@pytest.mark.parametrize("shape", ["atomic", "step"])
+def test_an_async_function_under_a_blocking_gate_is_refused_before_anything_is_begun(
+    connection: sqlite3.Connection, path: Path, shape: str
+) -> None:
+    """
+    It would never run; so nothing is claimed, and the caller's transaction is not touched.
+    """
+
+    async def charge() -> None:
+        connection.execute("INSERT INTO charges VALUES (1, '12.50')")
+
+    with Gate(f"sqlite:///{path}", scope="live:acme") as gate:
+        call = gate.plan("p").step if shape == "step" else None
+        with pytest.raises(ConfigurationError, match="this gate blocks"):
+            if call is None:
+                gate.atomic(connection, "charge:1", charge)
+            else:
+                call("charge:1", charge, connection=connection)
+
+        assert gate.records.list() == ()
+        assert not connection.in_transaction

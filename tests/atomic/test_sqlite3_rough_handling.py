@@ -9,20 +9,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coloured import COLOURS, Coloured
 
-from onceward import ConfigurationError, Gate, IllegalMove, InDoubt
+from onceward import ConfigurationError, IllegalMove, InDoubt
 
 pytestmark = pytest.mark.parametrize("claim", ["first", "last"])
 
 
-@pytest.fixture
-def gate(tmp_path: Path) -> Iterator[Gate]:
-    with Gate(f"sqlite:///{tmp_path}/app.db", scope="live:acme", wait=0) as gate:
-        yield gate
+@pytest.fixture(params=COLOURS)
+def gate(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Coloured]:
+    gate = Coloured(request.param, f"sqlite:///{tmp_path}/app.db", scope="live:acme", wait=0)
+    yield gate
+    gate.close()
 
 
 @pytest.fixture
-def connection(gate: Gate, tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def connection(gate: Coloured, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(tmp_path / "app.db", timeout=0.1)
     connection.executescript(
         "PRAGMA foreign_keys = ON;"
@@ -33,17 +35,17 @@ def connection(gate: Gate, tmp_path: Path) -> Iterator[sqlite3.Connection]:
     connection.close()
 
 
-def committed(gate: Gate) -> tuple[int, str | None]:
+def committed(gate: Coloured) -> tuple[int, str | None]:
     """How many charges are committed, and the state of the record."""
-    onlooker = sqlite3.connect(gate.store.path)  # type: ignore[attr-defined] # It is a SQLite store.
+    onlooker = sqlite3.connect(gate.store.path)
     [(count,)] = onlooker.execute("SELECT count(*) FROM charges")
     onlooker.close()
-    record = gate.records.get("charge:1")
+    record = gate.get("charge:1")
     return count, None if record is None else str(record.state)
 
 
 def test_a_constraint_that_is_checked_at_the_commit_is_heard_as_it_is(
-    gate: Gate, connection: sqlite3.Connection, claim: str
+    gate: Coloured, connection: sqlite3.Connection, claim: str
 ) -> None:
     """
     SQLite refuses the commit and leaves the transaction open: it is undone, nothing is in doubt, the error is theirs.
@@ -56,7 +58,7 @@ def test_a_constraint_that_is_checked_at_the_commit_is_heard_as_it_is(
     assert ((0, None), False) == (committed(gate), connection.in_transaction)
 
 
-def test_a_statement_that_is_still_open_is_named(gate: Gate, connection: sqlite3.Connection, claim: str) -> None:
+def test_a_statement_that_is_still_open_is_named(gate: Coloured, connection: sqlite3.Connection, claim: str) -> None:
     """
     A RETURNING that was not read to its end keeps SQLite from committing. Nobody else is in the way, so no "try again".
     """
@@ -73,7 +75,7 @@ def test_a_statement_that_is_still_open_is_named(gate: Gate, connection: sqlite3
 
 
 def test_what_was_committed_before_the_connection_was_closed_is_in_doubt(
-    gate: Gate, connection: sqlite3.Connection, tmp_path: Path, claim: str
+    gate: Coloured, connection: sqlite3.Connection, tmp_path: Path, claim: str
 ) -> None:
     """
     The doubt is told to the store, because the connection is gone; and the function's own error goes through.
@@ -95,7 +97,7 @@ def test_what_was_committed_before_the_connection_was_closed_is_in_doubt(
     assert 1 == committed(gate)[0]
 
 
-def test_a_block_is_entered_once(gate: Gate, connection: sqlite3.Connection, claim: str) -> None:
+def test_a_block_is_entered_once(gate: Coloured, connection: sqlite3.Connection, claim: str) -> None:
     """
     A block that is kept for later is refused, with what to do.
     """

@@ -1,24 +1,30 @@
 """
 A sender that may die: one operation, one effect in an outside world, one armed failpoint.
 
-    python sender.py FOLDER GUARANTEE ENDING [FAILPOINT ACTION SKIP]
+    python sender.py FOLDER COLOUR GUARANTEE ENDING [FAILPOINT ACTION SKIP]
 
 The outside world is a table in a database of its own (`outside.db`), except for `atomic`, whose rows live beside the
-record. ENDING is what the function does after its effect: return, or raise.
+record. COLOUR is whether it blocks or awaits. ENDING is what the function does after its effect: return, or raise.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import sqlite3
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
-from onceward import NOT_FOUND, Found, Gate, NothingHappened, Operation, OwnershipLost, failpoints
+from onceward import NOT_FOUND, AsyncGate, Found, Gate, NothingHappened, Operation, OwnershipLost, failpoints
 from onceward.environment import Environment
-from onceward.stores import open_store
+from onceward.gate.record_view import RecordView
+from onceward.stores import open_async_store, open_store
 
 LEASE_SECONDS = 60
+COLOURS = ("blocking", "awaiting")
 
 
 class Later(Environment):
@@ -58,26 +64,52 @@ def effects(folder: Path, guarantee: str) -> int:
 
 
 class Sender:
-    """One caller of the operation."""
+    """One caller of the operation, of either colour."""
 
-    def __init__(self, folder: Path, guarantee: str, ending: str, later: float = 0) -> None:
+    def __init__(self, folder: Path, colour: str, guarantee: str, ending: str, later: float = 0) -> None:
         self.folder = folder
+        self.awaits = colour == "awaiting"
         self.guarantee = guarantee
         self.ending = ending
-        store = open_store(store_url(folder), environment=Later(later))
-        self.gate = Gate(store, scope="test:crash", lease=LEASE_SECONDS, wait=0)
+        store: Any = (open_async_store if self.awaits else open_store)(store_url(folder), environment=Later(later))
+        made: Any = AsyncGate if self.awaits else Gate
+        self.gate = made(store, scope="test:crash", lease=LEASE_SECONDS, wait=0)
+        self._loop = asyncio.new_event_loop()
 
     def send(self) -> object:
         """Send the operation, as a retry would."""
         request = {"amount": "12.50"}
         if self.guarantee == "atomic":
             connection = sqlite3.connect(self.folder / "store.db")
+            book = self._coloured(lambda operation: self._book(connection, operation))
             try:
-                return self.gate.atomic(connection, "charge:17", lambda op: self._book(connection, op), request=request)
+                return self._do(self.gate.atomic(connection, "charge:17", book, request=request))
             finally:
                 connection.close()
-        probe = self._look_up if self.guarantee == "probed" else None
-        return self.gate.run("charge:17", self._charge, request=request, guarantee=self.guarantee, probe=probe)
+        probe = self._coloured(self._look_up) if self.guarantee == "probed" else None
+        charge = self._coloured(self._charge)
+        return self._do(self.gate.run("charge:17", charge, request=request, guarantee=self.guarantee, probe=probe))
+
+    def record(self) -> RecordView | None:
+        """What is recorded of it."""
+        found: RecordView | None = self._do(self.gate.records.get("charge:17"))
+        return found
+
+    def close(self) -> None:
+        """Leave."""
+        self._do(self.gate.close())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _coloured(self, fn: Callable[[Operation], Any]) -> Callable[[Operation], Any]:
+        async def awaiting(operation: Operation) -> Any:
+            await asyncio.sleep(0)
+            return fn(operation)
+
+        return awaiting if self.awaits else fn
+
+    def _do(self, made: Any) -> Any:
+        return self._loop.run_until_complete(_finished(made)) if inspect.isawaitable(made) else made
 
     def _charge(self, operation: Operation) -> dict[str, object]:
         if self.ending == "refuse":
@@ -110,13 +142,17 @@ class Sender:
         return Found({"status": "created"}) if found else NOT_FOUND
 
 
+async def _finished(made: Awaitable[Any]) -> Any:
+    return await made
+
+
 failpoints.declare("test.effect.after", "the effect took place, and the function has not returned")
 
 
 def main(arguments: list[str]) -> None:
     """Arm, send, print the answer."""
-    folder, guarantee, ending, *armed = arguments
-    sender = Sender(Path(folder), guarantee, ending)
+    folder, colour, guarantee, ending, *armed = arguments
+    sender = Sender(Path(folder), colour, guarantee, ending)
     if armed:
         failpoints.arm(armed[0], armed[1], skip=int(armed[2]))
     try:
@@ -124,6 +160,8 @@ def main(arguments: list[str]) -> None:
     except OwnershipLost as lost:
         cause = type(lost.__cause__).__name__ if lost.__cause__ is not None else None
         print(json.dumps({"lost": lost.outcome.value if lost.outcome else None, "cause": cause}))
+    finally:
+        sender.close()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import signal
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
-from sender import LEASE_SECONDS, Sender, effects, main, prepare
+from crash_support import Place
+from sender import main
 
 from onceward import InDoubt
 
@@ -48,9 +48,9 @@ JOINED = (
 GUARANTEES = ("blind", "keyed", "probed", "repeatable")
 
 
-def crash(folder: Path, guarantee: str, ending: str, failpoint: str, skip: int = 0) -> int:
+def crash(place: Place, guarantee: str, ending: str, failpoint: str) -> int:
     """Send the operation in a process of its own that is killed at a failpoint; its exit code."""
-    process = PROCESSES.Process(target=main, args=([str(folder), guarantee, ending, failpoint, "kill", str(skip)],))
+    process = PROCESSES.Process(target=main, args=(place.arguments(guarantee, ending, failpoint, "kill", "0"),))
     process.start()
     process.join(60)
 
@@ -58,122 +58,115 @@ def crash(folder: Path, guarantee: str, ending: str, failpoint: str, skip: int =
     return process.exitcode
 
 
-def retry(folder: Path, guarantee: str, ending: str = "return") -> object:
+def retry(place: Place, guarantee: str) -> object:
     """Send it again from this process, after the dead holder's lease."""
-    return Sender(folder, guarantee, ending, later=LEASE_SECONDS + 1).send()
+    return place.sender(guarantee).send()
 
 
 @pytest.mark.parametrize("failpoint", DETACHED)
 @pytest.mark.parametrize("guarantee", GUARANTEES)
 def test_killed_at_a_failpoint_the_effect_happens_once_or_is_in_doubt(
-    tmp_path: Path, guarantee: str, failpoint: str
+    place: Place, guarantee: str, failpoint: str
 ) -> None:
     """
     Wherever the holder is killed, a retry ends with one effect, or says that nobody can know.
     """
-    prepare(tmp_path)
-    died = crash(tmp_path, guarantee, "return", failpoint)
-    before = effects(tmp_path, guarantee)
+    died = crash(place, guarantee, "return", failpoint)
+    before = place.effects(guarantee)
     try:
-        answer = retry(tmp_path, guarantee)
+        answer = retry(place, guarantee)
     except InDoubt:
         answer = InDoubt
 
     assert -signal.SIGKILL == died
     if guarantee == "blind" and answer is InDoubt:
-        assert before == effects(tmp_path, guarantee)  # Nobody ran it again.
+        assert before == place.effects(guarantee)  # Nobody ran it again.
         assert before <= 1
     else:
         assert CREATED == answer
-        assert 1 == effects(tmp_path, guarantee)
+        assert 1 == place.effects(guarantee)
 
 
 @pytest.mark.parametrize("failpoint", ["call.before", "test.effect.after", "call.after", "settle.before"])
-def test_killed_between_claim_and_settle_a_blind_operation_is_in_doubt(tmp_path: Path, failpoint: str) -> None:
+def test_killed_between_claim_and_settle_a_blind_operation_is_in_doubt(place: Place, failpoint: str) -> None:
     """
     A blind operation whose holder died with the claim is not run again until somebody decides.
     """
-    prepare(tmp_path)
-    crash(tmp_path, "blind", "return", failpoint)
+    crash(place, "blind", "return", failpoint)
 
     with pytest.raises(InDoubt):
-        retry(tmp_path, "blind")
+        retry(place, "blind")
     with pytest.raises(InDoubt):
-        retry(tmp_path, "blind")
-    assert effects(tmp_path, "blind") <= 1
+        retry(place, "blind")
+    assert place.effects("blind") <= 1
 
 
 @pytest.mark.requirement("B38")
 @pytest.mark.parametrize("guarantee", GUARANTEES)
-def test_killed_after_the_settle_and_before_the_reply_the_retry_replays(tmp_path: Path, guarantee: str) -> None:
+def test_killed_after_the_settle_and_before_the_reply_the_retry_replays(place: Place, guarantee: str) -> None:
     """
     The answer was committed and its reply lost: the retry is told the same answer, and nothing runs.
     """
-    prepare(tmp_path)
-    died = crash(tmp_path, guarantee, "return", "settle.after")
+    died = crash(place, guarantee, "return", "settle.after")
 
     assert -signal.SIGKILL == died
-    assert CREATED == retry(tmp_path, guarantee)
-    assert 1 == effects(tmp_path, guarantee)
+    assert CREATED == retry(place, guarantee)
+    assert 1 == place.effects(guarantee)
 
 
 @pytest.mark.requirement("E09")
 @pytest.mark.parametrize("failpoint", JOINED)
-def test_killed_inside_the_callers_transaction_both_or_neither_exist(tmp_path: Path, failpoint: str) -> None:
+def test_killed_inside_the_callers_transaction_both_or_neither_exist(place: Place, failpoint: str) -> None:
     """
     Record and rows commit together: at every statement boundary, after recovery, both exist or neither does.
     """
-    prepare(tmp_path)
-    died = crash(tmp_path, "atomic", "return", failpoint)
-    rows = effects(tmp_path, "atomic")
-    record = Sender(tmp_path, "atomic", "return").gate.records.get("charge:17")
+    died = crash(place, "atomic", "return", failpoint)
+    rows = place.effects("atomic")
+    record = place.sender("atomic", later=0).record()
 
     assert -signal.SIGKILL == died
     assert rows == (1 if record is not None and record.state == "settled" else 0)
-    assert CREATED == retry(tmp_path, "atomic")
-    assert 1 == effects(tmp_path, "atomic")
+    assert CREATED == retry(place, "atomic")
+    assert 1 == place.effects("atomic")
 
 
 @pytest.mark.parametrize("failpoint", ["doubt.before", "doubt.after"])
 @pytest.mark.parametrize("guarantee", ["blind", "keyed", "probed"])
-def test_killed_while_leaving_doubt_behind_the_doubt_stands(tmp_path: Path, guarantee: str, failpoint: str) -> None:
+def test_killed_while_leaving_doubt_behind_the_doubt_stands(place: Place, guarantee: str, failpoint: str) -> None:
     """
     A time-out after the effect, and death while saying so: keyed and probed end with one effect, blind asks.
     """
-    prepare(tmp_path)
-    died = crash(tmp_path, guarantee, "time-out", failpoint)
+    died = crash(place, guarantee, "time-out", failpoint)
 
     assert -signal.SIGKILL == died
     if guarantee == "blind":
         with pytest.raises(InDoubt):
-            retry(tmp_path, guarantee)
+            retry(place, guarantee)
     else:
-        assert CREATED == retry(tmp_path, guarantee)
-    assert 1 == effects(tmp_path, guarantee)
+        assert CREATED == retry(place, guarantee)
+    assert 1 == place.effects(guarantee)
 
 
 @pytest.mark.parametrize("failpoint", ["release.before", "release.after"])
-def test_killed_while_releasing_nothing_has_happened_twice(tmp_path: Path, failpoint: str) -> None:
+def test_killed_while_releasing_nothing_has_happened_twice(place: Place, failpoint: str) -> None:
     """
     The function proved that nothing happened, and died while the key was given back: never two effects.
     """
-    prepare(tmp_path)
-    died = crash(tmp_path, "keyed", "refuse", failpoint)
+    died = crash(place, "keyed", "refuse", failpoint)
 
     assert -signal.SIGKILL == died
-    assert 0 == effects(tmp_path, "keyed")
-    assert CREATED == retry(tmp_path, "keyed")
-    assert 1 == effects(tmp_path, "keyed")
+    assert 0 == place.effects("keyed")
+    assert CREATED == retry(place, "keyed")
+    assert 1 == place.effects("keyed")
 
 
-def test_without_a_record_the_same_crash_charges_twice(tmp_path: Path) -> None:
+def test_without_a_record_the_same_crash_charges_twice(place: Place) -> None:
     """
     The negative control: forget the record, and the very same retry has its effect a second time.
     """
-    prepare(tmp_path)
-    crash(tmp_path, "blind", "return", "settle.after")
-    for file in tmp_path.glob("store.db*"):
+    crash(place, "blind", "return", "settle.after")
+    for file in place.folder.glob("store.db*"):
         file.unlink()
 
-    assert CREATED == retry(tmp_path, "blind")
-    assert 2 == effects(tmp_path, "blind")
+    assert CREATED == retry(place, "blind")
+    assert 2 == place.effects("blind")

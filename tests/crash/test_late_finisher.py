@@ -14,15 +14,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from sender import LEASE_SECONDS, Sender, effects, prepare
+from crash_support import Place
 
 HERE = Path(__file__).parent
 CREATED = {"status": "created"}
 
 
-def stopped(folder: Path, guarantee: str, ending: str, failpoint: str) -> subprocess.Popen[str]:
+def stopped(place: Place, guarantee: str, ending: str, failpoint: str) -> subprocess.Popen[str]:
     """A sender that has stopped itself at a failpoint."""
-    command = [sys.executable, str(HERE / "sender.py"), str(folder), guarantee, ending, failpoint, "stop", "0"]
+    command = [sys.executable, str(HERE / "sender.py"), *place.arguments(guarantee, ending, failpoint, "stop", "0")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
 
@@ -43,72 +43,68 @@ def woken(process: subprocess.Popen[str]) -> dict[str, object]:
 @pytest.mark.parametrize("failpoint", ["call.before", "test.effect.after", "call.after", "settle.before"])
 @pytest.mark.parametrize("guarantee", ["keyed", "probed"])
 def test_a_late_success_changes_nothing_and_is_told_the_winners_answer(
-    tmp_path: Path, guarantee: str, failpoint: str
+    place: Place, guarantee: str, failpoint: str
 ) -> None:
     """
     Overtaken while it was stopped, a holder that then succeeds stores nothing and learns the winner's answer.
     """
-    prepare(tmp_path)
-    zombie = stopped(tmp_path, guarantee, "return", failpoint)
-    winner = Sender(tmp_path, guarantee, "return", later=LEASE_SECONDS + 1)
+    zombie = stopped(place, guarantee, "return", failpoint)
+    winner = place.sender(guarantee)
     answer = winner.send()
-    stands = winner.gate.records.get("charge:17")
+    stands = winner.record()
 
     assert CREATED == answer
     assert {"lost": CREATED, "cause": None} == woken(zombie)
     assert stands is not None
-    assert stands.fence == winner.gate.records.get("charge:17").fence  # type: ignore[union-attr]
+    assert stands.fence == winner.record().fence  # type: ignore[union-attr]
     assert CREATED == winner.send()
     if guarantee == "keyed":
-        assert 1 == effects(tmp_path, guarantee)
+        assert 1 == place.effects(guarantee)
 
 
 @pytest.mark.parametrize("ending", ["time-out", "refuse"])
-def test_a_late_failure_changes_nothing_and_is_told_the_winners_answer(tmp_path: Path, ending: str) -> None:
+def test_a_late_failure_changes_nothing_and_is_told_the_winners_answer(place: Place, ending: str) -> None:
     """
     Overtaken while it was stopped, a holder that then fails neither releases nor doubts the winner's record.
     """
-    prepare(tmp_path)
-    zombie = stopped(tmp_path, "keyed", ending, "call.before")
-    winner = Sender(tmp_path, "keyed", "return", later=LEASE_SECONDS + 1)
+    zombie = stopped(place, "keyed", ending, "call.before")
+    winner = place.sender("keyed")
     answer = winner.send()
     told = woken(zombie)
-    stands = winner.gate.records.get("charge:17")
+    stands = winner.record()
 
     assert CREATED == answer
     assert {"lost": CREATED, "cause": "TimeoutError" if ending == "time-out" else "NothingHappened"} == told
     assert stands is not None
     assert "settled" == stands.state
     assert CREATED == winner.send()
-    assert 1 == effects(tmp_path, "keyed")
+    assert 1 == place.effects("keyed")
 
 
-def test_a_stopped_blind_holder_is_not_overtaken_and_may_still_finish(tmp_path: Path) -> None:
+def test_a_stopped_blind_holder_is_not_overtaken_and_may_still_finish(place: Place) -> None:
     """
     Nobody runs a blind operation whose holder's lease ran out; so the holder itself may still say what happened.
     """
     from onceward import InDoubt
 
-    prepare(tmp_path)
-    zombie = stopped(tmp_path, "blind", "return", "test.effect.after")
-    other = Sender(tmp_path, "blind", "return", later=LEASE_SECONDS + 1)
+    zombie = stopped(place, "blind", "return", "test.effect.after")
+    other = place.sender("blind")
     with pytest.raises(InDoubt):
         other.send()
 
     assert {"answer": CREATED} == woken(zombie)
     assert CREATED == other.send()
-    assert 1 == effects(tmp_path, "blind")
+    assert 1 == place.effects("blind")
 
 
 @pytest.mark.requirement("E19", "E20")
-def test_racing_processes_have_one_effect_and_equal_answers(tmp_path: Path) -> None:
+def test_racing_processes_have_one_effect_and_equal_answers(place: Place) -> None:
     """
     Eight processes send the same atomic operation at once: one wins, the losers' rows are undone, all hear the same.
     """
-    prepare(tmp_path)
-    command = [sys.executable, str(HERE / "sender.py"), str(tmp_path), "atomic", "return"]
+    command = [sys.executable, str(HERE / "sender.py"), *place.arguments("atomic", "return")]
     racers = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(8)]
     answers = [racer.communicate(timeout=60) for racer in racers]
 
     assert [json.dumps({"answer": CREATED})] * 8 == [out.strip() for out, _ in answers], answers
-    assert 1 == effects(tmp_path, "atomic")
+    assert 1 == place.effects("atomic")

@@ -327,14 +327,7 @@ class Driven:
 
     def sweep(self) -> None:
         """Renew what is due, as the renewer's thread or timer would. Call it from inside a running function."""
-        renewer = self.gate._renewer
-        if not self.world.awaits:
-            renewer.sweep()
-            return
-        watched = [one for loop in renewer._loops.values() for one in loop.watched.values()]
-        for one in watched:
-            if one.is_due(self.gate.environment.monotonic()):
-                self.world.do(renewer._renew(one))
+        self.world.do(self.gate._renewer.sweep())
 
     def close(self) -> None:
         self.world.do(self.gate.close())

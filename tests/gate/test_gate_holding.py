@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -171,3 +172,42 @@ def test_both_sides_of_the_work_are_failpoints(gate: Any) -> None:
     held(gate).end(Returned(None))
 
     assert ["call.before", "call.after"] == struck
+
+
+@pytest.mark.fault("a-cancelled-hold-keeps-its-claim")
+def test_a_hold_that_is_cancelled_during_its_claim_is_taken_back(world: Any) -> None:
+    """
+    The claim has landed, and nobody was told of it: the key is free again at once, not when the lease is over.
+    """
+    if not world.awaits:
+        pytest.skip("only an awaiting gate has an event loop")
+    gate, store = world.faulty()
+
+    async def cancelled() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        store.after = lambda number, doing: task.cancel() if doing == "claim" else None
+        with pytest.raises(asyncio.CancelledError):
+            await gate.gate.hold("k")
+
+    world.do(cancelled())
+
+    assert gate.get("k").state == "released"
+    assert gate.run("k", lambda: "done") == "done"
+
+
+@pytest.mark.fault("what-fails-before-the-work-keeps-the-claim")
+def test_a_hold_that_fails_before_its_work_is_taken_back(gate: Any) -> None:
+    """
+    Whoever held it never learned so, and has done nothing.
+    """
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    failpoints.arm("call.before", fails)
+    with pytest.raises(ZeroDivisionError):
+        gate.hold("k")
+    failpoints.disarm()
+
+    assert gate.get("k").state == "released"

@@ -8,13 +8,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from onceward import AsyncGate, Gate, StoreUnavailable
-from onceward.gate import renewal
+from onceward.gate import leases, renewal
 from onceward.testing.clock import StillEnvironment
 
 
@@ -190,8 +191,8 @@ class TestRest:
         wake = renewer._wake = Counting()
         watch_nothing(renewer, 0.001)
 
-        assert renewer.between_looks() == renewal.IDLE_SECONDS
-        assert renewer.goes_home()
+        assert renewer._between_looks() == renewal.IDLE_SECONDS
+        assert renewer._goes_home()
         assert wake.waits == []
 
     @pytest.mark.fault("every-short-operation-wakes-the-renewer")
@@ -201,12 +202,12 @@ class TestRest:
         """
         renewer = renewal.Renewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 60)
-        renewer._shortest = 60  # As the one left it that woke the thread.
-        pause = renewer.between_looks(woken=True)
+        renewer._leases.shortest = 60  # As the one left it that woke the thread.
+        pause = renewer._between_looks(woken=True)
 
-        assert pause == 60 / renewal.LOOKS_PER_LEASE
-        assert renewer._shortest == 60  # Nobody with this lease, or a longer one, wakes it.
-        assert renewer.between_looks() == renewal.IDLE_SECONDS
+        assert pause == 60 / leases.LOOKS_PER_LEASE
+        assert renewer._leases.shortest == 60  # Nobody with this lease, or a longer one, wakes it.
+        assert renewer._between_looks() == renewal.IDLE_SECONDS
 
     def test_the_thread_of_a_gate_rests_and_wakes_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -224,7 +225,7 @@ class TestRest:
             assert gate.run("k2", lambda: renewed.wait(20)) is True
 
         assert wake.waits[after - 1] == renewal.IDLE_SECONDS
-        assert wake.waits[after] == pytest.approx(0.3 / renewal.LOOKS_PER_LEASE)
+        assert wake.waits[after] == pytest.approx(0.3 / leases.LOOKS_PER_LEASE)
 
     def test_whoever_comes_while_the_thread_lies_down_wakes_it(self) -> None:
         """
@@ -232,9 +233,9 @@ class TestRest:
         """
         renewer = renewal.Renewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 30.0)
-        renewer.between_looks()
+        renewer._between_looks()
 
-        assert renewer._shortest == float("inf")
+        assert renewer._leases.shortest == float("inf")
 
     def test_a_thread_that_went_home_is_not_missed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -258,7 +259,7 @@ def _unused(ask: Any, flow: Any) -> Any:
 def watch_nothing(renewer: renewal.Renewer, lease: float) -> None:
     """As after an operation with this lease that has begun and ended, its thread being somewhere else."""
     renewer._pid = os.getpid()
-    renewer._shortest = lease
+    renewer._leases.shortest = lease
     renewer._thread = threading.current_thread()
 
 
@@ -358,3 +359,24 @@ def test_the_books_of_closed_loops_are_put_away() -> None:
 
 async def _done() -> str:
     return "done"
+
+
+@pytest.mark.fault("a-closed-awaiting-gate-goes-on-renewing")
+def test_a_closed_gate_renews_no_more(world: Any) -> None:
+    """
+    Whoever looks finds that it is closed, and leaves what is due.
+    """
+    gate, store = world.faulty(lease=60)
+    copy_context().run(gate.hold, "k")  # It is never ended, and must not be what runs in the test's.
+    gate.close()
+    world.env.advance(30)
+    renewer = gate.gate._renewer
+
+    async def looked() -> int:
+        [state] = renewer._loops.values()
+        renewer._look(state)
+        return len(state.tasks)
+
+    begun = world.do(looked()) if world.awaits else renewer._between_looks() or 0
+
+    assert (begun, store.calls.count("renew")) == (0, 0)

@@ -21,7 +21,7 @@ import pytest
 
 from onceward import AsyncGate, Breaker, Budget, Gate, Retry
 from onceward.environment import REAL
-from onceward.gate import renewal
+from onceward.gate import leases, renewal
 from onceward.journal import AsyncJournal, Journal
 from onceward.stores.memory import MemoryStore
 
@@ -155,7 +155,7 @@ def journalling(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def renewing(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(gate._renewer, "_drive", broken)
-    patch.setattr(renewal, "LOOKS_PER_LEASE", 1_000_000)
+    patch.setattr(leases, "LOOKS_PER_LEASE", 1_000_000)
 
 
 def purging(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -163,7 +163,7 @@ def purging(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def following(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setattr(gate._afterwards, "look", broken)
+    patch.setattr(gate._afterwards, "_look", broken)
 
 
 def logging_(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def load() -> ModuleType:
-    """The tool, which is a script and no package."""
-    spec = importlib.util.spec_from_file_location("halves", ROOT / "tools" / "halves.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["halves"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-halves = load()
-NOTHING = halves.Twins(frozenset(), {})
-
-
-def turned(text: str, **given: str) -> str:
-    """What becomes of a text, where nothing has a twin."""
-    return str(halves.turned(text, given, NOTHING, set()))
+from halving import ROOT, halves, turned
 
 
 @pytest.mark.fault("a-half-is-edited-by-hand", "an-awaiting-half-is-changed-alone")
@@ -58,6 +34,7 @@ def test_every_half_is_up_to_date() -> None:
         ("x = 'AsyncThing'\n", "x = 'AsyncThing'\n"),
         ("x = 'give it an `AsyncThing`'\n", "x = 'give it a `Thing`'\n"),
         ("# AsyncThing is an `AsyncThing`\n", "# AsyncThing is a `Thing`\n"),
+        ("f()  # of no colour\n", "f()  \n"),
         ("f(awaits=AWAITS)\n", "f(awaits=False)\n"),
         ("x = 1 if AWAITS else AsyncThing\n", "x = Thing\n"),
         ("if AWAITS:\n    await f()\n", ""),

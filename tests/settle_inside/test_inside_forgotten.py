@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from coloured import COLOURS, Coloured
 from counters import OPTIONS
 
-from onceward import Gate, NotSettled, Operation, StoreForgot
-from onceward.stores.sqlite import SqliteStore
+from onceward import NotSettled, Operation, StoreForgot
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.testing.clock import StillEnvironment
 
 
 class Bench:
-    """A gate on a store that can forget, and a connection of the caller's."""
+    """A gate of either colour on a store that can forget, and a connection of the caller's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, colour: str) -> None:
         self.clock = StillEnvironment()
         path = folder / "app.db"
-        self.store = SqliteStore.from_url(f"sqlite:///{path}", environment=self.clock)
+        made: Any = AsyncSqliteStore if colour == "awaiting" else SqliteStore
+        self.store = made.from_url(f"sqlite:///{path}", environment=self.clock)
         self.heard: list[str] = []
         listen = [lambda event: self.heard.append(event.happening.value)]
-        self.gate = Gate(self.store, scope="acme", environment=self.clock, lease=60, listeners=listen)
+        self.gate = Coloured(colour, self.store, scope="acme", environment=self.clock, lease=60, listeners=listen)
         self.connection = sqlite3.connect(path)
         with self.connection:
             self.connection.execute("CREATE TABLE charges (amount TEXT)")
@@ -32,7 +35,11 @@ class Bench:
         """A row and the answer, in one transaction."""
         with self.connection:
             self.connection.execute("INSERT INTO charges VALUES ('12.50')")
-            operation.settle_inside(self.connection, "charged")
+            self.gate.settle(operation, self.connection, "charged")
+
+    def forget(self, operation: Operation) -> None:
+        """The store loses the record, as in a failover."""
+        self.gate.do(self.store.erase([operation.id]))
 
     @property
     def rows(self) -> int:
@@ -40,9 +47,9 @@ class Bench:
         return int(count)
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Any:
-    made = Bench(tmp_path)
+@pytest.fixture(params=COLOURS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, request.param)
     yield made
     made.gate.close()
     made.connection.close()
@@ -55,7 +62,7 @@ def test_a_claim_that_is_gone_cannot_be_settled_and_its_rows_are_undone(bench: B
     """
 
     def fn(operation: Operation) -> None:
-        bench.store.erase([operation.id])
+        bench.forget(operation)
         bench.charge(operation)
 
     with pytest.raises(Exception) as told:
@@ -77,7 +84,7 @@ def test_a_settled_record_that_is_gone_took_its_rows_along(bench: Bench) -> None
         bench.charge(operation)
         with bench.connection:  # A failover loses both.
             bench.connection.execute("DELETE FROM charges")
-        bench.store.erase([operation.id])
+        bench.forget(operation)
 
     with pytest.raises(Exception) as told:
         bench.gate.run("k", fn, **OPTIONS)
@@ -94,14 +101,14 @@ def test_rows_that_may_stand_alone_are_in_doubt(bench: Bench) -> None:
     """
 
     def fn(operation: Operation) -> None:
-        bench.store.erase([operation.id])
+        bench.forget(operation)
         with bench.connection:
             bench.connection.execute("INSERT INTO charges VALUES ('12.50')")
 
     with pytest.raises(Exception, match="may have happened"):
         bench.gate.run("k", fn, **OPTIONS)
 
-    assert "in_doubt" == bench.gate.records.get("k").state
+    assert "in_doubt" == bench.gate.get("k").state
 
 
 def test_whoever_began_since_is_told_apart_from_a_takeover(bench: Bench) -> None:
@@ -110,7 +117,7 @@ def test_whoever_began_since_is_told_apart_from_a_takeover(bench: Bench) -> None
     """
 
     def fn(operation: Operation) -> None:
-        bench.store.erase([operation.id])
+        bench.forget(operation)
         bench.gate.run("k", bench.charge, **OPTIONS)
 
     with pytest.raises(StoreForgot):

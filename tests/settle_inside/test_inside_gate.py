@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from coloured import COLOURS, Coloured
 from counters import OPTIONS
 
 from onceward import (
@@ -28,11 +29,11 @@ from onceward import (
     StoreUnavailable,
     current_operation,
 )
-from onceward.stores.sqlite import SqliteStore
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.testing.clock import StillEnvironment
 
 
-class Away(SqliteStore):
+class _Away:
     """A store that can be away; it counts its renewals."""
 
     refuses: frozenset[str] = frozenset()
@@ -41,24 +42,33 @@ class Away(SqliteStore):
     def load(self, id: bytes) -> Any:
         if "load" in self.refuses:
             raise StoreUnavailable
-        return super().load(id)
+        return super().load(id)  # type: ignore[misc]
 
     def put(self, write: Any, expect: bytes | None) -> Any:
         if write.state in self.refuses:
             raise StoreUnavailable
         self.renewals += write.state == "claimed" and not write.rise
-        return super().put(write, expect)
+        return super().put(write, expect)  # type: ignore[misc]
+
+
+class Away(_Away, SqliteStore):
+    """One that blocks."""
+
+
+class AsyncAway(_Away, AsyncSqliteStore):
+    """One that is awaited."""
 
 
 class Bench:
-    """A gate, a clock that stands still, and a connection of the caller's."""
+    """A gate of either colour, a clock that stands still, and a connection of the caller's."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, colour: str) -> None:
         self.clock = StillEnvironment()
         self.path = folder / "app.db"
-        self.store = Away.from_url(f"sqlite:///{self.path}", environment=self.clock)
-        self.gate = Gate(self.store, scope="acme", environment=self.clock, lease=60, wait=0)
-        self.store.load(bytes(32))
+        away: Any = AsyncAway if colour == "awaiting" else Away
+        self.store = away.from_url(f"sqlite:///{self.path}", environment=self.clock)
+        self.gate = Coloured(colour, self.store, scope="acme", environment=self.clock, lease=60, wait=0)
+        self.gate.get("opened")
         self.connection = sqlite3.connect(self.path, timeout=0.05)
         with self.connection:
             self.connection.execute("CREATE TABLE charges (amount TEXT)")
@@ -67,12 +77,12 @@ class Bench:
         """A row and the answer, in one transaction."""
         with self.connection:
             self.connection.execute("INSERT INTO charges VALUES ('12.50')")
-            operation.settle_inside(self.connection, answer)
+            self.gate.settle(operation, self.connection, answer)
 
     def sweep(self, seconds: float) -> None:
         """Time goes by, and the renewer looks."""
         self.clock.advance(seconds)
-        self.gate._renewer.sweep()
+        self.gate.sweep()
 
     @property
     def rows(self) -> int:
@@ -80,15 +90,15 @@ class Bench:
         return int(count)
 
     def state(self, key: str = "order:1") -> str:
-        found = self.gate.records.get(key)
+        found = self.gate.get(key)
 
         assert found is not None
-        return found.state
+        return str(found.state)
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+@pytest.fixture(params=COLOURS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path, request.param)
     yield made
     made.connection.close()
     made.gate.close()
@@ -115,7 +125,7 @@ class TestTerms:
         with pytest.raises(ConfigurationError, match=says):
             bench.gate.call("order:1", bench.charge, **options)
 
-        assert None is bench.gate.records.get("order:1")
+        assert None is bench.gate.get("order:1")
 
     def test_where_the_gate_settles_by_itself_it_is_refused(self, bench: Bench) -> None:
         """
@@ -128,7 +138,7 @@ class TestTerms:
         with pytest.raises(ConfigurationError, match="shares your transaction"):
             bench.gate.window("orders", **OPTIONS).run({"order": 1}, bench.charge)
         with pytest.raises(ConfigurationError, match="not a gate's default"):
-            Gate(bench.store, scope="acme", **OPTIONS)
+            type(bench.gate.gate)(bench.store, scope="acme", **OPTIONS)
 
     @pytest.mark.parametrize("colour", [Gate, AsyncGate])
     def test_a_store_that_shares_no_transaction_is_refused(self, colour: type[Gate] | type[AsyncGate]) -> None:
@@ -145,16 +155,21 @@ class TestTerms:
         with pytest.raises(ConfigurationError, match="settle='inside'"):
             bench.gate.run("order:1", bench.charge, guarantee="repeatable")
 
-    def test_awaiting_has_no_place_under_a_blocking_gate(self, bench: Bench) -> None:
+    def test_awaiting_has_no_place_under_a_blocking_gate(self, tmp_path: Path) -> None:
         """
         The error names the method that there is.
         """
+        connection = sqlite3.connect(tmp_path / "app.db")
 
         def wrong(operation: Operation) -> None:
-            operation.settle_inside_async(bench.connection, 1).send(None)
+            operation.settle_inside_async(connection, 1).send(None)
 
-        with pytest.raises(ConfigurationError, match="without await"):
-            bench.gate.run("order:1", wrong, **OPTIONS)
+        with (
+            Gate(f"sqlite:///{tmp_path}/app.db", scope="acme") as gate,
+            pytest.raises(ConfigurationError, match="without await"),
+        ):
+            gate.run("order:1", wrong, **OPTIONS)
+        connection.close()
 
 
 class TestShapes:
@@ -282,7 +297,7 @@ class TestRenewals:
             bench.sweep(20)
             counts.append(bench.store.renewals)
             bench.connection.execute("INSERT INTO charges VALUES ('1')")
-            operation.settle_inside(bench.connection, "charged")
+            bench.gate.settle(operation, bench.connection, "charged")
             bench.sweep(30)
             counts.append(bench.store.renewals)
             bench.connection.commit()
@@ -298,7 +313,7 @@ class TestRenewals:
         def stubborn(operation: Operation) -> None:
             for _ in range(9):
                 bench.connection.execute("INSERT INTO charges VALUES ('1')")
-                operation.settle_inside(bench.connection, "charged")
+                bench.gate.settle(operation, bench.connection, "charged")
                 bench.connection.rollback()
                 bench.sweep(20)
             assert not operation.lost
@@ -387,7 +402,7 @@ class TestNobodyCanSay:
 
         def leaves_it_open(operation: Operation) -> None:
             bench.connection.execute("INSERT INTO charges VALUES ('1')")
-            operation.settle_inside(bench.connection, "charged")
+            bench.gate.settle(operation, bench.connection, "charged")
 
         bench.store.refuses = frozenset(("released",))  # As a database does for as long as it is open.
         with pytest.raises(NotSettled, match="commit it before the function returns"):
@@ -406,7 +421,7 @@ class TestNobodyCanSay:
 
         def late(operation: Operation) -> None:
             bench.connection.execute("INSERT INTO charges VALUES ('1')")
-            operation.settle_inside(bench.connection, "charged")
+            bench.gate.settle(operation, bench.connection, "charged")
 
         release = type(bench.store).put
 
@@ -416,7 +431,7 @@ class TestNobodyCanSay:
             return release(store, write, expect)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Away, "put", commits_first)
+            patch.setattr(type(bench.store), "put", commits_first)
             outcome = bench.gate.call("order:1", late, **OPTIONS)
 
         assert ("charged", False, 1) == (outcome.value, outcome.replayed, bench.rows)

@@ -39,7 +39,7 @@ def test_a_renewal_that_waited_for_the_commit_stops(place: Place) -> None:
 
         def renewed_meanwhile(operation: Operation) -> bool:
             _charge(connection, operation)
-            [watched] = gate._renewer._watched.values()
+            [watched] = gate._renewer._leases.watched.values()
             watched.renewed = 0.0  # As if it had been due before the function settled.
             thread = threading.Thread(target=gate._renewer.sweep)
             thread.start()
@@ -47,7 +47,7 @@ def test_a_renewal_that_waited_for_the_commit_stops(place: Place) -> None:
                 assert thread.is_alive()
             connection.commit()
             thread.join()
-            seen.append((operation.lost, len(gate._renewer._watched)))
+            seen.append((operation.lost, len(gate._renewer._leases.watched)))
             return True
 
         seen: list[tuple[bool, int]] = []
@@ -68,7 +68,7 @@ def test_above_read_committed_a_renewal_in_between_asks_for_another_try(place: P
 
         def twice(operation: Operation) -> None:
             connection.execute("SELECT count(*) FROM charges")
-            [watched] = gate._renewer._watched.values()
+            [watched] = gate._renewer._leases.watched.values()
             gate._renew(watched.ask, renew(watched.ask, operation.record))
             with pytest.raises(RetryTransaction):
                 _charge(connection, operation)

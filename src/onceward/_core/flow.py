@@ -96,6 +96,12 @@ class Probe(NamedTuple):
     operation: Any
 
 
+class HandOver(NamedTuple):
+    """The function is not called: whoever holds the operation (a block, a stream) does its work from here on."""
+
+    operation: Any
+
+
 class Emit(NamedTuple):
     """Tell whoever listens."""
 
@@ -251,6 +257,7 @@ Effect: TypeAlias = (
     | Sleep
     | Call
     | Probe
+    | HandOver
     | Emit
     | After
     | Begin
@@ -280,7 +287,7 @@ CLOCKS = Clocks()
 INSTANT = frozenset((Chance, Monotonic, Boottime, Living, Emit, Clocks, Refund, Consult))
 """Answered on the spot, in either colour."""
 
-INTERRUPTIBLE = frozenset((Pause, Sleep, Call, Probe, Pay, Try, Withdraw, Admit, Report, Tell, Bury))
+INTERRUPTIBLE = frozenset((Pause, Sleep, Call, HandOver, Probe, Pay, Try, Withdraw, Admit, Report, Tell, Bury))
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
 CLAIMS = frozenset(("claim", "renew"))

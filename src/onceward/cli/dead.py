@@ -28,7 +28,8 @@ from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import shortened
 from onceward.gate import Gate
 from onceward.gate.asking import SCAN_PAGE
-from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.dead import DeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.gate.operating import ID_DIGITS, discard_letter, find_records, id_of_letter
 from onceward.gate.sealing import Sealed
 

@@ -13,7 +13,7 @@ from typing import Any
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record
 from onceward._core.reply import Reply
-from onceward.gate.records import HolderView, RecordView, view
+from onceward.gate.record_view import HolderView, RecordView, view
 
 
 def camel(name: str) -> str:

@@ -12,7 +12,7 @@ from onceward._core.record import Record
 from onceward.cli.documents import record_document
 from onceward.cli.printing import say, say_document
 from onceward.cli.tables import facts, pretty_json, table
-from onceward.gate.records import RecordView, view
+from onceward.gate.record_view import RecordView, view
 
 BODY_SHOWN = 2_000
 """Characters of a stored HTTP answer's body that people are shown."""

@@ -17,7 +17,7 @@ from onceward.client.libraries import library_of
 from onceward.client.opening import Opened, again, one_token, opened, policy_of
 from onceward.client.results import BatchResult, Result
 from onceward.client.wire import Call, Params, Statements
-from onceward.gate.dead import AsyncDeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")

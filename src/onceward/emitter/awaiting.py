@@ -18,7 +18,8 @@ from onceward.emitter.common import EmitterBase, Ending, Recipe, log, raise_fail
 from onceward.emitter.delivery import Delivery, Flushed, Lost
 from onceward.gate import AsyncGate
 from onceward.gate.asking import SCAN_PAGE
-from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.dead import DeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.gate.declaring import is_async
 from onceward.retry.policy import Retry
 

@@ -19,7 +19,8 @@ from onceward.emitter.common import EmitterBase, Ending, Recipe, log, raise_fail
 from onceward.emitter.delivery import Delivery, Flushed, Lost
 from onceward.gate import Gate
 from onceward.gate.asking import SCAN_PAGE, check_blocking
-from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.dead import DeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")

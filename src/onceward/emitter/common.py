@@ -38,7 +38,8 @@ from onceward.drive import run
 from onceward.emitter.delivery import Delivery, Flushed, Kept, Lost
 from onceward.failpoints import declare
 from onceward.gate import AsyncGate, Gate
-from onceward.gate.dead import AsyncDeadLetterBox, DeadLetterBox
+from onceward.gate.dead import DeadLetterBox
+from onceward.gate.dead_async import AsyncDeadLetterBox
 from onceward.retry.breaker import checked_name
 from onceward.retry.policy import Retry, stop_of
 

@@ -64,11 +64,11 @@ class _Telling:
         `was_over` is from before the record was looked up: then that look was the last one needed.
         """
         if not record.outranks(found, one.after.token) and record.is_settled(found):
-            self.tell(one.after)
+            self.committed(one.after)
             return True
         return was_over or self._environment.monotonic() - one.since > FOLLOW_SECONDS
 
-    def tell(self, after: After) -> None:
+    def committed(self, after: After) -> None:
         """It is committed."""
         for event in after.events:
             self._tell(event)
@@ -111,7 +111,7 @@ class Afterwards(_Telling):
             else:
                 self._thread = thread
 
-    def look(self) -> bool:
+    def _look(self) -> bool:
         """Look once at everything that is followed; whether anything is left. Called by the thread, or by a test."""
         for _ in range(len(self._followed)):
             one = self._followed.popleft()
@@ -128,13 +128,13 @@ class Afterwards(_Telling):
     def close(self) -> None:
         """Look a last time, and stop."""
         if self._followed:
-            self.look()
+            self._look()
         self._closed.set()
 
     def _work(self) -> None:
         pause = LOOK_FIRST
         while not self._closed.wait(pause):
-            if not self.look():
+            if not self._look():
                 with self._lock:
                     if not self._followed:
                         self._thread = None
@@ -166,7 +166,7 @@ class AsyncAfterwards(_Telling):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def look(self, one: Followed) -> bool:
+    async def _look(self, one: Followed) -> bool:
         """Look once at a run; whether it is known what became of it."""
         was_over = _is_over(one.joined)
         if not self.is_decided(one, await self._store.load(one.after.id), was_over=was_over):
@@ -187,7 +187,7 @@ class AsyncAfterwards(_Telling):
         try:
             while True:
                 await _pause(pause)
-                if await self.look(one):
+                if await self._look(one):
                     return
                 pause = min(pause * 2, LOOK_MAX)
         except asyncio.CancelledError:
@@ -198,7 +198,7 @@ class AsyncAfterwards(_Telling):
 
     async def _last_look(self, one: Followed) -> None:
         try:
-            await self.look(one._replace(tidies=False))
+            await self._look(one._replace(tidies=False))
         except Exception:
             _log.warning("onceward: what became of an atomic run could not be looked up any more")
 

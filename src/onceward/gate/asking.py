@@ -284,6 +284,7 @@ class Asking:
         name: str | None,
         options: Mapping[str, Any],
         *,
+        awaits: bool,
         kind: str = KEY,
         family: bytes | None = None,
         given: str | None = None,
@@ -306,6 +307,8 @@ class Asking:
         body = body_of(fn)
         if body.generates:
             refuse_generator(fn, name_of(fn))
+        if not awaits and body.awaits:
+            raise _blocks(fn)
         return Called(ask, body.bind(fn))
 
     def declared_ask(

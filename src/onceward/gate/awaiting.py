@@ -1,20 +1,27 @@
+# blocking half: blocking.py; aenter=enter, open_async_store=open_store
 """
-`AsyncGate`: the shell for awaiting callers. Same names as `Gate`, same flows; only the performing differs.
+`AsyncGate`: the shell around the flows.
 
-A cancelled caller is dealt with by the driver and the flow: before the function has begun its effect the claim is
-released, from there on it is unknown what happened. A write to the store is never abandoned half way.
+    gate = AsyncGate("sqlite:///agent.db", scope="live:acme")
+
+    @gate.once(key="charge:{order_id}", guarantee="keyed")
+    async def charge(operation: Operation, order_id: str, amount: Decimal) -> dict[str, str]: ...
+
+A shell performs effects: it calls the store, the user's function, the clock. It decides nothing. A caller who is
+interrupted is dealt with by the driver and the flow: before the function has begun its effect the claim is released,
+from there on it is unknown what happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from copy import copy
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
-from onceward import failpoints
 from onceward._core import advice
+from onceward._core.colour import AWAITS
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
@@ -27,7 +34,7 @@ from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import AsyncStore, Purged
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.drive import arun, running_loop
+from onceward.drive import running_loop
 from onceward.environment import Environment
 from onceward.gate.afterwards import AsyncAfterwards
 from onceward.gate.asking import (
@@ -39,21 +46,22 @@ from onceward.gate.asking import (
     tidying_failed,
     unreachable,
 )
-from onceward.gate.atomic import AsyncAtomicBlock
-from onceward.gate.dead import AsyncDeadLetterBox
+from onceward.gate.atomic_async import AsyncAtomicBlock
+from onceward.gate.dead_async import AsyncDeadLetterBox
+from onceward.gate.declare_async import AsyncDeclare
 from onceward.gate.declaring import publish
-from onceward.gate.holding import AsyncHolding, until_called
+from onceward.gate.held import until_called
+from onceward.gate.holding_async import AsyncHolding
 from onceward.gate.joining import AsyncJoined, join_async, walk_async
 from onceward.gate.performing import AsyncPerformer
-from onceward.gate.plan import AsyncPlan
-from onceward.gate.records import AsyncRecords, RecordView, view
+from onceward.gate.plan_async import AsyncPlan
+from onceward.gate.record_view import RecordView, view
+from onceward.gate.records_async import AsyncRecords
 from onceward.gate.renewal import AsyncRenewer
 from onceward.gate.sealing import Seal
-from onceward.gate.sequence import AsyncSequence
-from onceward.gate.signatures import AsyncDeclare
-from onceward.gate.strict import begin
+from onceward.gate.sequence_async import AsyncSequence
 from onceward.gate.waiting import AsyncBell
-from onceward.gate.window import AsyncWindow
+from onceward.gate.window_async import AsyncWindow
 from onceward.outbox.adding import AsyncOutbox
 from onceward.stores import open_async_store
 
@@ -61,7 +69,15 @@ T = TypeVar("T")
 
 
 class AsyncGate:
-    """Same as `Gate`, but awaits. Functions are async; a plain one is run too, on the event loop."""
+    """
+    Operations go through once, and every caller learns the same answer.
+
+    `store` is a URL or a store; `scope` says who is calling (environment and tenant, such as "live:acme"), and comes
+    from configuration or authentication, never from a request. Any option of an operation (`lease`, `wait`, `retain`,
+    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta.
+
+    A gate that awaits runs async functions, and plain ones too, on its event loop; one that blocks runs plain ones.
+    """
 
     def __init__(
         self,
@@ -93,18 +109,23 @@ class AsyncGate:
         return self._asking.scope
 
     def scoped(self, scope: str | None) -> Self:
-        """Same as `Gate.scoped`."""
+        """
+        This gate for another scope: the same store, terms and listeners.
+
+        For services with many tenants; take the scope from who is authenticated. Close the gate it came from: closing
+        this one does nothing.
+        """
         twin = copy(self)
         twin._asking = self._asking.scoped(scope)
         twin._borrowed = True
         return twin
 
     def agreed(self, **options: Unpack[Options]) -> Terms:
-        """Same as `Gate.agreed`."""
+        """The terms of an operation that is declared with these options; refused if they cannot work."""
         return self._asking.agreed(options)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
-        """Same as `Gate.listen`."""
+        """Tell `listener` of every event from now on; returns the function that stops it."""
         return self._asking.listen(listener)
 
     # --- running operations ---
@@ -120,9 +141,14 @@ class AsyncGate:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> Outcome[Any]:
-        """Same as `Gate.call`, but awaits."""
+        """
+        Run `fn` once under `key`, and tell how that came about.
+
+        `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
+        value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
+        """
         called = self._asking.called_or_replayed(
-            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=True
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=AWAITS
         )
         if isinstance(called, Outcome):
             return called
@@ -138,8 +164,8 @@ class AsyncGate:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
     ) -> Outcome[Any]:
-        """Same as `Gate.call_on`, but awaits."""
-        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=True)
+        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
+        called = self._asking.called_or_replayed(key, fn, request, name, probe, None, terms, awaits=AWAITS)
         if isinstance(called, Outcome):
             return called
         return await self.drive(operation_flow(called.ask), called)
@@ -154,13 +180,17 @@ class AsyncGate:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> AsyncHolding | Outcome[Any]:
-        """Same as `Gate.hold`, but awaits; so does `end`."""
+        """
+        Same as `call`, for work that is more than one function call: claim it now, and say later how it ended.
+
+        The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
+        """
         terms = self._asking.agreed(options)
-        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, terms, awaits=True)
+        called = self._asking.called_or_replayed(key, unreachable, request, name, probe, marked, terms, awaits=AWAITS)
         return called if isinstance(called, Outcome) else await self.held(operation_flow(called.ask), called)
 
     async def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `Gate.run`, but awaits."""
+        """Same as `call`, but returns the value alone."""
         if "in_flight" in options:
             check_answered(options)
         return (await self.call(key, fn, **options)).answer
@@ -176,7 +206,13 @@ class AsyncGate:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> AsyncDeclare:
-        """Same as `Gate.once`; the result is to be awaited."""
+        """
+        Declare that a function runs once per key.
+
+        `key` is a template over the arguments ("charge:{order_id}") or a function of them; the arguments are the
+        request (`exclude` leaves some out). With guarantee="atomic", `connection` names the parameter that carries
+        the connection whose transaction the record joins. `.call` on the result returns the whole outcome.
+        """
         check_answered(options)
         terms = self._asking.agreed(options)
 
@@ -185,7 +221,7 @@ class AsyncGate:
                 fn,
                 key,
                 terms=terms,
-                awaits=True,
+                awaits=AWAITS,
                 name=name,
                 exclude=exclude,
                 connection=connection,
@@ -241,35 +277,46 @@ class AsyncGate:
         name: str | None = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Same as `Gate.atomic`, but awaits: `await gate.atomic(...)`, or `async with gate.atomic(...)`."""
+        """
+        Run `fn` once inside your own transaction: record and rows commit together, or not at all.
+
+        With no transaction open on `connection`, one is opened and committed; inside yours, you commit. Without `fn`
+        it is a block: `async with gate.atomic(connection, key) as operation:`, which must call
+        `operation.settle(value)` unless `operation.replayed`.
+        """
         joined = join_async(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
+        parts = (self._asking.stored_key(key),)
+        called = self._asking.joined(parts, fn, request, name, options, awaits=AWAITS, given=key)
         if fn is None:
-            performer = AsyncPerformer(self, called, joined)
-            return AsyncAtomicBlock(called.ask, operate_joined(called.ask), performer.instant, performer.perform)
+            return AsyncAtomicBlock(called.ask, operate_joined(called.ask), AsyncPerformer(self, called, joined))
         return self._atomic(called, joined)
 
     async def _atomic(self, called: Called, joined: AsyncJoined) -> Any:
         return (await self.drive(operate_joined(called.ask), called, joined)).value
 
     def outbox(self, connection: Any) -> AsyncOutbox:
-        """Same as `Gate.outbox`; `add` is to be awaited."""
+        """
+        Messages that commit with your transaction on `connection`, and that a relay delivers afterwards.
+
+        The connection is one that `atomic` knows, on this gate's database. Its tables are made when this is first
+        called, on a connection of our own.
+        """
         return AsyncOutbox(partial(walk_async, connection, self.store), self.store, self.environment)
 
     # --- other shapes of the same idea ---
 
     def plan(self, plan: str, **options: Unpack[Options]) -> AsyncPlan:
-        """Same as `Gate.plan`."""
+        """A named series of steps, resumed step by step."""
         return AsyncPlan(self, self._asking, plan, options)
 
     def sequence(self, name: str, **options: Unpack[Options]) -> AsyncSequence:
-        """Same as `Gate.sequence`."""
+        """Operations numbered from 1, strictly in order, one writer at a time."""
         return AsyncSequence(self, self._asking, name, options)
 
     def window(
         self, name: str, seconds: Seconds | None = None, *, money: bool = False, **options: Unpack[Options]
     ) -> AsyncWindow:
-        """Same as `Gate.window`."""
+        """Best-effort deduplication of equal requests for a while. Not for money."""
         return AsyncWindow(self, self._asking, name, seconds, money=money, options=options)
 
     def dead_letters(
@@ -279,31 +326,42 @@ class AsyncGate:
         keep: Seconds = KEEP / SECOND,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
     ) -> AsyncDeadLetterBox:
-        """Same as `Gate.dead_letters`; its methods are to be awaited."""
+        """
+        Where calls go that a retry policy gave up (`Retry(dead=gate.dead_letters())`), in this gate's store and scope.
+
+        The arguments are left out unless `payload` says to keep them: "plain", or `Sealed(key)` for your eyes only.
+        """
         return AsyncDeadLetterBox(self, self._asking, payload, keep, payload_bytes_max)
 
     # --- looking, deciding, tidying ---
 
     @property
     def records(self) -> AsyncRecords:
-        """Same as `Gate.records`; its methods are to be awaited."""
+        """The records of this scope: get one by its key, list them, list those in doubt."""
         return AsyncRecords(self.store, self._asking)
 
     async def reconcile(
         self, key: str, answer: Found | NotFound, *, fence: int | None = None, retain: Seconds | None = None
     ) -> RecordView:
-        """Same as `Gate.reconcile`, but awaits."""
+        """
+        Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it.
+
+        `fence` (the error says it) binds the answer to the attempt that was looked into. `retain` is how long the
+        answer replays, if not as long as the gate's own.
+        """
         about = self._asking.about((self._asking.stored_key(key),), retain=retain)
         return view(await self.drive(reconcile(about.ask, answer, fence), about))
 
     async def purge(self, limit: int = PURGE_BATCH) -> Purged:
-        """Same as `Gate.purge`, but awaits."""
-        running_loop()
+        """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
+        if AWAITS:
+            running_loop()
         return await self.store.purge(limit)
 
     async def close(self) -> None:
-        """Close the store."""
+        """Stop renewing, and close the store."""
         if not self._borrowed:
+            self._renewer.close()
             await self._afterwards.close()
             await self.store.close()
 
@@ -318,10 +376,9 @@ class AsyncGate:
     # --- performing effects ---
 
     async def drive(self, flow: Flow[T], called: Called, joined: AsyncJoined | None = None) -> T:
-        """Same as `Gate.drive`, but awaits."""
-        performer = AsyncPerformer(self, called, joined)
+        """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
         try:
-            outcome = await arun(flow, performer.instant, performer.perform)
+            outcome = await AsyncPerformer(self, called, joined).drive(flow)
         except OncewardError as error:
             advice.asked(error, called.ask.claimant)
             raise
@@ -330,7 +387,7 @@ class AsyncGate:
         return outcome
 
     async def _tidy(self) -> None:
-        """Same as `Gate._tidy`, but awaits."""
+        """Purge a little, on the gate's own connection. Tidying can wait; the answer cannot."""
         try:
             await self.store.purge(Housekeeping.PURGE_LIMIT)
         except StoreUnavailable:
@@ -338,51 +395,43 @@ class AsyncGate:
         except Exception:
             tidying_failed()
 
-    def _after(self, after: After, joined: AsyncJoined | None) -> Awaitable[None]:
-        """Same as `Gate._after`, but awaits."""
+    def _after(self, after: After, joined: AsyncJoined | None) -> bool:
+        """An atomic run has ended: count it, and tell of it after its commit. Whether a little is to be purged now."""
         self._housekeeping.count()
         tidies = self._housekeeping.is_due()
-        if not after.committed:
-            if after.events or tidies:
-                self._afterwards.follow(after, joined, tidies=tidies)
-        else:
-            self._afterwards.tell(after)
-            if tidies:
-                return self._tidy()
-        done = running_loop().create_future()
-        done.set_result(None)
-        return done
+        if after.committed:
+            self._afterwards.committed(after)
+            return tidies
+        if after.events or tidies:
+            self._afterwards.follow(after, joined, tidies=tidies)
+        return False
 
     async def held(self, flow: Flow[Outcome[Any]], called: Called) -> AsyncHolding | Outcome[Any]:
-        """Same as `Gate.held`, but awaits."""
-        if called.ask.around is not None and called.ask.around.repeats:
+        """Drive a flow until its function would be called. For `hold`, here and in a plan."""
+        around = called.ask.around
+        if around is not None and around.repeats:
             raise ConfigurationError(
                 "whoever holds an operation does its work himself: breaker and budget, but no retry"
             )
-        performer = AsyncPerformer(self, called, None)
         try:
-            found = await arun(until_called(flow), performer.instant, performer.perform)
+            found = await AsyncPerformer(self, called, None).drive(until_called(flow))
         except OncewardError as error:
             advice.asked(error, called.ask.claimant)
             raise
         if isinstance(found, Outcome):
             return found
-        operation = found.operation
-        failpoints.hit("call.before")
-        await performer.begin_call(operation)
 
         async def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
             self._renewer.unwatch(operation)
             return await self.drive(rest, called)
 
-        holding, around = AsyncHolding(operation, flow, begin(operation), finish), called.ask.around
+        holding = AsyncHolding(found.operation, flow, finish)
         if around is not None:
             try:
-                holding.left = await around.aenter(operation)
+                holding.left = await around.aenter(found.operation)
             except OncewardError as refused:
                 return await holding.end(Raised(refused))
         return holding
 
     async def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
-        performer = AsyncPerformer(self, Called(ask, unreachable), None)
-        return await arun(flow, performer.instant, performer.perform)
+        return await AsyncPerformer(self, Called(ask, unreachable), None).drive(flow)

@@ -1,12 +1,15 @@
+# Made from awaiting.py by `make halves`: change that file, not this one.
 """
-`Gate`: the shell for blocking callers.
+`Gate`: the shell around the flows.
 
     gate = Gate("sqlite:///agent.db", scope="live:acme")
 
     @gate.once(key="charge:{order_id}", guarantee="keyed")
     def charge(operation: Operation, order_id: str, amount: Decimal) -> dict[str, str]: ...
 
-A shell performs effects: it calls the store, the user's function, the clock. It decides nothing.
+A shell performs effects: it calls the store, the user's function, the clock. It decides nothing. A caller who is
+interrupted is dealt with by the driver and the flow: before the function has begun its effect the claim is released,
+from there on it is unknown what happened.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
-from onceward import failpoints
 from onceward._core import advice
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
@@ -31,7 +33,6 @@ from onceward._core.operation import Found, NotFound, Operation, Outcome
 from onceward._core.record import Record
 from onceward._core.register import Purged, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.drive import run
 from onceward.environment import Environment
 from onceward.gate.afterwards import Afterwards
 from onceward.gate.asking import (
@@ -40,23 +41,23 @@ from onceward.gate.asking import (
     Called,
     Housekeeping,
     check_answered,
-    check_blocking,
     tidying_failed,
     unreachable,
 )
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.dead import DeadLetterBox
+from onceward.gate.declare import Declare
 from onceward.gate.declaring import publish
-from onceward.gate.holding import Holding, until_called
+from onceward.gate.held import until_called
+from onceward.gate.holding import Holding
 from onceward.gate.joining import Joined, join, walk
 from onceward.gate.performing import Performer
 from onceward.gate.plan import Plan
-from onceward.gate.records import Records, RecordView, view
+from onceward.gate.record_view import RecordView, view
+from onceward.gate.records import Records
 from onceward.gate.renewal import Renewer
 from onceward.gate.sealing import Seal
 from onceward.gate.sequence import Sequence
-from onceward.gate.signatures import Declare
-from onceward.gate.strict import begin
 from onceward.gate.waiting import Bell
 from onceward.gate.window import Window
 from onceward.outbox.adding import Outbox
@@ -72,6 +73,8 @@ class Gate:
     `store` is a URL or a store; `scope` says who is calling (environment and tenant, such as "live:acme"), and comes
     from configuration or authentication, never from a request. Any option of an operation (`lease`, `wait`, `retain`,
     `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta.
+
+    A gate that awaits runs async functions, and plain ones too, on its event loop; one that blocks runs plain ones.
     """
 
     def __init__(
@@ -188,7 +191,7 @@ class Gate:
         """Same as `call`, but returns the value alone."""
         if "in_flight" in options:
             check_answered(options)
-        return (self.call(key, fn, **options)).answer
+        return self.call(key, fn, **options).answer
 
     def once(
         self,
@@ -276,15 +279,17 @@ class Gate:
         Run `fn` once inside your own transaction: record and rows commit together, or not at all.
 
         With no transaction open on `connection`, one is opened and committed; inside yours, you commit. Without `fn`
-        it is a block: `with gate.atomic(connection, key) as operation:`, which must call `operation.settle(value)`
-        unless `operation.replayed`.
+        it is a block: `with gate.atomic(connection, key) as operation:`, which must call
+        `operation.settle(value)` unless `operation.replayed`.
         """
-        if fn is not None:
-            check_blocking(fn)
         joined = join(connection, self.store)
-        called = self._asking.joined((self._asking.stored_key(key),), fn, request, name, options, given=key)
+        parts = (self._asking.stored_key(key),)
+        called = self._asking.joined(parts, fn, request, name, options, awaits=False, given=key)
         if fn is None:
-            return AtomicBlock(called.ask, operate_joined(called.ask), Performer(self, called, joined).perform)
+            return AtomicBlock(called.ask, operate_joined(called.ask), Performer(self, called, joined))
+        return self._atomic(called, joined)
+
+    def _atomic(self, called: Called, joined: Joined) -> Any:
         return self.drive(operate_joined(called.ask), called, joined).value
 
     def outbox(self, connection: Any) -> Outbox:
@@ -369,7 +374,7 @@ class Gate:
     def drive(self, flow: Flow[T], called: Called, joined: Joined | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
         try:
-            outcome = run(flow, Performer(self, called, joined).perform)
+            outcome = Performer(self, called, joined).drive(flow)
         except OncewardError as error:
             advice.asked(error, called.ask.claimant)
             raise
@@ -386,47 +391,43 @@ class Gate:
         except Exception:
             tidying_failed()
 
-    def _after(self, after: After, joined: Joined | None) -> None:
-        """An atomic run has ended: count it, and do what belongs after its commit."""
+    def _after(self, after: After, joined: Joined | None) -> bool:
+        """An atomic run has ended: count it, and tell of it after its commit. Whether a little is to be purged now."""
         self._housekeeping.count()
         tidies = self._housekeeping.is_due()
-        if not after.committed:
-            if after.events or tidies:
-                self._afterwards.follow(after, joined, tidies=tidies)
-            return
-        self._afterwards.tell(after)
-        if tidies:
-            self._tidy()
+        if after.committed:
+            self._afterwards.committed(after)
+            return tidies
+        if after.events or tidies:
+            self._afterwards.follow(after, joined, tidies=tidies)
+        return False
 
     def held(self, flow: Flow[Outcome[Any]], called: Called) -> Holding | Outcome[Any]:
         """Drive a flow until its function would be called. For `hold`, here and in a plan."""
-        if called.ask.around is not None and called.ask.around.repeats:
+        around = called.ask.around
+        if around is not None and around.repeats:
             raise ConfigurationError(
                 "whoever holds an operation does its work himself: breaker and budget, but no retry"
             )
-        performer = Performer(self, called, None)
         try:
-            found = run(until_called(flow), performer.perform)
+            found = Performer(self, called, None).drive(until_called(flow))
         except OncewardError as error:
             advice.asked(error, called.ask.claimant)
             raise
         if isinstance(found, Outcome):
             return found
-        operation = found.operation
-        failpoints.hit("call.before")
-        performer.begin_call(operation)
 
         def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
             self._renewer.unwatch(operation)
             return self.drive(rest, called)
 
-        holding, around = Holding(operation, flow, begin(operation), finish), called.ask.around
+        holding = Holding(found.operation, flow, finish)
         if around is not None:
             try:
-                holding.left = around.enter(operation)
+                holding.left = around.enter(found.operation)
             except OncewardError as refused:
                 return holding.end(Raised(refused))
         return holding
 
     def _renew(self, ask: Ask, flow: Flow[Record]) -> Record:
-        return run(flow, Performer(self, Called(ask, unreachable), None).perform)
+        return Performer(self, Called(ask, unreachable), None).drive(flow)

@@ -7,23 +7,17 @@ functions go by the record's own id, whatever kind of record it is (a key, a pla
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
 from onceward._core.engine import Ask, reconcile
-from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward._core.flow import Chance, Effect, Flow, Living, Load, Put
+from onceward._core.errors import IllegalMove
 from onceward._core.keys import digest_of, record_id
 from onceward._core.letters import discard, letter_id
 from onceward._core.operation import Found, NotFound
 from onceward._core.record import Claimant, Record
-from onceward._core.register import AsyncStore, Selection, Store
+from onceward._core.register import Selection, Store
 from onceward._core.terms import DEFAULT_TERMS, Terms
-from onceward.drive import arun, run
 from onceward.environment import REAL, Environment
 from onceward.gate.asking import KEY, Asking
-
-T = TypeVar("T")
+from onceward.gate.operate import operate
 
 ID_DIGITS = 64
 """Hex digits of a whole id."""
@@ -78,7 +72,7 @@ def reconcile_record(
     if found is None:
         raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
 
-    return run(reconcile(_ask_about(found, terms), answer, fence), _performer(store, environment))
+    return operate(store, reconcile(_ask_about(found, terms), answer, fence), environment=environment)
 
 
 def digest_of_key(scope: str, key: str) -> str:
@@ -94,47 +88,7 @@ def id_of_letter(scope: str, key: str) -> bytes:
 
 def discard_letter(store: Store, id: bytes, *, environment: Environment = REAL) -> bool:
     """Let go of a dead letter; whether there was one."""
-    return run(discard(id), _performer(store, environment))
-
-
-def operate(store: Store, flow: Flow[T], *, environment: Environment = REAL) -> T:
-    """Run a flow of an operator's on a store."""
-    return run(flow, _performer(store, environment))
-
-
-async def operate_async(store: AsyncStore, flow: Flow[T], *, environment: Environment = REAL) -> T:
-    """Same as `operate`, but awaits."""
-
-    def instant(effect: Effect) -> Any:
-        if isinstance(effect, Chance):
-            return environment.random(48)
-        raise ConfigurationError(f"an operator's flow does not need {type(effect).__name__}")
-
-    def perform(effect: Effect) -> Awaitable[Any]:
-        match effect:
-            case Put():
-                return store.put(effect.write, effect.expect)
-            case Load():
-                return store.load(effect.id)
-        raise ConfigurationError(f"an operator's flow does not need {type(effect).__name__}")
-
-    return await arun(flow, instant, perform)
-
-
-def _performer(store: Store, environment: Environment) -> Callable[[Effect], Any]:
-    def perform(effect: Effect) -> Any:
-        match effect:
-            case Put():
-                return store.put(effect.write, effect.expect)
-            case Load():
-                return store.load(effect.id)
-            case Chance():
-                return environment.random(48)
-            case Living():
-                return environment.lives(effect.process)
-        raise ConfigurationError(f"an operator's flow does not need {type(effect).__name__}")
-
-    return perform
+    return operate(store, discard(id), environment=environment)
 
 
 def _ask_about(found: Record, terms: Terms) -> Ask:

@@ -8,8 +8,9 @@ import asyncio
 import inspect
 from collections.abc import Awaitable
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from onceward import failpoints
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     CLAIMS,
@@ -25,6 +26,8 @@ from onceward._core.flow import (
     Emit,
     Extend,
     Finish,
+    Flow,
+    HandOver,
     Living,
     Load,
     Monotonic,
@@ -43,6 +46,7 @@ from onceward._core.inside import INSIDE
 from onceward._core.operation import Operation
 from onceward._core.record import Record, Standing
 from onceward._core.unrun import DATA
+from onceward.drive import arun, run
 from onceward.gate.asking import Called
 from onceward.gate.inside import SettlesInside, introduce
 from onceward.gate.joining import AsyncJoined, Joined, finish, finish_async, peek, peek_async
@@ -51,6 +55,8 @@ from onceward.gate.strict import begin
 if TYPE_CHECKING:
     from onceward.gate.awaiting import AsyncGate
     from onceward.gate.blocking import Gate
+
+T = TypeVar("T")
 
 
 class Performer:
@@ -64,6 +70,10 @@ class Performer:
         self._joined = joined
         self._sent = 0.0
         """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        return run(flow, self.perform)
 
     def perform(self, effect: Effect) -> Any:
         """Do one thing."""
@@ -93,8 +103,8 @@ class Performer:
             self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
         return self._gate.store.load(effect.id)
 
-    def begin_call(self, operation: Operation) -> None:
-        """The function is about to be called."""
+    def _begin_call(self, operation: Operation) -> None:
+        """The function is about to be called, or whoever holds the operation does its work."""
         gate, ask = self._gate, self._called.ask
         if ask.terms.settle == INSIDE:
             operation.inside = SettlesInside(ask, operation, gate.store, gate.environment, awaits=False)
@@ -106,7 +116,7 @@ class Performer:
 
     def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
-        self.begin_call(operation)
+        self._begin_call(operation)
         running = begin(operation)
         try:
             around = self._called.ask.around
@@ -142,8 +152,11 @@ class Performer:
                 return gate.environment.sleep(effect.seconds)
             case Emit():
                 return gate._asking.tell(effect.event)
+            case HandOver():
+                failpoints.hit("call.before")
+                return self._begin_call(effect.operation)
             case After():
-                return gate._after(effect, joined)
+                return gate._tidy() if gate._after(effect, joined) else None
             case Extend():
                 register = gate.store if joined is None else joined
                 return register.extend(effect.family, effect.replay, effect.forget)
@@ -185,7 +198,11 @@ class AsyncPerformer:
         self._sent = 0.0
         """Same as `Performer._sent`."""
 
-    def instant(self, effect: Effect) -> Any:
+    async def drive(self, flow: Flow[T]) -> T:
+        """Same as `Performer.drive`, but awaits."""
+        return await arun(flow, self._instant, self.perform)
+
+    def _instant(self, effect: Effect) -> Any:
         """Do one thing that takes no time."""
         kind = type(effect)
         if kind is Chance:
@@ -231,8 +248,8 @@ class AsyncPerformer:
             self._gate._bell.ring(effect.id)  # Whoever waits can see as much as we.
         return self._gate.store.load(effect.id)
 
-    async def begin_call(self, operation: Operation) -> None:
-        """The function is about to be called."""
+    async def _begin_call(self, operation: Operation) -> None:
+        """Same as `Performer._begin_call`, but awaits."""
         gate, ask = self._gate, self._called.ask
         if ask.terms.settle == INSIDE:
             await introduce(gate.store)
@@ -245,7 +262,7 @@ class AsyncPerformer:
 
     async def _call(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
-        await self.begin_call(operation)
+        await self._begin_call(operation)
         running = begin(operation)
         try:
             around = self._called.ask.around
@@ -274,8 +291,11 @@ class AsyncPerformer:
                 return paid
             case PutBack():
                 return self._put_back(effect)
+            case HandOver():
+                failpoints.hit("call.before")
+                return self._begin_call(effect.operation)
             case After():
-                return gate._after(effect, joined)
+                return gate._tidy() if gate._after(effect, joined) else _nothing()
             case Extend() if joined is not None:
                 return joined.extend(effect.family, effect.replay, effect.forget)
             case Extend():
@@ -312,3 +332,10 @@ class AsyncPerformer:
             return Raised(error)
         finally:
             gate._renewer.unwatch(operation)
+
+
+def _nothing() -> Awaitable[None]:
+    """What is done already."""
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done

@@ -14,10 +14,9 @@ Nothing here runs: a declared function is a plain function, with `call`, `key_of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
-from onceward._core.operation import Operation, Outcome
+from onceward._core.operation import Operation
 from onceward.gate.declaring import OperationContract
 
 P = ParamSpec("P")
@@ -203,91 +202,3 @@ class TakesItAfter6(Protocol[T_co]):
 
     def __call__(self, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, /, *, operation: Operation) -> T_co:
         """Run it."""
-
-
-# --- what `once` returns ---
-
-OnceFunction: TypeAlias = DeclaredFunction[P, T, Outcome[T]]
-"""A function under `@gate.once`."""
-
-AsyncOnceFunction: TypeAlias = DeclaredFunction[P, Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]
-"""Same, to be awaited."""
-
-_Unchecked: TypeAlias = UncheckedFunction[T, Outcome[T]]
-_AsyncUnchecked: TypeAlias = UncheckedFunction[Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]
-
-
-class Declare(Protocol):
-    """What `Gate.once` returns: the decorator."""
-
-    @overload
-    def __call__(self, fn: TakesItFirst[P, T], /) -> OnceFunction[P, T]: ...  # type: ignore[overload-overlap]
-
-    @overload
-    def __call__(self, fn: TakesItAfterSelf[S, P, T], /) -> DeclaredMethod[S, P, T, Outcome[T]]: ...
-
-    @overload
-    def __call__(self, fn: TakesItByKeyword[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesOnlyIt[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter1[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter2[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter3[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter4[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter5[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter6[T], /) -> _Unchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: Callable[P, T], /) -> OnceFunction[P, T]: ...
-
-
-class AsyncDeclare(Protocol):
-    """What `AsyncGate.once` returns: the decorator."""
-
-    @overload
-    def __call__(self, fn: TakesItFirst[P, Awaitable[T]], /) -> AsyncOnceFunction[P, T]: ...  # type: ignore[overload-overlap]
-
-    @overload
-    def __call__(
-        self, fn: TakesItAfterSelf[S, P, Awaitable[T]], /
-    ) -> DeclaredMethod[S, P, Coroutine[Any, Any, T], Coroutine[Any, Any, Outcome[T]]]: ...
-
-    @overload
-    def __call__(self, fn: TakesItByKeyword[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesOnlyIt[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter1[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter2[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter3[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter4[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter5[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: TakesItAfter6[Awaitable[T]], /) -> _AsyncUnchecked[T]: ...
-
-    @overload
-    def __call__(self, fn: Callable[P, Awaitable[T]], /) -> AsyncOnceFunction[P, T]: ...

@@ -1,3 +1,4 @@
+# Made from window_async.py by `make halves`: change that file, not this one.
 """
 A window: best-effort deduplication of equal requests for a while.
 
@@ -12,55 +13,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.engine import operate
-from onceward._core.errors import ConfigurationError
-from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.operation import Outcome
 from onceward._core.terms import Options, Seconds
-from onceward.gate.asking import WINDOW, Asking, Called
+from onceward.gate.asking import Asking
+from onceward.gate.window_requests import Requests
 
 if TYPE_CHECKING:
-    from onceward.gate.awaiting import AsyncGate
-    from onceward.gate.blocking import Gate
-
-
-WINDOW_SECONDS = 300
-"""Five minutes: past it a repeat is more likely meant than retried."""
-
-
-class _Requests:
-    """What both colours share: from a request to its call."""
-
-    def __init__(self, asking: Asking, name: str, seconds: Seconds | None, money: bool, options: Options) -> None:
-        _refuse(money)
-        self._asking = asking
-        self.name = asking.stored_key(name)
-        retain = WINDOW_SECONDS if seconds is None else seconds
-        self._options = {"guarantee": "repeatable", **options, "retain": retain, "after_expiry": "run"}
-        asking.agreed(self._options)
-
-    def called(self, request: Any, fn: Callable[..., Any], money: bool, *, awaits: bool) -> Called:
-        """One request, ready to be driven."""
-        _refuse(money)
-        parts = (self.name, fingerprint_canonical(request).hex())
-        return self._asking.called(parts, fn, request, None, None, None, self._options, awaits=awaits, kind=WINDOW)
-
-
-def _refuse(money: bool) -> None:
-    if money:
-        raise ConfigurationError(
-            "a window lets duplicates through when it ends, so it is not for money; give each payment a key: "
-            "gate.once(key=...)"
-        )
+    from onceward.gate import Gate
 
 
 class Window:
-    """A window under a blocking gate."""
+    """A window under a `Gate`."""
 
     def __init__(
         self, gate: Gate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
     ) -> None:
         self._gate = gate
-        self._requests = _Requests(asking, name, seconds, money, options)
+        self._requests = Requests(asking, name, seconds, money, options)
 
     def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
@@ -69,23 +38,4 @@ class Window:
 
     def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Same as `call`, but returns the value alone."""
-        return (self.call(request, fn, money=money)).answer
-
-
-class AsyncWindow:
-    """Same as `Window`, but awaits."""
-
-    def __init__(
-        self, gate: AsyncGate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
-    ) -> None:
-        self._gate = gate
-        self._requests = _Requests(asking, name, seconds, money, options)
-
-    async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
-        """Same as `Window.call`, but awaits."""
-        called = self._requests.called(request, fn, money, awaits=True)
-        return await self._gate.drive(operate(called.ask), called)
-
-    async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
-        """Same as `Window.run`, but awaits."""
-        return (await self.call(request, fn, money=money)).answer
+        return self.call(request, fn, money=money).answer

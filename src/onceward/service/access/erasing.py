@@ -19,7 +19,7 @@ from typing import NamedTuple
 from onceward._core.erasing import mark_beneath
 from onceward._core.keys import ENVIRONMENTS
 from onceward.environment import Environment
-from onceward.gate.operating import operate
+from onceward.gate.operate import operate
 from onceward.service.access.callers import REMEMBERED_SECONDS
 from onceward.service.access.opening import Place
 from onceward.service.access.peppers import Peppers, no_pepper

@@ -16,7 +16,7 @@ from onceward import NOT_FOUND, Found, RecordView
 from onceward._core.record import Record
 from onceward._core.register import Selection, Store
 from onceward.gate.operating import find_records, reconcile_record
-from onceward.gate.records import view
+from onceward.gate.record_view import view
 from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import Call, Door
 from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application

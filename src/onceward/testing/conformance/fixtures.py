@@ -144,7 +144,7 @@ def together(place: Place, do: Do) -> Together:
 
     async def tasks(*steps: Steps) -> list[Any]:
         async with asyncio.timeout(_TOGETHER_SECONDS_MAX):
-            return await asyncio.gather(*map(_adrive, steps))
+            return await asyncio.gather(*map(_awaited_steps, steps))
 
     return threads if place.colour == "blocking" else lambda *steps: do(tasks(*steps))
 
@@ -197,7 +197,7 @@ def _drive(steps: Steps, start: threading.Barrier) -> Any:
             return stop.value
 
 
-async def _adrive(steps: Steps) -> Any:
+async def _awaited_steps(steps: Steps) -> Any:
     answer = None
     while True:
         try:

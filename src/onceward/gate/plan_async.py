@@ -1,0 +1,82 @@
+# blocking half: plan.py
+"""
+A plan: a named series of steps. What settled replays, what failed or was never reached runs; in any order.
+
+A step is a record like any other, under (scope, plan, step). A plan's steps live as long as the plan is touched: each
+call gives all of them their full retention again, so that step 1 cannot expire while step 5 is still being retried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from onceward._core.colour import AWAITS
+from onceward._core.engine import reconcile
+from onceward._core.joined import operate_joined
+from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.terms import Options
+from onceward.gate.asking import Asking, unreachable
+from onceward.gate.holding_async import AsyncHolding
+from onceward.gate.joining import join_async
+from onceward.gate.record_view import RecordView, view
+from onceward.gate.steps import StepOptions, Steps
+
+if TYPE_CHECKING:
+    from onceward.gate import AsyncGate
+
+
+class AsyncPlan:
+    """A named series of steps under an `AsyncGate`."""
+
+    def __init__(self, gate: AsyncGate, asking: Asking, plan: str, options: Options) -> None:
+        self._gate = gate
+        self._steps = Steps(asking, plan, options)
+
+    async def call(
+        self,
+        step: str,
+        fn: Callable[..., Any],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        connection: Any = None,
+        **options: Unpack[Options],
+    ) -> Outcome[Any]:
+        """
+        Run a step once, and tell how that came about.
+
+        With `connection`, the step shares that connection's transaction, as in `gate.atomic`.
+        """
+        joins = connection is not None
+        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=AWAITS, joins=joins)
+        if joins:
+            joined = join_async(connection, self._gate.store)
+            return await self._gate.drive(operate_joined(called.ask), called, joined)
+        return await self._gate.drive(self._steps.flow(called.ask), called)
+
+    async def hold(
+        self,
+        step: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncHolding | Outcome[Any]:
+        """Same as `AsyncGate.hold`, for a step."""
+        steps = self._steps
+        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=AWAITS, joins=False)
+        return await self._gate.held(steps.flow(called.ask), called)
+
+    async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
+        """Same as `call`, but returns the value alone."""
+        return (await self.call(step, fn, **options)).answer
+
+    async def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
+        """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
+        about = self._steps.about(step)
+        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))

@@ -1,0 +1,58 @@
+# blocking half: records.py
+"""
+Looking at the records of a scope, and erasing them.
+"""
+
+from __future__ import annotations
+
+from onceward._core.colour import AWAITS
+from onceward._core.erasing import mark_scope
+from onceward._core.keys import record_id
+from onceward._core.register import AsyncStore, Selection
+from onceward.drive import running_loop
+from onceward.gate.asking import KEY, SCAN_PAGE, Asking
+from onceward.gate.operate_async import operate_async
+from onceward.gate.record_view import RecordView, view
+
+
+class AsyncRecords:
+    """The records of one scope."""
+
+    def __init__(self, store: AsyncStore, asking: Asking) -> None:
+        self._store = store
+        self._asking = asking
+
+    async def get(self, key: str) -> RecordView | None:
+        """The record of a key, or None."""
+        if AWAITS:
+            running_loop()
+        found = await self._store.load(record_id(KEY, self._asking.scope, self._asking.stored_key(key)))
+        return view(found) if found is not None else None
+
+    async def list(self, *, after: str = "", limit: int = SCAN_PAGE, unsettled: bool = False) -> tuple[RecordView, ...]:
+        """One page of records in order of id, beginning after an id; `unsettled` leaves settled ones out."""
+        if AWAITS:
+            running_loop()
+        selection = Selection(scope=self._asking.scope, unsettled=unsettled)
+        found = await self._store.scan(bytes.fromhex(after), min(limit, SCAN_PAGE), selection)
+        return tuple(view(record) for record in found)
+
+    async def in_doubt(self, *, after: str = "", limit: int = SCAN_PAGE) -> tuple[RecordView, ...]:
+        """One page of the records that wait for somebody to decide."""
+        page = await self.list(after=after, limit=limit, unsettled=True)
+        return tuple(one for one in page if one.state == "in_doubt")
+
+    async def erase(self) -> int:
+        """
+        Erase every record of this scope, whatever its state, dead letters and waiting items among them; how many.
+
+        There is no way back. Whoever holds a claim of the scope just now cannot put it back: a mark is left for as
+        long as one can be held. A new claim of the same key begins anew.
+        """
+        scope = self._asking.scope
+        await operate_async(self._store, mark_scope(scope), environment=self._asking.environment)
+        erased, after = 0, b""
+        while page := await self._store.scan(after, SCAN_PAGE, Selection(scope=scope)):
+            erased += await self._store.erase([one.id for one in page])
+            after = page[-1].id
+        return erased

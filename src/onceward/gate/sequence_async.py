@@ -1,0 +1,56 @@
+# blocking half: sequence.py
+"""
+A sequence: operations numbered from 1, strictly in order, one writer at a time.
+
+Old numbers replay, the next one runs, a later one is `OutOfOrder`. A failure does not advance it. The mark survives
+restarts and purges; results are kept for their retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Unpack
+
+from onceward._core.colour import AWAITS
+from onceward._core.engine import reconcile
+from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.sequence import take
+from onceward._core.terms import CallOptions, Options
+from onceward.gate.asking import Asking
+from onceward.gate.numbers import Numbers
+from onceward.gate.record_view import RecordView, view
+
+if TYPE_CHECKING:
+    from onceward.gate import AsyncGate
+
+
+class AsyncSequence:
+    """A sequence under an `AsyncGate`."""
+
+    def __init__(self, gate: AsyncGate, asking: Asking, name: str, options: Options) -> None:
+        self._gate = gate
+        self._numbers = Numbers(asking, name, options)
+
+    async def call(
+        self,
+        number: int,
+        fn: Callable[..., Any],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> Outcome[Any]:
+        """Run number `number` once, if it is its turn."""
+        called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=AWAITS)
+        return await self._gate.drive(take(called.ask, self._numbers.name, number), called)
+
+    async def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
+        """Same as `call`, but returns the value alone."""
+        return (await self.call(number, fn, **options)).answer
+
+    async def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
+        """Decide a number that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
+        about = self._numbers.about(number)
+        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))

@@ -1,0 +1,42 @@
+# blocking half: window.py
+"""
+A window: best-effort deduplication of equal requests for a while.
+
+The request itself is the key. Within the window (from its first processing; not sliding; the boundary itself is
+outside) an equal request replays; after it, it runs again: duplicates are accepted by design. So it is for search as
+you type and the like, and refuses operations declared as money.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onceward._core.colour import AWAITS
+from onceward._core.engine import operate
+from onceward._core.operation import Outcome
+from onceward._core.terms import Options, Seconds
+from onceward.gate.asking import Asking
+from onceward.gate.window_requests import Requests
+
+if TYPE_CHECKING:
+    from onceward.gate import AsyncGate
+
+
+class AsyncWindow:
+    """A window under an `AsyncGate`."""
+
+    def __init__(
+        self, gate: AsyncGate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
+    ) -> None:
+        self._gate = gate
+        self._requests = Requests(asking, name, seconds, money, options)
+
+    async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
+        """Run `fn` unless an equal request ran within the window."""
+        called = self._requests.called(request, fn, money, awaits=AWAITS)
+        return await self._gate.drive(operate(called.ask), called)  # of no colour
+
+    async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
+        """Same as `call`, but returns the value alone."""
+        return (await self.call(request, fn, money=money)).answer
