@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -101,8 +103,12 @@ class Colour:
         return self._runner
 
     def forked(self) -> None:
-        """In a child: its event loop is its own."""
-        self._runner = None
+        """In a child: its event loop is its own. The parent's is never closed here: both have one selector."""
+        self._parents, self._runner = self._runner, None
+
+    def exit_child(self, code: int) -> None:
+        """End a child, with everything that an exit does; or, where the parent's loop would be closed, at once."""
+        (os._exit if self.awaits else sys.exit)(code)
 
     def close(self) -> None:
         """Wait for what was started on the loop, and end it."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +14,9 @@ from retry_support import REFUSED, Script, Sleepless
 
 from colours import Colour
 from onceward import Retry, StopReason, stop_of, time_left
+from onceward._core.flow import Raised
 from onceward.retry import Breaker, Budget, CircuitState
+from onceward.retry.around import Around
 
 
 class Tripwire(Sleepless):
@@ -141,3 +146,41 @@ class TestInterruptions:
         with pytest.raises(colour.stop):
             colour.loop(Retry(breaker=circuit, environment=still), Script(colour.stop))
         assert circuit.retry_after() is None
+
+
+@pytest.mark.fault("held-work-awaits-while-it-is-closed")
+def test_held_work_that_is_thrown_away_lets_its_ticket_go(still: Sleepless) -> None:
+    """
+    Its coroutine is closed, so nothing can be awaited any more: the ticket comes back all the same.
+    """
+    back: list[Any] = []
+
+    class Slow(Breaker):
+        async def areport(self, ticket: Any, end: str) -> None:
+            await asyncio.sleep(0)
+            back.append("awaited")
+
+        def let_go(self, ticket: Any) -> None:
+            back.append("let go")
+
+    @types.coroutine
+    def never() -> Generator[None, None, None]:
+        yield
+
+    around = Around(None, Slow("p", environment=still), None)
+    operation: Any = SimpleNamespace(rest=lambda: None, begin_attempt=lambda: None)
+
+    async def work() -> None:
+        left = await around.aenter(operation)
+        try:
+            await never()
+        except BaseException as error:
+            await left(Raised(error))
+            raise
+
+    thrown = work()
+    thrown.send(None)
+    with suppress(RuntimeError):  # "coroutine ignored GeneratorExit", if this is broken.
+        thrown.close()
+
+    assert ["let go"] == back
