@@ -36,7 +36,15 @@ MADE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\S+)"))
 NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "aadmit": "admit",
+    "acall": "call",
+    "acaught_up": "caught_up",
     "aclose": "close",
+    "aconnect": "connect",
+    "afirst": "first",
+    "ainterrupted": "interrupted",
+    "areport": "report",
+    "awithdraw": "withdraw",
 }
 """Names that no pattern turns. One that is used nowhere is an error, and so is an unused one of a file's own."""
 PROMISES = {"Awaitable": 0, "Coroutine": 2}
@@ -106,7 +114,7 @@ class Twins(NamedTuple):
     imported: frozenset[str]
     """Classes and functions: `Store`, because there is `AsyncStore`; `join`, because there is `join_async`."""
     called: dict[str, str]
-    """Methods of one class: `admit`, because there is `aadmit` beside it; with the twin's name."""
+    """Methods: `admit`, because there is `aadmit` beside it, or in an awaiting half; with the twin's name."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Twins:
@@ -116,10 +124,12 @@ class Twins(NamedTuple):
         for text in texts:
             tree = ast.parse(text)
             top |= _defined(tree)
+            rules = {} if (mark := MARK.match(text)) is None else NAMES | _given(mark)
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     names = _defined(node)
                     called |= {bare: name for name in names for bare in _bare(name) if bare in names}
+                    called |= {rules[name]: name for name in names & rules.keys()}
         return cls(frozenset(bare for name in top for bare in _bare(name) if bare in top), called)
 
 
@@ -131,6 +141,11 @@ def _bare(name: str) -> set[str]:
     """What the blocking twin of a thing with this name would be called."""
     found = {re.sub(r"^(_*)a(?=[a-z])", r"\1", name), _turned_name(name, {})}
     return found - {name}
+
+
+def _given(mark: re.Match[str]) -> dict[str, str]:
+    """The names of a file's own, from its first line."""
+    return dict(rule.split("=", 1) for rule in (mark[2] or "").split(", ") if rule)
 
 
 def turned(source: str, given: dict[str, str], twins: Twins, used: set[str]) -> str:
@@ -150,6 +165,8 @@ def turned(source: str, given: dict[str, str], twins: Twins, used: set[str]) -> 
 def _check_colours(tree: ast.Module, twins: Twins, lines: list[str]) -> None:
     """The awaiting text must not use the blocking name of something that has an awaiting one."""
     kept, awaited = _kept(tree), {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
+    sides = (node.orelse for node in ast.walk(tree) if isinstance(node, ast.IfExp) and _is_flag(node.test))
+    blocking = {id(node) for side in sides for node in ast.walk(side)}
     ours = {
         alias.asname or alias.name
         for node in ast.walk(tree)
@@ -157,7 +174,8 @@ def _check_colours(tree: ast.Module, twins: Twins, lines: list[str]) -> None:
         for alias in node.names
     }
     for node in ast.walk(tree):
-        if getattr(node, "lineno", None) in kept or (hasattr(node, "lineno") and EXEMPT in lines[node.lineno - 1]):
+        line = getattr(node, "lineno", 0)
+        if line in kept or id(node) in blocking or (line and EXEMPT in lines[line - 1]):
             continue
         match node:
             case ast.Name(id=name) if name in twins.imported & ours:
@@ -167,6 +185,10 @@ def _check_colours(tree: ast.Module, twins: Twins, lines: list[str]) -> None:
                     f"line {node.lineno}: .{name}() blocks, and has the twin {twins.called[name]}; if it is "
                     f"another {name} that nobody awaits, say `{EXEMPT}` on its line"
                 )
+
+
+def _is_flag(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "AWAITS"
 
 
 def _check_result(tree: ast.Module, source: str) -> None:
@@ -341,8 +363,7 @@ def halves(src: Path) -> Iterator[Half]:
     """Every awaiting text that names its blocking half."""
     for path in sorted(src.rglob("*.py")):
         if (mark := MARK.match(path.read_text(encoding="utf-8"))) is not None:
-            given = dict(rule.split("=", 1) for rule in (mark[2] or "").split(", ") if rule)
-            yield Half(path, path.parent / mark[1], given)
+            yield Half(path, path.parent / mark[1], _given(mark))
 
 
 def orphans(src: Path, known: Iterable[Half]) -> Iterator[str]:

@@ -16,6 +16,7 @@ import pytest
 from middleman import Middleman
 from own_client_support import Driven, Maker
 
+from colours import COLOURS
 from onceward import AsyncGate, Cadence, ConfigurationError, Gate, KeyInvalid, KeyReused, RequestInvalid, Retry
 from onceward.client import Client, NothingToReceipt, Reference
 from onceward.environment import REAL
@@ -233,32 +234,38 @@ class TestRefusals:
 # A worker that emits one delta per event; what it was told is kept goes to stdout, a line each.
 _WORKER = """
 import sys
-from onceward import Cadence, Client, Gate, Retry, failpoints
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
+from onceward import AsyncClient, AsyncGate, Cadence, Client, Gate, Retry, failpoints
 from onceward.client import Reference
 
-address, spool, customer, what, first, last = sys.argv[1:]
-client = Client(address)
-gate = Gate(f"sqlite:///{spool}", scope="test:demo")
+address, spool, customer, what, first, last = sys.argv[3:]
+colour = Colour(sys.argv[2])
+client = colour.pick(Client, AsyncClient)(address)
+gate = colour.pick(Gate, AsyncGate)(f"sqlite:///{spool}", scope="test:demo")
 emitter = client.balance.emitter(gate, "usage", reference=Reference("acme", "call", "2026-11"), retry=Retry(),
                                  cadence=Cadence(size=10, seconds=60), timer=False)
 if what == "forgets":  # A worker that makes names when it sends: what the emitter is there to prevent.
-    made = emitter._deltas.call
-    emitter._deltas.call = lambda items: made([item.__class__(item.reference, item.key,
+    made = emitter._deltas.batch
+    emitter._deltas.batch = lambda items: made([item.__class__(item.reference, item.key,
         {**item.data, "referenceId": Reference("acme", "call", "2026-11").new()}) for item in items])
 if what.startswith("emit.") or what == "forgets":
     failpoints.arm("emit.settle.before" if what == "forgets" else what, "kill", skip=15)
 for number in range(int(first), int(last)):
-    print(emitter.emit(customer, -1, "call").reference, flush=True)
-    emitter.tick()
+    print(colour.run(emitter.emit, customer, -1, "call").reference, flush=True)
+    colour.run(emitter.tick)
 if what == "exit":
     sys.exit()  # The interpreter's end books what waits.
-emitter.flush()
+colour.run(emitter.flush)
 """
 
 
-def worker(served: Served, spool: Path, customer: str, what: str, events: range) -> tuple[int, list[str]]:
+def worker(
+    served: Served, spool: Path, customer: str, what: str, events: range, colour: str = "blocking"
+) -> tuple[int, list[str]]:
     """Run a worker to its end; how it ended, and the references that it was told."""
-    command = [sys.executable, "-c", _WORKER, served.address, str(spool), customer, what]
+    tests = str(Path(__file__).resolve().parents[1])
+    command = [sys.executable, "-c", _WORKER, tests, colour, served.address, str(spool), customer, what]
     command += [str(events.start), str(events.stop)]
     done = subprocess.run(
         command, capture_output=True, env={"ONCEWARD_TOKEN": served.token}, timeout=120, check=False, text=True
@@ -281,8 +288,8 @@ def restarted(served: Served, spool: Path, *, forgets: bool = False) -> None:
         ) as emitter,
     ):
         if forgets:
-            made = emitter._deltas.call
-            emitter._deltas.call = lambda items: made(  # type: ignore[method-assign]
+            made = emitter._deltas.batch
+            emitter._deltas.batch = lambda items: made(  # type: ignore[method-assign]
                 [type(one)(one.reference, one.key, {**one.data, "referenceId": CALLS.new()}) for one in items]
             )
         emitter.tick()
@@ -293,6 +300,7 @@ class TestKilled:
     """kill -9 of the worker, anywhere; of the service, in the middle of a batch."""
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("colour", COLOURS)
     @pytest.mark.parametrize(
         ("what", "told", "kept"),
         [
@@ -301,13 +309,13 @@ class TestKilled:
         ],
     )
     def test_a_worker_killed_anywhere_loses_nothing_and_books_nothing_twice(
-        self, served: Served, tmp_path: Path, customer: str, what: str, told: int, kept: int
+        self, served: Served, tmp_path: Path, customer: str, what: str, told: int, kept: int, colour: str
     ) -> None:
         """
         What the spool took is in the ledger, once, under the reference that it was given then.
         """
         with Client(served.address, token=served.token) as client:
-            code, references = worker(served, tmp_path / "spool.db", customer, what, range(25))
+            code, references = worker(served, tmp_path / "spool.db", customer, what, range(25), colour)
             restarted(served, tmp_path / "spool.db")
             booked = client.balance.derive(customer)
             receipts = {client.balance.receipt(customer, reference_id=one).id for one in references}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dead_support import Desk
+from dead_support import COLOURS, Desk
 
 from onceward import (
     NOT_FOUND,
@@ -390,14 +390,15 @@ class TestHalfWay:
         assert ("done", [1]) == (quick.do(dead.requeue("charge:1")), calls)
         assert quick.do(dead.get("charge:1")) is None
 
+    @pytest.mark.parametrize("colour", COLOURS)
     @pytest.mark.parametrize(("failpoint", "effects"), [("dead.discard.before", 1), ("dead.discard.after", 1)])
     def test_killed_before_the_letter_is_gone_the_effect_happens_once(
-        self, tmp_path: Path, failpoint: str, effects: int
+        self, tmp_path: Path, failpoint: str, effects: int, colour: str
     ) -> None:
         """
         kill -9 between the handler's success and the discard: the next requeue replays the answer.
         """
-        killed = _requeue_in_a_process(tmp_path, failpoint)
+        killed = _requeue_in_a_process(tmp_path, failpoint, colour)
         with Gate(f"sqlite:///{tmp_path}/dead.db", scope="test:acme") as gate:
             dead = gate.dead_letters()
             dead.handle("charge", lambda: pytest.fail("it ran again"))
@@ -412,31 +413,42 @@ class TestHalfWay:
 _REQUEUES = """
 import sys
 from pathlib import Path
-from onceward import Gate, Retry, failpoints
+sys.path.insert(0, sys.argv[3])
+from colours import Colour
+from onceward import AsyncGate, Gate, Retry, failpoints
 
-folder = Path(sys.argv[1])
-gate = Gate(f"sqlite:///{folder}/dead.db", scope="test:acme")
+folder, colour = Path(sys.argv[1]), Colour(sys.argv[4])
+gate = colour.pick(Gate, AsyncGate)(f"sqlite:///{folder}/dead.db", scope="test:acme")
 dead = gate.dead_letters()
 
-@dead.handler("charge")
 def charge():
     with (folder / "effects").open("a") as world:
         world.write("x")
     return "charged"
 
+async def acharge():
+    return charge()
+
+dead.handle("charge", colour.pick(charge, acharge))
+
 def refused():
     raise ConnectionRefusedError
 
+async def arefused():
+    raise ConnectionRefusedError
+
 try:
-    Retry(1, dead=dead, name="charge").bind(key="charge:1").call(refused)
+    policy = Retry(1, dead=dead, name="charge").bind(key="charge:1")
+    colour.ask(policy, "call", colour.pick(refused, arefused))
 except ConnectionRefusedError:
     failpoints.arm(sys.argv[2], "kill")
-    dead.requeue("charge:1")
+    colour.run(dead.requeue, "charge:1")
 """
 
 
-def _requeue_in_a_process(folder: Path, failpoint: str) -> int:
-    command = [sys.executable, "-c", _REQUEUES, str(folder), failpoint]
+def _requeue_in_a_process(folder: Path, failpoint: str, colour: str) -> int:
+    tests = str(Path(__file__).resolve().parents[1])
+    command = [sys.executable, "-c", _REQUEUES, str(folder), failpoint, tests, colour]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
 

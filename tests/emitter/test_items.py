@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from emitter_support import Post, event
+from emitter_support import COLOURS, Post, event
 
 from onceward import (
     AsyncEmitter,
@@ -431,12 +431,13 @@ class TestOthers:
 
         assert [f"usage:c-17:{number}" for number in range(20)] == quick.arrived
 
+    @pytest.mark.parametrize("colour", COLOURS)
     @pytest.mark.parametrize("kind", ["memory", "sqlite"])
-    def test_two_that_take_over_at_the_same_time_share_it(self, tmp_path: Path, kind: str) -> None:
+    def test_two_that_take_over_at_the_same_time_share_it(self, tmp_path: Path, kind: str, colour: str) -> None:
         """
         What a third one left behind is sent once, by either.
         """
-        post = Post(kind, "blocking", tmp_path)
+        post = Post(kind, colour, tmp_path)
         first = post.emitter(spool_max=100)
         post.emit(first, *range(60))
         post.env.advance(200)
@@ -447,8 +448,14 @@ class TestOthers:
             start.wait(10)
             return int(emitter.flush().sent)
 
-        with ThreadPoolExecutor(2) as pool:
-            sent = list(pool.map(inherit, heirs))
+        async def both() -> list[int]:
+            return [done.sent for done in await asyncio.gather(*(one.flush() for one in heirs))]
+
+        if post.awaits:
+            sent = post.do(both())
+        else:
+            with ThreadPoolExecutor(2) as pool:
+                sent = list(pool.map(inherit, heirs))
         post.close()
 
         assert 60 == sum(sent)

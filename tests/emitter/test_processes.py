@@ -1,4 +1,4 @@
-"""Real processes: killed, forked, ended, and side by side. Nothing is lost, and no key changes."""
+"""Real processes, in both colours: killed, forked, ended, and side by side. Nothing is lost, and no key changes."""
 
 from __future__ import annotations
 
@@ -7,54 +7,74 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from onceward import Cadence, Emitter, Gate, Item, Retry
+from colours import COLOURS, Colour
+from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Item, Retry
 from onceward.environment import REAL
-from onceward.stores import open_store
+from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
+
+_TESTS = str(Path(__file__).resolve().parents[1])
 
 # Each process gets the folder and what it is to do. What is sent is one line per item in the file `world`.
 _PROGRAM = """
 import os, signal, sys
 from pathlib import Path
-from onceward import Cadence, Emitter, Gate, Retry, failpoints
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
+from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Retry, failpoints
 
-folder, what, first, last = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+colour, folder, what = Colour(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+first, last = int(sys.argv[5]), int(sys.argv[6])
 
 def send(items):
     with (folder / "world").open("a") as world:
         world.write("".join(f"{item.key} {item.data['number']}\\n" for item in items))
 
-gate = Gate(f"sqlite:///{folder}/spool.db", scope="live:acme")
-emitter = Emitter(gate, "usage", send, reference="usage:{number}", retry=Retry(), cadence=Cadence(size=10, seconds=60),
-                  timer=what == "both")
+gate = colour.pick(Gate, AsyncGate)(f"sqlite:///{folder}/spool.db", scope="live:acme")
+emitter = colour.pick(Emitter, AsyncEmitter)(
+    gate, "usage", colour.coloured(send), reference="usage:{number}", retry=Retry(),
+    cadence=Cadence(size=10, seconds=60), timer=what == "both",
+)
 if what.startswith("emit."):
     failpoints.arm(what, "kill", skip=15)
 for number in range(first, last):
-    emitter.emit({"number": number})
+    colour.run(emitter.emit, {"number": number})
     if what == "both" and number % 10 == 9:
-        emitter.tick()
+        colour.run(emitter.tick)
 if what == "fork":
     child = os.fork()
     if child == 0:
-        assert emitter.flush().sent == 0
-        emitter.emit({"number": 1_000})
-        sys.exit(0 if emitter.flush().sent == 1 else 1)
+        colour.forked()
+        assert colour.run(emitter.flush).sent == 0
+        colour.run(emitter.emit, {"number": 1_000})
+        colour.exit_child(0 if colour.run(emitter.flush).sent == 1 else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0, status
 if what.startswith("emit."):
-    emitter.flush()
+    colour.run(emitter.flush)
 if what == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
+if what in ("both", "fork"):
+    colour.run(emitter.close)
 """
 
 
-def _process(folder: Path, what: str, first: int, last: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", _PROGRAM, str(folder), what, str(first), str(last)]
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    """One of the two: see `colours`."""
+    made = Colour(request.param)
+    yield made
+    made.close()
+
+
+def _process(colour: Colour, folder: Path, what: str, first: int, last: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _PROGRAM, _TESTS, colour.name, str(folder), what, str(first), str(last)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -70,7 +90,7 @@ def _world(folder: Path) -> list[str]:
     return world.read_text().splitlines() if world.exists() else []
 
 
-def _restarted(folder: Path, hours: int = 1, **options: Any) -> list[str]:
+def _restarted(colour: Colour, folder: Path, hours: int = 1, **options: Any) -> list[str]:
     """An emitter of the same name, when every lease of the dead one has lapsed; what it sent."""
     later = StillEnvironment(wall_us=REAL.wall_us() + hours * 3_600_000_000)
     sent: list[str] = []
@@ -78,25 +98,24 @@ def _restarted(folder: Path, hours: int = 1, **options: Any) -> list[str]:
     def send(items: list[Item]) -> None:
         sent.extend(f"{item.key} {item.data['number']}" for item in items)
 
-    with (
-        Gate(
-            open_store(f"sqlite:///{folder}/spool.db", environment=later),
-            scope="live:acme",
-            environment=later,
-            **options,
-        ) as gate,
-        Emitter(
-            gate,
-            "usage",
-            send,
-            reference="usage:{number}",
-            retry=Retry(environment=later),
-            cadence=Cadence(size=10, seconds=60),
-            timer=False,
-        ) as emitter,
-    ):
-        emitter.tick()
-        emitter.flush()
+    opened: Any = colour.pick(open_store, open_async_store)
+    gates: Any = colour.pick(Gate, AsyncGate)
+    emitters: Any = colour.pick(Emitter, AsyncEmitter)
+    store = opened(f"sqlite:///{folder}/spool.db", environment=later)
+    gate = gates(store, scope="live:acme", environment=later, **options)
+    emitter = emitters(
+        gate,
+        "usage",
+        colour.coloured(send),
+        reference="usage:{number}",
+        retry=Retry(environment=later),
+        cadence=Cadence(size=10, seconds=60),
+        timer=False,
+    )
+    colour.run(emitter.tick)
+    colour.run(emitter.flush)
+    colour.run(emitter.close)
+    colour.run(gate.close)
     return sent
 
 
@@ -107,17 +126,17 @@ def _lines(*numbers: int) -> list[str]:
 class TestKilled:
     """kill -9."""
 
-    def test_what_was_emitted_is_sent_after_a_restart(self, tmp_path: Path) -> None:
+    def test_what_was_emitted_is_sent_after_a_restart(self, colour: Colour, tmp_path: Path) -> None:
         """
         Killed with 25 items in the spool and none sent: all 25 arrive, once, under the keys they had.
         """
-        killed = _ended(_process(tmp_path, "kill", 0, 25))
-        sent = _restarted(tmp_path)
+        killed = _ended(_process(colour, tmp_path, "kill", 0, 25))
+        sent = _restarted(colour, tmp_path)
 
         assert -signal.SIGKILL == killed
         assert [] == _world(tmp_path)
         assert _lines(*range(25)) == sorted(sent, key=lambda line: int(line.split()[1]))
-        assert [] == _restarted(tmp_path)
+        assert [] == _restarted(colour, tmp_path)
 
     @pytest.mark.parametrize(
         ("failpoint", "taken"),
@@ -129,63 +148,67 @@ class TestKilled:
         ],
     )
     def test_killed_anywhere_nothing_is_lost_and_no_key_changes(
-        self, tmp_path: Path, failpoint: str, taken: int
+        self, colour: Colour, tmp_path: Path, failpoint: str, taken: int
     ) -> None:
         """
         Every item that the store took arrives at least once, and all its deliveries are alike.
         """
-        killed = _ended(_process(tmp_path, failpoint, 0, 25))
+        killed = _ended(_process(colour, tmp_path, failpoint, 0, 25))
         before = _world(tmp_path)
-        after = _restarted(tmp_path)
+        after = _restarted(colour, tmp_path)
 
         assert -signal.SIGKILL == killed
         assert set(_lines(*range(taken))) == {*before, *after}
         assert len(after) == len(set(after))
-        assert [] == _restarted(tmp_path)
+        assert [] == _restarted(colour, tmp_path)
 
-    def test_the_check_can_fail(self, tmp_path: Path) -> None:
+    def test_the_check_can_fail(self, colour: Colour, tmp_path: Path) -> None:
         """
         Without the time in which leases lapse, and without a look at who is dead, a restart finds nothing to take.
         """
-        _ended(_process(tmp_path, "kill", 0, 5))
+        _ended(_process(colour, tmp_path, "kill", 0, 5))
 
-        assert [] == _restarted(tmp_path, hours=0, takeover="lease")
+        assert [] == _restarted(colour, tmp_path, hours=0, takeover="lease")
 
-    def test_a_restart_sees_that_the_process_is_dead(self, tmp_path: Path) -> None:
+    def test_a_restart_sees_that_the_process_is_dead(self, colour: Colour, tmp_path: Path) -> None:
         """
         On the same host nobody waits for its leases.
         """
-        _ended(_process(tmp_path, "kill", 0, 5))
+        _ended(_process(colour, tmp_path, "kill", 0, 5))
 
-        assert _lines(*range(5)) == sorted(_restarted(tmp_path, hours=0))
+        assert _lines(*range(5)) == sorted(_restarted(colour, tmp_path, hours=0))
 
 
 class TestEnding:
     """A process that ends, or forks."""
 
-    def test_a_process_that_ends_sends_what_waits(self, tmp_path: Path) -> None:
+    def test_what_waits_when_a_process_ends_is_not_lost(self, colour: Colour, tmp_path: Path) -> None:
         """
-        Nobody closed the emitter: the interpreter's exit does.
+        Nobody closed the emitter. One that blocks is closed by the interpreter's exit, and sends; one that awaits has
+        no loop any more, and what waits is for the next emitter of its name.
         """
-        _ended(_process(tmp_path, "exit", 0, 5))
+        _ended(_process(colour, tmp_path, "exit", 0, 5))
+        sent = _world(tmp_path)
+        left = _restarted(colour, tmp_path, hours=0)
 
-        assert _lines(*range(5)) == _world(tmp_path)
+        assert (_lines(*range(5)) if not colour.awaits else []) == sent
+        assert _lines(*range(5)) == sorted([*sent, *left])
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-    def test_a_forked_child_leaves_its_parents_items_alone(self, tmp_path: Path) -> None:
+    def test_a_forked_child_leaves_its_parents_items_alone(self, colour: Colour, tmp_path: Path) -> None:
         """
         It has a spool of its own; what the parent took, the parent sends, once.
         """
-        _ended(_process(tmp_path, "fork", 0, 5))
+        _ended(_process(colour, tmp_path, "fork", 0, 5))
 
         assert sorted(_lines(1_000, *range(5))) == sorted(_world(tmp_path))
 
 
-def test_two_processes_share_a_spool(tmp_path: Path) -> None:
+def test_two_processes_share_a_spool(colour: Colour, tmp_path: Path) -> None:
     """
     Both emit the same hundred items and send on their own cadence: each item is sent once, by one of them.
     """
-    both = [_process(tmp_path, "both", 0, 100) for _ in range(2)]
+    both = [_process(colour, tmp_path, "both", 0, 100) for _ in range(2)]
     ended = [_ended(one) for one in both]
 
     assert [0, 0] == ended

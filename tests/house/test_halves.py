@@ -8,7 +8,12 @@ import pytest
 from halving import ROOT, halves, turned
 
 
-@pytest.mark.fault("a-half-is-edited-by-hand", "an-awaiting-half-is-changed-alone")
+@pytest.mark.fault(
+    "a-half-is-edited-by-hand",
+    "an-awaiting-half-is-changed-alone",
+    "a-first-attempt-asks-its-breaker-by-blocking",
+    "an-awaiting-policy-asks-its-breaker-by-blocking",
+)
 def test_every_half_is_up_to_date() -> None:
     """
     `make halves` would change no program, no made file has lost its source, and every rule is used.
@@ -102,6 +107,17 @@ def test_a_blocking_name_with_an_awaiting_twin_is_refused(text: str) -> None:
         halves.turned(text, {}, halves.Twins.of(source), set())
 
 
+@pytest.mark.fault("a-twin-in-the-other-half-is-not-known")
+def test_a_twin_in_the_other_half_of_a_class_is_refused() -> None:
+    """
+    `class Breaker(BlockingBreaker, AwaitingBreaker)`: `aadmit` is in one file, and `admit` is made of it in another.
+    """
+    source = ["# blocking half: b.py; aadmit=admit\nclass AwaitingBreaker:\n    async def aadmit(self): ...\n"]
+
+    with pytest.raises(halves.Refused, match="has the twin aadmit"):
+        halves.turned("async def f(breaker): breaker.admit()\n", {}, halves.Twins.of(source), set())
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -109,6 +125,7 @@ def test_a_blocking_name_with_an_awaiting_twin_is_refused(text: str) -> None:
         "async def f(gate): await gate.admit()\n",
         "async def f(door): door.admit()  # of no colour\n",
         "async def f(x):\n    if AWAITS:\n        await x.aadmit()\n    else:\n        x.admit()\n",
+        "async def f(x): return await x.aadmit() if AWAITS else x.admit()\n",
     ],
 )
 def test_what_only_looks_like_a_blocking_twin_is_not_refused(text: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from retry_support import Sleepless
 
+from colours import COLOURS, Colour
 from onceward.retry import forget_breakers
 
 
@@ -17,7 +18,15 @@ def still() -> Sleepless:
     return Sleepless()
 
 
-@pytest.fixture(params=["blocking", "awaiting"])
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> Iterator[Colour]:
+    """One of the two: see `colours`."""
+    made = Colour(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=COLOURS)
 def call(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Call a function through something that has `call` and `acall`."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from retry_support import REFUSED, UNKNOWN, Script, Sleepless
 
+from colours import Colour
 from onceward import (
     CircuitOpen,
     ConfigurationError,
@@ -338,72 +339,49 @@ class TestSharing:
 class TestLoops:
     """`for attempt in policy.attempts(): with attempt: ...`"""
 
-    def test_a_loop_ends_with_the_first_success(self, still: Sleepless) -> None:
+    def test_a_loop_ends_with_the_first_success(self, colour: Colour, still: Sleepless) -> None:
         """
         Two failures, one success; the attempts are numbered, and carry the key.
         """
         script, seen = Script(REFUSED, REFUSED, "done"), []
-        for attempt in Retry(environment=still).bind(key="k").attempts():
-            with attempt:
-                seen.append((attempt.number, attempt.key))
-                script()
+
+        def body(attempt: Any) -> None:
+            seen.append((attempt.number, attempt.key))
+            script()
+
+        colour.loop(Retry(environment=still).bind(key="k"), body)
 
         assert [(1, "k"), (2, "k"), (3, "k")] == seen
 
-    def test_a_loop_raises_the_last_error(self, still: Sleepless) -> None:
+    def test_a_loop_raises_the_last_error(self, colour: Colour, still: Sleepless) -> None:
         """
         The same rules as a call: the last error unchanged, an unknown outcome not repeated.
         """
         script = Script(REFUSED)
         with pytest.raises(REFUSED) as raised:
-            for attempt in Retry(environment=still).attempts():
-                with attempt:
-                    script()
+            colour.loop(Retry(environment=still), script)
         stop = stop_of(raised.value)
         assert stop is not None
         assert (3, StopReason.ATTEMPTS) == (script.calls, stop.reason)
         with pytest.raises(OutcomeUnknown):
-            for attempt in Retry(environment=still).attempts():
-                with attempt:
-                    raise UNKNOWN
+            colour.loop(Retry(environment=still), Script(UNKNOWN))
 
-    def test_an_awaited_loop_does_the_same(self, still: Sleepless) -> None:
-        """
-        With `async for`.
-        """
-        script = Script(REFUSED)
-
-        async def main() -> None:
-            async for attempt in Retry(environment=still).attempts():
-                with attempt:
-                    script()
-
-        with pytest.raises(REFUSED):
-            asyncio.run(main())
-        assert 3 == script.calls
-
-    def test_a_loop_asks_breaker_and_budget(self, still: Sleepless) -> None:
+    def test_a_loop_asks_breaker_and_budget(self, colour: Colour, still: Sleepless) -> None:
         """
         Five failures open the circuit; then the loop's body is never entered.
         """
         breaker, budget = Breaker("b", threshold=3, environment=still), Budget(environment=still)
         policy = Retry(breaker=breaker, budget=budget, environment=still)
         with pytest.raises(REFUSED):
-            for attempt in policy.attempts():
-                with attempt:
-                    raise REFUSED
+            colour.loop(policy, Script(REFUSED))
         assert 2 == budget.granted
-        entered = False
+        script = Script("done")
         with pytest.raises(CircuitOpen):
-            for attempt in policy.attempts():
-                with attempt:
-                    entered = True
-        assert not entered
+            colour.loop(policy, script)
+        assert 0 == script.calls
         still.advance(31)
-        for attempt in policy.attempts():
-            with attempt:
-                pass
-        assert "closed" == breaker.state
+        colour.loop(policy, script)
+        assert (1, "closed") == (script.calls, breaker.state)
 
     def test_a_loop_without_its_block_is_refused(self, still: Sleepless) -> None:
         """
@@ -426,15 +404,13 @@ class TestLoops:
         with pytest.raises(TypeError):
             iter(Retry())  # type: ignore[call-overload]
 
-    def test_an_interrupt_leaves_a_loop_at_once(self, still: Sleepless) -> None:
+    def test_an_interrupt_leaves_a_loop_at_once(self, colour: Colour, still: Sleepless) -> None:
         """
         It is not kept, and no further attempt is made.
         """
-        script = Script(KeyboardInterrupt)
-        with pytest.raises(KeyboardInterrupt):
-            for attempt in Retry(environment=still).attempts():
-                with attempt:
-                    script()
+        script = Script(colour.stop)
+        with pytest.raises(colour.stop):
+            colour.loop(Retry(environment=still), script)
         assert 1 == script.calls
 
 

@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 from retry_support import REFUSED, UNKNOWN, Script, Sleepless
 
+from colours import Colour
 from onceward import Found, Retry, StoreFull, deadline, time_left
 from onceward.retry import Breaker, Budget, CircuitState
 from onceward.retry.frames import CURRENT
-from onceward.stores.memory import MemoryStore
+from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from onceward.testing import no_sleeping, retries_off
+
+
+def memory(colour: Colour, still: Sleepless) -> Any:
+    """A store of this colour."""
+    return colour.pick(MemoryStore, AsyncMemoryStore)(environment=still)  # type: ignore[call-arg]
 
 
 class TestFrames:
@@ -196,60 +202,61 @@ class TestManyAtOnce:
             thread.join()
         assert (1, CircuitState.CLOSED) == (len(called), breaker.state)
 
-    def test_a_store_that_is_full_leaves_the_local_rules(self, still: Sleepless) -> None:
+    def test_a_store_that_is_full_leaves_the_local_rules(self, colour: Colour, still: Sleepless) -> None:
         """
         Calls go out and are retried by this process's own count; nobody hears of the store.
         """
 
-        class Filling(MemoryStore):
-            full = False
+        store, full = memory(colour, still), []
+        put = store.put
 
-            def put(self, write: Any, expect: bytes | None) -> Any:
-                if self.full:
-                    raise StoreFull
-                return super().put(write, expect)
+        def filling(write: Any, expect: bytes | None) -> Any:
+            if full:
+                raise StoreFull
+            return put(write, expect)
 
-        store = Filling(environment=still)
+        store.put = filling
         budget = Budget.shared(store, "p", burst=1, environment=still)
         breaker = Breaker.shared(store, "p", threshold=2, environment=still)
         policy = Retry(budget=budget, breaker=breaker, environment=still)
-        assert budget.connect()  # Before that a process has no burst of its own.
-        store.full = True
+        assert colour.ask(budget, "connect")  # Before that a process has no burst of its own.
+        full.append(True)
 
-        assert "done" == policy.call(Script(REFUSED, "done"))
+        assert "done" == colour.call(policy, Script(REFUSED, "done"))
         assert (1, 0) == (budget.granted, budget.refused)
         with pytest.raises(Exception):  # noqa: B017 - the budget is spent now
-            policy.call(Script(REFUSED))
+            colour.call(policy, Script(REFUSED))
         assert (1, 1) == (budget.granted, budget.refused)
 
-    def test_two_kinds_of_rules_under_one_name_are_two_budgets(self, still: Sleepless) -> None:
+    def test_two_kinds_of_rules_under_one_name_are_two_budgets(self, colour: Colour, still: Sleepless) -> None:
         """
         One counts tokens, the other a window. Neither fills the other up: each has what it has.
         """
-        store = MemoryStore(environment=still)
+        store = memory(colour, still)
         window = Budget.shared(store, "p", rule=Budget.finagle(per_second=1, ttl=2).rule, environment=still)
         tokens = Budget.shared(store, "p", burst=2, environment=still)
 
-        granted = [(window.withdraw() is not None, tokens.withdraw() is not None) for _ in range(6)]
+        granted = [tuple(colour.ask(one, "withdraw") is not None for one in (window, tokens)) for _ in range(6)]
         assert [(True, True), (True, True), (False, False)] == granted[:3]
         assert (2, 2) == (window.granted, tokens.granted)
 
-    def test_two_bursts_under_one_name_are_one_budget_of_the_smaller(self, still: Sleepless) -> None:
+    def test_two_bursts_under_one_name_are_one_budget_of_the_smaller(self, colour: Colour, still: Sleepless) -> None:
         """
         As while a new version is rolled out: what one takes the other does not have.
         """
-        store = MemoryStore(environment=still)
+        store = memory(colour, still)
         old = Budget.shared(store, "p", burst=9, environment=still)
         new = Budget.shared(store, "p", burst=3, environment=still)
 
-        assert new.withdraw() is not None
-        assert [True, True, False] == [old.withdraw() is not None for _ in range(3)]
+        assert colour.ask(new, "withdraw") is not None
+        assert [True, True, False] == [colour.ask(old, "withdraw") is not None for _ in range(3)]
 
-    def test_a_fork_takes_a_shared_budget_along(self, tmp_path: Path) -> None:
+    def test_a_fork_takes_a_shared_budget_along(self, colour: Colour, tmp_path: Path) -> None:
         """
         The child's courier is its own; parent and child have one budget between them, and other dice.
         """
-        command = [sys.executable, "-c", FORKING, f"sqlite:///{tmp_path}/shared.db"]
+        tests = str(Path(__file__).resolve().parents[1])
+        command = [sys.executable, "-c", FORKING, tests, f"sqlite:///{tmp_path}/shared.db", colour.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
         assert ("", 0) == (done.stderr, done.returncode)
@@ -260,17 +267,22 @@ class TestManyAtOnce:
 
 FORKING = """
 import os, sys
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
 from onceward.environment import REAL
 from onceward.retry import Budget
-from onceward.stores import open_store
+from onceward.stores import open_async_store, open_store
 
-budget = Budget.shared(open_store(sys.argv[1]), "server", patience=20)
-first = budget.withdraw() is not None
+colour = Colour(sys.argv[3])
+budget = Budget.shared(colour.pick(open_store, open_async_store)(sys.argv[2]), "server", patience=20)
+first = colour.ask(budget, "withdraw") is not None
 child = os.fork()
-granted = sum(budget.withdraw() is not None for _ in range(5))
+if not child:
+    colour.forked()
+granted = sum(colour.ask(budget, "withdraw") is not None for _ in range(5))
 if child:
     os.waitpid(child, 0)
-    granted += sum(budget.withdraw() is not None for _ in range(5)) + first
+    granted += sum(colour.ask(budget, "withdraw") is not None for _ in range(5)) + first
 print(granted, REAL.chance(), flush=True)
 os._exit(0)
 """

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from retry_support import REFUSED, Script, Sleepless
 
+from colours import Colour
 from onceward import Retry, StopReason, stop_of, time_left
+from onceward._core.flow import Raised
 from onceward.retry import Breaker, Budget, CircuitState
+from onceward.retry.around import Around
 
 
 class Tripwire(Sleepless):
@@ -67,7 +73,7 @@ class TestInterruptions:
         assert 10 == asyncio.run(main()).tokens
 
     @pytest.mark.parametrize("reason", [StopReason.BREAKER, StopReason.ELAPSED])
-    def test_a_retry_that_is_not_made_after_all_is_not_paid_for(self, reason: StopReason) -> None:
+    def test_a_retry_that_is_not_made_after_all_is_not_paid_for(self, colour: Colour, reason: StopReason) -> None:
         """
         While it waited, the circuit opened, or the time ran out.
         """
@@ -76,7 +82,7 @@ class TestInterruptions:
         policy = Retry(breaker=circuit, budget=budget, environment=environment)
 
         with pytest.raises(Exception) as raised:
-            policy.call(Script(REFUSED))
+            colour.call(policy, Script(REFUSED))
         stop = stop_of(raised.value)
         assert stop is not None
         assert (reason, 1, 10) == (stop.reason, stop.attempts, budget.tokens)
@@ -129,7 +135,7 @@ class TestInterruptions:
         asyncio.run(self._cancelled(policy, fails, steps))
         assert (len(begun) - 1, 10 - (len(begun) - 1)) == (budget.granted, budget.tokens)
 
-    def test_a_cancelled_loop_gives_its_slot_back(self, still: Sleepless) -> None:
+    def test_a_loop_that_is_stopped_gives_its_slot_back(self, colour: Colour, still: Sleepless) -> None:
         """
         The block's own way out reports it.
         """
@@ -137,11 +143,44 @@ class TestInterruptions:
         circuit.trip()
         still.advance(30)
 
-        async def main() -> None:
-            async for attempt in Retry(breaker=circuit, environment=still).attempts():
-                with attempt:
-                    raise asyncio.CancelledError
-
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(main())
+        with pytest.raises(colour.stop):
+            colour.loop(Retry(breaker=circuit, environment=still), Script(colour.stop))
         assert circuit.retry_after() is None
+
+
+@pytest.mark.fault("held-work-awaits-while-it-is-closed")
+def test_held_work_that_is_thrown_away_lets_its_ticket_go(still: Sleepless) -> None:
+    """
+    Its coroutine is closed, so nothing can be awaited any more: the ticket comes back all the same.
+    """
+    back: list[Any] = []
+
+    class Slow(Breaker):
+        async def areport(self, ticket: Any, end: str) -> None:
+            await asyncio.sleep(0)
+            back.append("awaited")
+
+        def let_go(self, ticket: Any) -> None:
+            back.append("let go")
+
+    @types.coroutine
+    def never() -> Generator[None, None, None]:
+        yield
+
+    around = Around(None, Slow("p", environment=still), None)
+    operation: Any = SimpleNamespace(rest=lambda: None, begin_attempt=lambda: None)
+
+    async def work() -> None:
+        left = await around.aenter(operation)
+        try:
+            await never()
+        except BaseException as error:
+            await left(Raised(error))
+            raise
+
+    thrown = work()
+    thrown.send(None)
+    with suppress(RuntimeError):  # "coroutine ignored GeneratorExit", if this is broken.
+        thrown.close()
+
+    assert ["let go"] == back

@@ -10,32 +10,11 @@ from typing import Any
 import pytest
 from retry_support import REFUSED, Script, Sleepless
 
+from colours import Colour
 from onceward import CircuitOpen, Retry, deadline, stop_of
 from onceward._core.stops import GivenUp, Stop, StopReason
 from onceward.retry import Breaker
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
-
-Loop = Callable[[Retry, Callable[[], Any]], None]
-
-
-@pytest.fixture(params=["blocking", "awaiting"])
-def loop(request: pytest.FixtureRequest) -> Loop:
-    """Run a body in a policy's loop, in either colour."""
-
-    def blocking(policy: Retry, body: Callable[[], Any]) -> None:
-        for attempt in policy.attempts():
-            with attempt:
-                body()
-
-    def awaiting(policy: Retry, body: Callable[[], Any]) -> None:
-        async def main() -> None:
-            async for attempt in policy.attempts():
-                with attempt:
-                    body()
-
-        asyncio.run(main())
-
-    return blocking if request.param == "blocking" else awaiting
 
 
 class Letters:
@@ -87,13 +66,13 @@ def test_an_awaiting_loop_that_is_refused_keeps_its_letter_and_awaits_its_hook(s
     assert ([StopReason.BREAKER], [StopReason.BREAKER]) == (letters.kept, told)
 
 
-def test_a_refused_loop_keeps_its_letter(loop: Loop, still: Sleepless) -> None:
+def test_a_refused_loop_keeps_its_letter(colour: Colour, still: Sleepless) -> None:
     """
-    In either colour; the body is never entered.
+    In either colour, and letters that are awaited where the loop is; the body is never entered.
     """
-    letters, script = Letters(awaits=False), Script("done")
+    letters, script = Letters(awaits=colour.awaits), Script("done")
     with pytest.raises(CircuitOpen) as raised:
-        loop(Retry(breaker=opened(still), dead=letters, environment=still), script)
+        colour.loop(Retry(breaker=opened(still), dead=letters, environment=still), script)
     stop = stop_of(raised.value)
 
     assert ([StopReason.BREAKER], 0) == (letters.kept, script.calls)
@@ -102,19 +81,19 @@ def test_a_refused_loop_keeps_its_letter(loop: Loop, still: Sleepless) -> None:
 
 
 @pytest.mark.fault("a-refused-loop-asks-the-fallback-and-goes-on")
-def test_a_loop_does_not_enter_its_body_because_there_is_a_fallback(loop: Loop, still: Sleepless) -> None:
+def test_a_loop_does_not_enter_its_body_because_there_is_a_fallback(colour: Colour, still: Sleepless) -> None:
     """
     A loop has no value to put the fallback's in the place of: it is refused, and the dependency is not called.
     """
     script = Script("done")
     with pytest.raises(CircuitOpen):
-        loop(Retry(breaker=opened(still, fallback=lambda _: "instead"), environment=still), script)
+        colour.loop(Retry(breaker=opened(still, fallback=lambda _: "instead"), environment=still), script)
 
     assert 0 == script.calls
 
 
 @pytest.mark.fault("a-loop-without-time-takes-the-probe")
-def test_a_loop_without_time_leaves_the_probe_to_others(loop: Loop, still: Sleepless) -> None:
+def test_a_loop_without_time_leaves_the_probe_to_others(colour: Colour, still: Sleepless) -> None:
     """
     The deadline is over: no probe's slot is taken, so the next caller may probe at once.
     """
@@ -123,7 +102,7 @@ def test_a_loop_without_time_leaves_the_probe_to_others(loop: Loop, still: Sleep
     with deadline(1, environment=still):
         still.advance(2)
         with pytest.raises(Exception, match="no time is left"):
-            loop(Retry(breaker=breaker, environment=still), Script("done"))
+            colour.loop(Retry(breaker=breaker, environment=still), Script("done"))
 
     assert breaker.retry_after() is None
 
@@ -192,48 +171,57 @@ class TestSharedProbes:
 
         assert isinstance(asyncio.run(main()), int)
 
-    @pytest.mark.parametrize("leaves", ["goes on", "breaks off"])
-    @pytest.mark.fault("a-blocks-end-tells-an-awaiting-store-nothing")
-    def test_a_probe_that_succeeds_in_a_loop_closes_it_for_all(self, leaves: str, still: Sleepless) -> None:
-        """
-        `async for`: the block's end cannot await, and the store hears of it all the same.
-        """
-
-        async def main() -> tuple[object, str]:
-            one, two = self.pair(AsyncMemoryStore(environment=still), still)
-            await self.open_both(one, two, still)
-            async for attempt in Retry(breaker=one, environment=still).attempts():
-                with attempt:
-                    pass
-                if leaves == "breaks off":
-                    break
-            await one.acaught_up()  # Whoever leaves the loop by `break` has not waited for the store.
-            return await two.aadmit(), two.state.value
-
-        admitted, state = asyncio.run(main())
-        assert isinstance(admitted, int)
-        assert "closed" == state
-
-    @pytest.mark.parametrize("end", ["succeeded", "ended"])
-    def test_a_blocking_probe_is_handed_in_as_well(self, end: str, still: Sleepless) -> None:
-        """
-        The blocking twin, on a store that blocks: a loop's success, and an interrupted call.
-        """
-        one, two = self.pair(MemoryStore(environment=still), still)
+    @staticmethod
+    def opened_for_both(colour: Colour, still: Sleepless) -> tuple[Breaker, Breaker]:
+        """Two processes of this colour that know that the circuit is open, and that a probe is due."""
+        store: Any = colour.pick(MemoryStore, AsyncMemoryStore)(environment=still)  # type: ignore[call-arg]
+        one, two = TestSharedProbes.pair(store, still)
         for through in [one] * 5 + [two]:
             with pytest.raises(REFUSED):
-                through.call(Script(REFUSED))
+                colour.call(through, Script(REFUSED))
         still.advance(31)
-        policy = Retry(breaker=one, environment=still)
-        if end == "succeeded":
-            for attempt in policy.attempts():
-                with attempt:
-                    pass
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                policy.call(Script(KeyboardInterrupt))
+        return one, two
 
-        assert isinstance(two.admit(), int)
+    @pytest.mark.parametrize("through", ["policy", "call", "guard", "loop", "second attempt"])
+    def test_a_probe_that_is_stopped_from_outside_is_free_at_once(
+        self, colour: Colour, through: str, still: Sleepless
+    ) -> None:
+        """
+        An interrupt strikes the call, or a cancellation: the next process may probe at once.
+        """
+        one, two = self.opened_for_both(colour, still)
+        policy, stopped = Retry(breaker=one, environment=still), Script(colour.stop)
+        patient = Retry(
+            breaker=one, base=40, cap=40, elapsed=600, jitter="none", jitter_reason="one caller", environment=still
+        )
+        ways: dict[str, Callable[[], Any]] = {
+            "policy": lambda: colour.call(policy, stopped),
+            "call": lambda: colour.call(one, stopped),
+            "guard": lambda: colour.guard(one, stopped),
+            "loop": lambda: colour.loop(policy, stopped),
+            "second attempt": lambda: colour.call(patient, Script(REFUSED, colour.stop)),
+        }
+        with pytest.raises(colour.stop):
+            ways[through]()
+        colour.ask(one, "caught_up")
+
+        assert isinstance(colour.ask(two, "admit"), int)
+
+    @pytest.mark.parametrize("once", [False, True], ids=["goes on", "breaks off"])
+    @pytest.mark.fault("a-blocks-end-tells-an-awaiting-store-nothing")
+    def test_a_probe_that_succeeds_in_a_loop_closes_it_for_all(
+        self, colour: Colour, once: bool, still: Sleepless
+    ) -> None:
+        """
+        A block's end cannot await, and the store hears of it all the same.
+        """
+        one, two = self.opened_for_both(colour, still)
+        colour.loop(Retry(breaker=one, environment=still), Script("done"), once=once)
+        colour.ask(one, "caught_up")  # Whoever leaves the loop by `break` has not waited for the store.
+        admitted = colour.ask(two, "admit")
+
+        assert isinstance(admitted, int)
+        assert "closed" == two.state
 
 
 async def in_guard(breaker: Breaker, body: Callable[[], Coroutine[Any, Any, Any]]) -> None:

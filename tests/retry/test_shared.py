@@ -1,4 +1,8 @@
-"""One budget and one breaker for many processes, on the records' own store."""
+"""
+One budget and one breaker for many processes, on the records' own store.
+
+Whoever asks blocks or awaits, and so does the store: each of these texts runs in every way in which they go together.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from retry_support import REFUSED, Script, Sleepless
 
-from onceward import AsyncGate, CircuitOpen, ConfigurationError, Gate, Retry, StoreUnavailable
+from colours import COLOURS, Colour
+from onceward import AsyncGate, CircuitOpen, ConfigurationError, Gate, Retry, StoreUnavailable, stop_of
+from onceward._core.stops import StopReason
 from onceward.retry import Breaker, Budget
 from onceward.stores import open_async_store, open_store
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
@@ -42,14 +49,64 @@ class Counting:
         self.calls += 1
         if self.hang is not None:
             self.hang.wait(30)
+        return self._answer(call, *arguments)
+
+    def _answer(self, call: Callable[..., Any], *arguments: Any) -> Any:
         if self.away:
             raise StoreUnavailable
         return call(*arguments)
 
 
+class AsyncCounting(Counting):
+    """Same, but awaits."""
+
+    async def load(self, id: bytes) -> Any:
+        return await self._wait(self._store.load, id)
+
+    async def put(self, write: Any, expect: bytes | None) -> Any:
+        return await self._wait(self._store.put, write, expect)
+
+    async def _wait(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        self.calls += 1
+        if self.hang is not None:
+            await asyncio.to_thread(self.hang.wait, 30)
+        return await self._answer(call, *arguments)
+
+
+class Way(NamedTuple):
+    """Who asks, and of which colour the store is."""
+
+    asks: Colour
+    keeps: Colour
+
+    def open(self, url: str) -> Any:
+        return self.keeps.pick(open_store, open_async_store)(url)  # type: ignore[operator]
+
+    def memory(self, still: Sleepless) -> Counting:
+        if self.keeps.awaits:
+            return AsyncCounting(AsyncMemoryStore(environment=still))
+        return Counting(MemoryStore(environment=still))
+
+    def close(self, *stores: Any) -> None:
+        for store in stores:
+            self.asks.run(store.close)
+
+
+@pytest.fixture(params=["blocking", "awaiting", "awaiting a blocking store"])
+def way(request: pytest.FixtureRequest) -> Iterator[Way]:
+    asks = Colour(request.param.split()[0])
+    yield Way(asks, Colour("awaiting" if request.param == "awaiting" else "blocking"))
+    asks.close()
+
+
 @pytest.fixture
-def store(still: Sleepless) -> Counting:
-    return Counting(MemoryStore(environment=still))
+def colour(way: Way) -> Colour:
+    return way.asks
+
+
+@pytest.fixture
+def store(way: Way, still: Sleepless) -> Counting:
+    return way.memory(still)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
@@ -73,18 +130,17 @@ def name() -> Iterator[str]:
 class TestBudget:
     """What is shared, what it costs, and what happens without the store."""
 
-    def test_two_processes_have_one_budget_between_them(self, url: str, name: str) -> None:
+    def test_two_processes_have_one_budget_between_them(self, way: Way, url: str, name: str) -> None:
         """
         On every store: ten retries in all, whoever asks.
         """
-        stores = [open_store(url) for _ in range(2)]
+        stores = [way.open(url) for _ in range(2)]
         budgets = [Budget.shared(one, name, patience=20) for one in stores]
 
-        granted = [budgets[turn % 2].withdraw() for turn in range(14)]
+        granted = [way.asks.ask(budgets[turn % 2], "withdraw") for turn in range(14)]
 
         assert 10 == sum(paid is not None for paid in granted)
-        for one in stores:
-            one.close()
+        way.close(*stores)
 
     def test_the_awaiting_colour_shares_with_the_blocking_one(self, url: str, name: str) -> None:
         """
@@ -106,124 +162,141 @@ class TestBudget:
         assert 4 == sum(blocking.withdraw() is not None for _ in range(6))
         gate.close()
 
-    def test_calls_that_succeed_never_touch_the_store(self, store: Counting, still: Sleepless) -> None:
+    def test_calls_that_succeed_never_touch_the_store(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
-        A thousand of them: no call. They are handed in with the next retry, in one visit.
+        A hundred of them: no call. They are handed in with the next retry, in one visit.
         """
         budget = Budget.shared(store, "payments", patience=20, environment=still)
         policy = Retry(budget=budget, environment=still)
-        for _ in range(1_000):
-            policy.call(Script("done"))
+        for _ in range(100):
+            colour.call(policy, Script("done"))
         assert 0 == store.calls
-        policy.call(Script(REFUSED, "done"))
+        colour.call(policy, Script(REFUSED, "done"))
 
         assert 2 == store.calls  # One look, one swap.
 
-    def test_successes_of_one_pay_for_retries_of_another(self, store: Counting, still: Sleepless) -> None:
+    def test_successes_of_one_pay_for_retries_of_another(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         They are handed in with the next retry that is wanted there.
         """
         one, two = (Budget.shared(store, "p", burst=2, patience=20, environment=still) for _ in range(2))
-        assert [1, 1, None] == [two.withdraw() for _ in range(3)]
+        assert [1, 1, None] == [colour.ask(two, "withdraw") for _ in range(3)]
         for _ in range(20):
             one.succeeded()
-        one.withdraw()
+        colour.ask(one, "withdraw")
         still.advance(2)
 
-        assert 1 == two.withdraw()
+        assert 1 == colour.ask(two, "withdraw")
 
-    def test_a_refusal_is_believed_for_a_while(self, store: Counting, still: Sleepless) -> None:
+    def test_a_refusal_is_believed_for_a_while(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         For `staleness` seconds nobody asks again; then somebody does.
         """
         budget = Budget.shared(store, "p", burst=1, patience=20, staleness=1, environment=still)
-        assert [1, None] == [budget.withdraw() for _ in range(2)]
+        assert [1, None] == [colour.ask(budget, "withdraw") for _ in range(2)]
         asked = store.calls
-        assert [None] * 50 == [budget.withdraw() for _ in range(50)]
+        assert [None] * 50 == [colour.ask(budget, "withdraw") for _ in range(50)]
         assert asked == store.calls
         still.advance(1.1)
-        assert budget.withdraw() is None
+        assert colour.ask(budget, "withdraw") is None
 
         assert store.calls > asked
 
-    def test_a_store_that_is_away_leaves_the_local_rule(self, store: Counting, still: Sleepless) -> None:
+    def test_a_store_that_is_away_leaves_the_local_rule(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         The process's own ten retries; and the store is not asked again for a while.
         """
         budget = Budget.shared(store, "p", patience=20, environment=still)
-        assert budget.connect()
+        assert colour.ask(budget, "connect")
         store.away, before = True, store.calls
-        granted = sum(budget.withdraw() is not None for _ in range(20))
+        granted = sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
 
         assert (10, 1) == (granted, store.calls - before)
 
     @pytest.mark.fault("a-cold-process-has-a-burst-of-its-own")
-    def test_before_the_store_has_answered_once_there_is_no_burst(self, store: Counting, still: Sleepless) -> None:
+    def test_before_the_store_has_answered_once_there_is_no_burst(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         Only successes pay for retries then; once the store has answered, the budget is the store's.
         """
         store.away = True
         budget = Budget.shared(store, "p", patience=20, environment=still)
-        assert (False, 0) == (budget.connect(), sum(budget.withdraw() is not None for _ in range(20)))
+        assert not colour.ask(budget, "connect")
+        assert 0 == sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
         for _ in range(11):
             budget.succeeded()
-        assert 1 == sum(budget.withdraw() is not None for _ in range(20))
+        assert 1 == sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
         store.away = False
         still.advance(2)
 
-        assert 10 <= sum(budget.withdraw() is not None for _ in range(20)) <= 11
+        assert 10 <= sum(colour.ask(budget, "withdraw") is not None for _ in range(20)) <= 11
 
-    def test_an_awaiting_process_connects_as_well(self, still: Sleepless) -> None:
+    def test_a_process_that_has_connected_has_the_stores_budget(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
-        The same in the other colour.
+        The burst is there at once, and it is the one of all.
         """
+        budget = Budget.shared(store, "p", patience=20, environment=still)
+        connected = colour.ask(budget, "connect")
 
-        async def main() -> tuple[bool, int]:
-            budget = Budget.shared(AsyncMemoryStore(environment=still), "p", patience=20, environment=still)
-            connected = await budget.aconnect()
-            return connected, sum([await budget.awithdraw() is not None for _ in range(12)])
+        assert connected
+        assert 10 == sum(colour.ask(budget, "withdraw") is not None for _ in range(12))
 
-        assert (True, 10) == asyncio.run(main())
-
-    def test_a_store_that_hangs_holds_nobody_up(self, store: Counting, still: Sleepless) -> None:
+    def test_a_store_that_hangs_holds_nobody_up(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         After `patience` the local rule decides; whoever hangs, hangs alone.
         """
         budget = Budget.shared(store, "p", patience=0.02, environment=still)
-        assert budget.connect()
+        assert colour.ask(budget, "connect", 20)
         store.hang, before = threading.Event(), store.calls
+        try:
+            paid = [colour.ask(budget, "withdraw") for _ in range(2)]
+        finally:
+            store.hang.set()
 
-        assert 1 == budget.withdraw()
-        assert 1 == budget.withdraw()
-        assert 1 == store.calls - before
-        store.hang.set()
+        assert ([1, 1], 1) == (paid, store.calls - before)
 
-    def test_a_hundred_who_ask_at_once_cost_a_few_visits(self, store: Counting, still: Sleepless) -> None:
+    def test_a_hundred_who_ask_at_once_cost_a_few_visits(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
-        One goes for all who are waiting.
+        One goes for all who are waiting. (Threads ask when they get to it: how many wait then, nobody knows.)
         """
         budget = Budget.shared(store, "p", burst=40, patience=20, environment=still)
 
-        async def main() -> list[float | None]:
+        async def all_at_once() -> list[float | None]:
             return await asyncio.gather(*(budget.awithdraw() for _ in range(100)))
 
-        granted = asyncio.run(main())
-        assert 40 == sum(paid is not None for paid in granted)
-        assert store.calls <= 20
+        if colour.awaits:
+            granted = colour.run(all_at_once)
+        else:
+            with ThreadPoolExecutor(100) as pool:
+                granted = list(pool.map(lambda _: budget.withdraw(), range(100)))
 
-    def test_a_record_that_somebody_else_wrote_is_a_full_bucket(self, store: Counting, still: Sleepless) -> None:
+        assert 40 == sum(paid is not None for paid in granted)
+        assert store.calls <= (20 if colour.awaits else 200)
+
+    def test_a_record_that_somebody_else_wrote_is_a_full_bucket(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         Nothing in the store can break a call.
         """
         budget = Budget.shared(store, "p", patience=20, environment=still)
-        budget.withdraw()
+        colour.ask(budget, "withdraw")
         cell = budget._cell  # type: ignore[attr-defined]
-        found = store.load(cell.id)
+        found = colour.run(store.load, cell.id)
         from onceward._core.shared import _write
 
-        store.put(_write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
+        colour.run(store.put, _write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
 
-        assert 10 == sum(budget.withdraw() is not None for _ in range(12))
+        assert 10 == sum(colour.ask(budget, "withdraw") is not None for _ in range(12))
 
     @pytest.mark.parametrize("options", [{"staleness": 0}, {"patience": 61}, {"patience": "1"}, {"scope": "two words"}])
     def test_options_that_cannot_work_are_refused(self, store: Counting, options: dict[str, Any]) -> None:
@@ -238,12 +311,14 @@ class TestBudget:
 
 CLIENT = """
 import sys
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
 from onceward.retry import Budget, Retry, stop_of
-from onceward.stores import open_store
+from onceward.stores import open_async_store, open_store
 from onceward.testing import no_sleeping
 
-url, kind, calls = sys.argv[1], sys.argv[2], int(sys.argv[3])
-store = open_store(url)
+url, kind, calls, colour = sys.argv[2], sys.argv[3], int(sys.argv[4]), Colour(sys.argv[5])
+store = colour.pick(open_store, open_async_store)(url)
 # Cold: no answer of the store can be in time, as when it is being connected to.
 patience = 1e-9 if kind == "cold" else 20
 budget = Budget() if kind == "alone" else Budget.shared(store, "server", patience=patience, staleness=0.05)
@@ -260,21 +335,27 @@ def server():
 with no_sleeping():
     for _ in range(calls):
         try:
-            policy.call(server)
+            colour.call(policy, server)
         except Exception as error:
             assert stop_of(error) is not None, error
+colour.run(store.close)
+colour.close()
 print(sent)
 """
+TESTS = str(Path(__file__).resolve().parents[1])
+MIXES = {"blocking": ("blocking",), "awaiting": ("awaiting",), "both": ("blocking", "awaiting")}
 
 
 class TestManyClients:
     """Brooker's point: a budget per process loses its effect as the processes multiply."""
 
     @staticmethod
-    def sent(url: str, kind: str, clients: int, calls: int) -> int:
-        command = [sys.executable, "-W", "error", "-c", CLIENT, url, kind, str(calls)]
+    def sent(url: str, kind: str, clients: int, calls: int, mix: str = "blocking") -> int:
+        command = [sys.executable, "-W", "error", "-c", CLIENT, TESTS, url, kind, str(calls)]
+        colours = [MIXES[mix][turn % len(MIXES[mix])] for turn in range(clients)]
         processes = [
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(clients)
+            subprocess.Popen([*command, colour], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for colour in colours
         ]
         done = [process.communicate(timeout=120) for process in processes]
         assert [""] * clients == [
@@ -311,53 +392,116 @@ class TestManyClients:
         assert 10 <= warm <= 10 + 0.1 * offered + 1
         assert cold <= warm
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize("mix", ["awaiting", "both"])
+    @pytest.mark.fault("a-cold-process-has-a-burst-of-its-own")
+    def test_processes_of_any_colour_have_one_budget_between_them(self, tmp_path: Path, mix: str) -> None:
+        """
+        Warm ones one after the other, so that nobody gets in between: the burst, and a tenth of the successes. Cold
+        ones, all at once: no more than that.
+        """
+        url, offered = f"sqlite:///{tmp_path}/shared.db", 4 * 10
+        warm = sum(self.sent(url, "shared", 1, 10, colour) for colour in MIXES[mix] * (4 // len(MIXES[mix])))
+        cold = self.sent(f"sqlite:///{tmp_path}/cold.db", "cold", 4, 10, mix)
+
+        assert offered + 10 <= warm <= offered + 10 + 0.1 * offered + 1
+        assert cold <= offered + 0.1 * offered + 1
+
+
+class Meanwhile(Sleepless):
+    """A clock during whose sleep another process asks for the probe."""
+
+    asks: Breaker | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        if self.asks is not None:
+            self.told.append(self.asks.admit())
+
+    async def asleep(self, seconds: float) -> None:
+        await super().asleep(seconds)
+        if self.asks is not None and seconds:
+            self.told.append(await self.asks.aadmit())
+
+
+FAILING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
+from onceward.retry import Breaker
+from onceward.stores import open_async_store, open_store
+
+url, failures, colour = sys.argv[2], int(sys.argv[3]), Colour(sys.argv[4])
+store = colour.pick(open_store, open_async_store)(url)
+breaker = Breaker.shared(store, "server", patience=20, staleness=1e-9)
+
+
+def server():
+    raise ConnectionRefusedError
+
+
+for _ in range(failures):
+    try:
+        colour.call(breaker, server)
+    except ConnectionRefusedError:
+        pass
+colour.run(store.close)
+colour.close()
+print(breaker.state.value)
+"""
+
 
 class TestBreaker:
     """Failures of all count; one probe for all."""
 
-    def fail(self, through: Breaker, times: int) -> None:
+    def fail(self, colour: Colour, through: Breaker, times: int) -> None:
         for _ in range(times):
             with pytest.raises(REFUSED):
-                through.call(Script(REFUSED))
+                colour.call(through, Script(REFUSED))
 
-    def test_failures_of_several_processes_open_it_for_all(self, url: str, name: str) -> None:
+    def test_failures_of_several_processes_open_it_for_all(self, way: Way, url: str, name: str) -> None:
         """
         On every store: two here, three there; whoever fails next learns that it is open.
         """
-        stores = [open_store(url) for _ in range(2)]
+        stores = [way.open(url) for _ in range(2)]
         one, two = (Breaker.shared(store, name, staleness=1e-9, patience=20) for store in stores)
-        self.fail(one, 2)
-        self.fail(two, 3)
+        self.fail(way.asks, one, 2)
+        self.fail(way.asks, two, 3)
 
         assert "open" == two.state
-        self.fail(one, 1)
+        self.fail(way.asks, one, 1)
         with pytest.raises(CircuitOpen):
-            one.call(Script("done"))
-        for store in stores:
-            store.close()
+            way.asks.call(one, Script("done"))
+        way.close(*stores)
 
-    def test_a_success_anywhere_in_between_begins_the_row_anew(self, store: Counting, still: Sleepless) -> None:
+    def test_a_success_anywhere_in_between_begins_the_row_anew(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         Four failures here, a success and a failure there: that is a row of one.
         """
         one, two = (Breaker.shared(store, "p", staleness=1e-9, patience=20, environment=still) for _ in range(2))
-        self.fail(one, 4)
-        two.call(Script("done"))
-        self.fail(two, 1)
+        self.fail(colour, one, 4)
+        colour.call(two, Script("done"))
+        self.fail(colour, two, 1)
 
         assert ("closed", "closed") == (one.state, two.state)
 
-    def test_calls_that_succeed_never_touch_the_store(self, store: Counting, still: Sleepless) -> None:
+    def test_calls_that_succeed_never_touch_the_store(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
-        A thousand of them: no call.
+        A hundred of them: no call.
         """
         through = Breaker.shared(store, "p", patience=20, environment=still)
-        for _ in range(1_000):
-            through.call(Script("done"))
+        for _ in range(100):
+            colour.call(through, Script("done"))
 
         assert 0 == store.calls
 
-    def test_one_process_in_all_probes(self, store: Counting, still: Sleepless) -> None:
+    def test_one_process_in_all_probes(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         Five processes find the recovery over at the same time: one call goes out, and its success closes it for all.
         """
@@ -365,81 +509,102 @@ class TestBreaker:
             Breaker.shared(store, "p", staleness=0.001, patience=20, probe_lapse=5, environment=still) for _ in range(5)
         ]
         for through in every:
-            self.fail(through, 5 if through is every[0] else 1)
+            self.fail(colour, through, 5 if through is every[0] else 1)
         assert ["open"] * 5 == [through.state for through in every]
         still.advance(31)
-        tickets = [through.admit() for through in every]
+        tickets = [colour.ask(through, "admit") for through in every]
         probing = [ticket for ticket in tickets if isinstance(ticket, int)]
         assert 1 == len(probing)
-        every[0].report(tickets[0], "succeeded")
+        colour.ask(every[0], "report", tickets[0], "succeeded")
         still.advance(6)
 
-        assert ["done"] * 5 == [through.call(Script("done")) for through in every]
+        assert ["done"] * 5 == [colour.call(through, Script("done")) for through in every]
         assert ["closed"] * 5 == [through.state for through in every]
 
-    def test_a_probe_that_dies_gives_its_slot_up(self, store: Counting, still: Sleepless) -> None:
+    def test_a_probe_that_dies_gives_its_slot_up(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         Another process gets it after `probe_lapse`; the late one's answer is fenced off and changes nothing.
         """
         one, two = (Breaker.shared(store, "p", patience=20, probe_lapse=5, environment=still) for _ in range(2))
-        self.fail(one, 5)
-        self.fail(two, 1)
+        self.fail(colour, one, 5)
+        self.fail(colour, two, 1)
         still.advance(31)
-        assert isinstance(one.admit(), int)  # And never comes back.
+        assert isinstance(colour.ask(one, "admit"), int)  # And never comes back.
         with pytest.raises(CircuitOpen):
-            two.call(Script("done"))
+            colour.call(two, Script("done"))
         still.advance(6)
 
-        assert "done" == two.call(Script("done"))
+        assert "done" == colour.call(two, Script("done"))
 
-    def test_a_probe_that_fails_keeps_it_open_for_all(self, store: Counting, still: Sleepless) -> None:
+    def test_a_probe_that_fails_keeps_it_open_for_all(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         For another recovery.
         """
         one, two = (Breaker.shared(store, "p", patience=20, environment=still) for _ in range(2))
-        self.fail(one, 5)
-        self.fail(two, 1)
+        self.fail(colour, one, 5)
+        self.fail(colour, two, 1)
         still.advance(31)
-        self.fail(one, 1)
+        self.fail(colour, one, 1)
         still.advance(1)
 
         with pytest.raises(CircuitOpen):
-            two.call(Script("done"))
+            colour.call(two, Script("done"))
 
-    def test_a_store_that_is_away_leaves_the_local_breaker(self, store: Counting, still: Sleepless) -> None:
+    def test_a_store_that_is_away_leaves_the_local_breaker(
+        self, colour: Colour, store: Counting, still: Sleepless
+    ) -> None:
         """
         Five failures here open it here, a probe here closes it here.
         """
         store.away = True
         through = Breaker.shared(store, "p", patience=20, environment=still)
-        self.fail(through, 5)
+        self.fail(colour, through, 5)
         assert "open" == through.state
         still.advance(31)
 
-        assert "done" == through.call(Script("done"))
+        assert "done" == colour.call(through, Script("done"))
         assert "closed" == through.state
 
-    def test_the_awaiting_colour_does_the_same(self, tmp_path: Path, still: Sleepless) -> None:
+    @pytest.mark.fault("an-awaiting-policy-asks-its-breaker-by-blocking")
+    def test_a_policy_that_tries_again_asks_the_store_whose_probe_it_is(self, way: Way) -> None:
         """
-        Opened by an awaiting process, it is open for the next one.
+        While it waited after a probe that failed, another process has got the next one: no second attempt is made.
+        """
+        still = Meanwhile()
+        store = way.memory(still)
+        one, two = (Breaker.shared(store, "p", staleness=1e-9, patience=20, environment=still) for _ in range(2))
+        self.fail(way.asks, one, 5)
+        self.fail(way.asks, two, 1)
+        still.advance(31)
+        still.asks = two
+        script = Script(REFUSED)
+        policy = Retry(
+            breaker=one, base=40, cap=40, elapsed=600, jitter="none", jitter_reason="one caller", environment=still
+        )
+
+        with pytest.raises(Exception) as raised:
+            way.asks.call(policy, script)
+        stop = stop_of(raised.value)
+        assert stop is not None
+        assert [int] == [type(ticket) for ticket in still.told]
+        assert (StopReason.BREAKER, 1) == (stop.reason, script.calls)
+
+    @pytest.mark.parametrize("then", COLOURS)
+    @pytest.mark.parametrize("first", COLOURS)
+    def test_what_one_process_opened_is_open_in_the_next(self, tmp_path: Path, first: str, then: str) -> None:
+        """
+        Real processes, one after the other, in either colour: five failures in one, and the next needs only one.
         """
         url = f"sqlite:///{tmp_path}/shared.db"
+        said = [
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", FAILING, TESTS, url, failures, colour],
+                capture_output=True, text=True, timeout=60, check=False,
+            )
+            for failures, colour in (("5", first), ("1", then))
+        ]  # fmt: skip
 
-        async def refused() -> None:
-            raise REFUSED
-
-        async def main() -> tuple[str, str]:
-            store = open_async_store(url)
-            one, two = (Breaker.shared(store, "p", staleness=1e-9, patience=20) for _ in range(2))
-            for _ in range(5):
-                with pytest.raises(REFUSED):
-                    await one.acall(refused)
-            with pytest.raises(REFUSED):
-                await two.acall(refused)
-            await store.close()
-            return one.state.value, two.state.value
-
-        assert ("open", "open") == asyncio.run(main())
+        assert [("open", "", 0)] * 2 == [(one.stdout.strip(), one.stderr, one.returncode) for one in said]
 
     @pytest.mark.parametrize("options", [{"rate": 0.5}, {"probes": 2}, {"successes": 2}, {"age": 5}])
     def test_what_cannot_be_shared_is_refused(self, store: Counting, options: dict[str, Any]) -> None:

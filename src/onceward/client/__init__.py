@@ -10,10 +10,12 @@ A client for `onceward serve`, in both colours; and the same against a local SQL
 
 from onceward.client.answers import NotFound
 from onceward.client.awaiting import AsyncClient, AsyncDatabase, AsyncPlanned
-from onceward.client.balances import AsyncBalance, Balance
+from onceward.client.balances import Balance
+from onceward.client.balances_async import AsyncBalance
 from onceward.client.blocking import Client, Database, Planned
 from onceward.client.deltas import NewDelta, Reference
-from onceward.client.emitting import AsyncBalanceEmitter, BalanceEmitter
+from onceward.client.emitting import BalanceEmitter
+from onceward.client.emitting_async import AsyncBalanceEmitter
 from onceward.client.ledger import BookedBatch, BookedItem, Checkpoint, Delta, Derived, Gaps, Receipt
 from onceward.client.results import BatchResult, Result
 from onceward.service.ledger.errors import (

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from onceward._core.sent import SentRequest
 from onceward.client import wire
 from onceward.client.answers import result, unanswered
-from onceward.client.balances import AsyncBalance
+from onceward.client.balances_async import AsyncBalance
 from onceward.client.libraries import library_of
 from onceward.client.opening import Opened, again, one_token, opened, policy_of
 from onceward.client.results import BatchResult, Result

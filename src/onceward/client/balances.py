@@ -1,5 +1,6 @@
+# Made from balances_async.py by `make halves`: change that file, not this one.
 """
-The balance ledger of a tenant, in both colours. What is asked and answered is in `ledger`; here it is sent.
+The balance ledger of a tenant. What is asked and answered is in `ledger`; here it is sent.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.client import ledger
 from onceward.client.deltas import Amount, NewDelta, Reference
-from onceward.client.emitting import AsyncBalanceEmitter, BalanceEmitter
+from onceward.client.emitting import BalanceEmitter
 from onceward.client.ledger import BookedBatch, Checkpoint, Delta, Derived, Gaps, Receipt
 from onceward.emitter import Cadence
 from onceward.emitter.common import Recipe
-from onceward.gate import AsyncGate, Gate
+from onceward.gate import Gate
 from onceward.retry.policy import Retry
 
 if TYPE_CHECKING:
-    from onceward.client.awaiting import AsyncClient
     from onceward.client.blocking import Client
 
 
@@ -107,86 +107,6 @@ class Balance:
     ) -> BalanceEmitter:
         """An emitter that keeps deltas in the gate's store and books them in batches: see `BalanceEmitter`."""
         return BalanceEmitter(
-            self._client,
-            gate,
-            name,
-            reference=reference,
-            retry=retry,
-            cadence=cadence,
-            spool_max=spool_max,
-            timer=timer,
-        )
-
-
-class AsyncBalance:
-    """Same as `Balance`, but awaits."""
-
-    def __init__(self, client: AsyncClient, environment: str) -> None:
-        self._client, self._environment = client, environment
-
-    async def emit(
-        self,
-        customer: str,
-        delta: Amount,
-        reason: str,
-        *,
-        reference_id: str | None = None,
-        idempotency_key: str | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        corrects: str | None = None,
-        period: str | None = None,
-    ) -> Delta:
-        """Same as `Balance.emit`, but awaits."""
-        made = NewDelta(
-            customer=customer,
-            delta=delta,
-            reason=reason,
-            reference_id=reference_id,
-            metadata=metadata,
-            corrects=corrects,
-            period=period,
-        )
-        return await self._client.ask(ledger.emit(self._environment, made, idempotency_key))
-
-    async def emit_many(self, deltas: Iterable[NewDelta], *, idempotency_key: str | None = None) -> BookedBatch:
-        """Same as `Balance.emit_many`, but awaits."""
-        return await self._client.ask(ledger.emit_many(self._environment, deltas, idempotency_key))
-
-    async def derive(self, customer: str, *, period: str | None = None) -> Derived:
-        """Same as `Balance.derive`, but awaits."""
-        return await self._client.ask(ledger.derive(customer, period))
-
-    async def receipt(self, customer: str, *, reference_id: str | None = None, period: str | None = None) -> Receipt:
-        """Same as `Balance.receipt`, but awaits."""
-        return await self._client.ask(ledger.receipt(customer, reference_id, period))
-
-    async def checkpoint(
-        self, customer: str, period: str, *, close: bool | None = None, idempotency_key: str | None = None
-    ) -> Checkpoint:
-        """Same as `Balance.checkpoint`, but awaits."""
-        return await self._client.ask(ledger.checkpoint(self._environment, customer, period, close, idempotency_key))
-
-    async def delta(self, id: str) -> Delta:
-        """Same as `Balance.delta`, but awaits."""
-        return await self._client.ask(ledger.delta(id))
-
-    async def gaps(self, customer: str) -> Gaps:
-        """Same as `Balance.gaps`, but awaits."""
-        return await self._client.ask(ledger.gaps(customer))
-
-    def emitter(
-        self,
-        gate: AsyncGate,
-        name: str,
-        *,
-        reference: Reference | Recipe,
-        retry: Retry,
-        cadence: Cadence,
-        spool_max: int = 10_000,
-        timer: bool = True,
-    ) -> AsyncBalanceEmitter:
-        """Same as `Balance.emitter`, for an `AsyncGate`."""
-        return AsyncBalanceEmitter(
             self._client,
             gate,
             name,

@@ -1,40 +1,49 @@
+# blocking half: blocking.py
 """
-The emitter that awaits: a task of its own sends, or whoever awaits `tick`.
+The emitter: somebody of its own sends, or whoever calls `tick`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.colour import AWAITS
+from onceward._core.errors import OncewardError
 from onceward._core.flow import Flow
 from onceward._core.spool import Cadence, Emitted, Held, Item, keep_on, spool, take_over
-from onceward.emitter.common import EmitterBase, Ending, Recipe, log, raise_failures
+from onceward.emitter.common import WRITES_AT_ONCE, EmitterBase, Ending, Recipe, log, raise_failures
 from onceward.emitter.delivery import Delivery, Flushed, Lost
+from onceward.emitter.pacing import AsyncPacer
 from onceward.gate import AsyncGate
 from onceward.gate.asking import SCAN_PAGE
-from onceward.gate.dead import DeadLetterBox
-from onceward.gate.dead_async import AsyncDeadLetterBox
-from onceward.gate.declaring import is_async
+from onceward.retry.functions import settled
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")
 
-WRITES_AT_ONCE = 100
-"""Writes to the store under way at the same time: enough for it to share the wait for the disk among them."""
-
 
 class AsyncEmitter(EmitterBase):
     """
-    Same as `Emitter`, but awaits: `send` is an async function, and a task on the loop of the first `emit` sends.
+    Takes events one by one, and writes them in batches on a cadence of your own.
 
-    Close it, or use it as `async with`: a loop that ends without that leaves what waits in the spool, where the next
-    emitter of this name finds it.
+        emitter = AsyncEmitter(
+            gate, "usage", send, reference="usage:{customer}:{hour}", retry=Retry(), cadence=Cadence()
+        )
+        await emitter.emit({"customer": "c-17", "hour": "2026-07-01T10", "units": 3})
+
+    `emit` returns when the item is in the gate's store: a crash loses nothing. `send(items)` is called once per batch,
+    and each `Item` has a key that never changes: delivery is at least once, and a receiver that honours the key has
+    one effect. With `timer=False` nobody sends but `tick()`, which sends what is due.
+
+    The blocking one has a thread, and closes itself when the process ends. The awaiting one has a task on the loop of
+    its first `emit`: close it, or use it as `async with`. A loop that ends without that leaves what waits in the
+    spool, where the next emitter of this name finds it.
     """
 
     def __init__(
@@ -49,57 +58,56 @@ class AsyncEmitter(EmitterBase):
         spool_max: int = 10_000,
         timer: bool = True,
     ) -> None:
-        if not isinstance(gate, AsyncGate):
-            raise ConfigurationError(f"an AsyncEmitter needs an AsyncGate, not {type(gate).__name__}")
-        if callable(send) and not is_async(send):
-            raise ConfigurationError("send of an AsyncEmitter is an async function; a blocking one goes with Emitter")
         self._gate, self._timer = gate, timer
-        super().__init__(gate, name, send, reference, retry, cadence, spool_max)
-        if isinstance(self._dead, DeadLetterBox):
-            raise ConfigurationError("these dead letters block and this emitter awaits; use those of its AsyncGate")
-        if isinstance(self._dead, AsyncDeadLetterBox) and self.name not in self._dead.handlers:
-            self._dead.handle(self.name, self._again, guarantee="repeatable")
+        super().__init__(gate, name, send, reference, retry, cadence, spool_max, awaits=AWAITS)
+        if not AWAITS:
+            atexit.register(self.close)
+            self._be_here()
 
     def _begin(self) -> None:
         super()._begin()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._settle_in()
-
-    def _settle_in(self) -> None:
-        self._sending = asyncio.Lock()
-        self._sender: asyncio.Task[Any] | None = None
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        # Around the spool, for moments. Its holder may take it again: a coroutine that is thrown away while it emits
+        # gives its place back wherever that happens.
+        self._lock = threading.RLock()
+        self._pacer = AsyncPacer(f"onceward-emitter-{self.name}")
 
     # --- for callers ---
 
     async def emit(self, item: Mapping[str, Any]) -> Emitted:
-        """Same as `Emitter.emit`, but awaits."""
+        """
+        Put an item into the spool; it is sent with its batch. Returns when it is in the store.
+
+        An equal item of the same reference is one item (`duplicate`); another one is refused with `KeyReused`. If the
+        spool is full: `SpoolFull`, and nothing was taken.
+        """
         self._be_here()
         draft = self._draft(item)
-        self._spool.enter()
+        with self._lock:
+            self._spool.enter()  # of no colour
         held = None
         try:
             emitted, held = await self._drive(spool(draft, self._now()))
         finally:
-            self._spool.entered(held)
-        if held is not None and (self.waiting == 1 or self.waiting >= self.cadence.size):
-            self._wake.set()
+            with self._lock:
+                self._spool.entered(held)
+                waiting = len(self._spool.waiting)
+        if held is not None and (waiting == 1 or waiting >= self.cadence.size):
+            self._pacer.wake()
         return emitted
 
     async def tick(self) -> Flushed:
-        """Same as `Emitter.tick`, but awaits."""
+        """Send the batches that are due by size or by time, and now and then take over what others left behind."""
         self._be_here()
-        async with self._alone():
+        async with self._pacer.alone():
             done = await self._tidied()
             while self._spool.is_due(self._now()):
                 done = done.plus(await self._send_one())
             return done._replace(waiting=self.waiting)
 
     async def flush(self) -> Flushed:
-        """Same as `Emitter.flush`, but awaits."""
+        """Send everything that waits now, in batches, whether it is due or not."""
         self._be_here()
-        async with self._alone():
+        async with self._pacer.alone():
             done = await self._tidied()
             left = self.waiting
             while left > 0 and self._spool.waiting:
@@ -109,27 +117,29 @@ class AsyncEmitter(EmitterBase):
             return done._replace(waiting=self.waiting)
 
     async def resume(self) -> int:
-        """Same as `Emitter.resume`, but awaits."""
+        """Take up what was given up and set aside, by whichever process; it goes out with the next batches."""
         self._be_here()
-        async with self._alone():
+        async with self._pacer.alone():
             found = await self._taken_over(given_up=True)
-            self._spool.given_up = max(0, self._spool.given_up - found)
-        self._wake.set()
+            with self._lock:
+                self._spool.given_up = max(0, self._spool.given_up - found)
+        self._pacer.wake()
         return found
 
     async def close(self) -> Flushed:
-        """Same as `Emitter.close`, but awaits."""
+        """Send what waits, and stop. What cannot be sent stays in the spool for the next emitter of this name."""
+        if not AWAITS:
+            atexit.unregister(self.close)
         if self._closed or self._pid != os.getpid():
             return Flushed(waiting=self.waiting)
         self._be_here()
-        async with self._alone():  # Not from inside of `send`.
+        async with self._pacer.alone():  # Not from inside of `send`.
             self._closed = True
-        self._wake.set()
+        self._pacer.wake()
         try:
             done = await self.flush()
         finally:
-            if self._task is not None:
-                await asyncio.wait([self._task])
+            await self._pacer.ended()
         if done.waiting:
             log.warning("onceward: emitter %s closed with %d items unsent; they are kept", self.name, done.waiting)
         return done
@@ -147,7 +157,8 @@ class AsyncEmitter(EmitterBase):
 
     async def _send_one(self) -> Flushed:
         """Send one batch, and write down what became of it."""
-        batch = self._spool.take()
+        with self._lock:
+            batch = self._spool.take()
         taken, back, aside = len(batch), batch, 0
         try:
             try:
@@ -156,7 +167,7 @@ class AsyncEmitter(EmitterBase):
                 self._hold()
                 return Flushed(error=error)
             delivery = Delivery(batch, self._policy, self._environment)
-            back = batch  # A cancellation from here on: all of them again.
+            back = batch  # An interrupt or a cancellation from here on: all of them again.
             if not batch:
                 back = []
                 return Flushed(batches=1)
@@ -176,7 +187,8 @@ class AsyncEmitter(EmitterBase):
             await self._end(endings)
             return self._report(delivery, lost, ended)
         finally:
-            self._spool.taken(taken, back, aside)
+            with self._lock:
+                self._spool.taken(taken, back, aside)
 
     async def _kept_on(self, held: Held) -> Held | None:
         now = self._now()
@@ -196,7 +208,7 @@ class AsyncEmitter(EmitterBase):
             return None
         try:
             put = self._dead.put(lost.stop, self._call_of(lost))
-            return self._buried(await put if isinstance(put, Awaitable) else put, lost)
+            return self._buried(await settled(put) if AWAITS else put, lost)
         except Exception as error:
             self._not_buried(error)
             return None
@@ -231,13 +243,18 @@ class AsyncEmitter(EmitterBase):
             wanted = self._wanted(page, given_up=given_up)[: room - found]
             flows = [take_over(self._place, one, self._now()) for one in wanted]
             taken = [held for flow in flows if (held := await self._drive(flow)) is not None]
-            self._spool.add(taken)
+            with self._lock:
+                self._spool.add(taken)
             found += len(taken)
         return found
 
     async def _end(self, endings: list[Ending]) -> None:
-        for first in range(0, len(endings), WRITES_AT_ONCE):
-            await asyncio.gather(*(self._end_one(one) for one in endings[first : first + WRITES_AT_ONCE]))
+        if AWAITS:
+            for first in range(0, len(endings), WRITES_AT_ONCE):
+                await asyncio.gather(*(self._end_one(one) for one in endings[first : first + WRITES_AT_ONCE]))
+        else:
+            for one in endings:
+                self._end_one(one)
 
     async def _end_one(self, ending: Ending) -> None:
         self._gate._housekeeping.count()
@@ -249,7 +266,7 @@ class AsyncEmitter(EmitterBase):
     async def _drive(self, flow: Flow[T]) -> T:
         return await self._gate.drive(flow, self._about)
 
-    # --- the task ---
+    # --- the thread, or the task ---
 
     def _be_here(self) -> None:
         """
@@ -258,12 +275,7 @@ class AsyncEmitter(EmitterBase):
         """
         if self._pid != os.getpid():
             self._begin()
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop = loop
-            self._settle_in()
-        if self._timer and self._task is None and not self._closed:
-            self._task = loop.create_task(self._keep_ticking(), name=f"onceward-emitter-{self.name}")
+        self._pacer.be_here(self._keep_ticking if self._timer and not self._closed else None)
 
     async def _keep_ticking(self) -> None:
         while not self._closed:
@@ -274,22 +286,6 @@ class AsyncEmitter(EmitterBase):
                 self._look_at = max(self._look_at, self._spool.hold)
                 log.exception("onceward: emitter %s could not send; it goes on", self.name)
             now = self._now()
-            pause = min(self._spool.due_in(now), self._look_at - now)
-            try:
-                async with asyncio.timeout(max(pause, 0.0)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
-
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """Nobody else sends meanwhile; and `send` itself does not ask for more sending."""
-        if self._sender is not None and self._sender is asyncio.current_task():
-            raise ConfigurationError("send cannot flush, tick, resume or close its own emitter; it may emit")
-        async with self._sending:
-            self._sender = asyncio.current_task()
-            try:
-                yield
-            finally:
-                self._sender = None
+            with self._lock:
+                pause = min(self._spool.due_in(now), self._look_at - now)
+            await self._pacer.pause(pause)

@@ -1,5 +1,6 @@
+# Made from awaiting.py by `make halves`: change that file, not this one.
 """
-The emitter that blocks: a thread of its own sends, or whoever calls `tick`.
+The emitter: somebody of its own sends, or whoever calls `tick`.
 """
 
 from __future__ import annotations
@@ -7,20 +8,18 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import OncewardError
 from onceward._core.flow import Flow
 from onceward._core.spool import Cadence, Emitted, Held, Item, keep_on, spool, take_over
 from onceward.emitter.common import EmitterBase, Ending, Recipe, log, raise_failures
 from onceward.emitter.delivery import Delivery, Flushed, Lost
+from onceward.emitter.pacing import Pacer
 from onceward.gate import Gate
-from onceward.gate.asking import SCAN_PAGE, check_blocking
-from onceward.gate.dead import DeadLetterBox
-from onceward.gate.dead_async import AsyncDeadLetterBox
+from onceward.gate.asking import SCAN_PAGE
 from onceward.retry.policy import Retry
 
 T = TypeVar("T")
@@ -30,12 +29,18 @@ class Emitter(EmitterBase):
     """
     Takes events one by one, and writes them in batches on a cadence of your own.
 
-        emitter = Emitter(gate, "usage", send, reference="usage:{customer}:{hour}", retry=Retry(), cadence=Cadence())
+        emitter = Emitter(
+            gate, "usage", send, reference="usage:{customer}:{hour}", retry=Retry(), cadence=Cadence()
+        )
         emitter.emit({"customer": "c-17", "hour": "2026-07-01T10", "units": 3})
 
     `emit` returns when the item is in the gate's store: a crash loses nothing. `send(items)` is called once per batch,
     and each `Item` has a key that never changes: delivery is at least once, and a receiver that honours the key has
-    one effect. One thread sends; with `timer=False` there is none, and `tick()` sends what is due.
+    one effect. With `timer=False` nobody sends but `tick()`, which sends what is due.
+
+    The blocking one has a thread, and closes itself when the process ends. The awaiting one has a task on the loop of
+    its first `emit`: close it, or use it as `with`. A loop that ends without that leaves what waits in the
+    spool, where the next emitter of this name finds it.
     """
 
     def __init__(
@@ -50,28 +55,17 @@ class Emitter(EmitterBase):
         spool_max: int = 10_000,
         timer: bool = True,
     ) -> None:
-        if not isinstance(gate, Gate):
-            raise ConfigurationError(f"an Emitter needs a Gate, not {type(gate).__name__}; AsyncGate has AsyncEmitter")
-        if callable(send):
-            check_blocking(send)
         self._gate, self._timer = gate, timer
-        super().__init__(gate, name, send, reference, retry, cadence, spool_max)
-        if isinstance(self._dead, AsyncDeadLetterBox):
-            raise ConfigurationError("these dead letters are awaited and this emitter blocks; use gate.dead_letters()")
-        if isinstance(self._dead, DeadLetterBox) and self.name not in self._dead.handlers:
-            self._dead.handle(self.name, self._again, guarantee="repeatable")
+        super().__init__(gate, name, send, reference, retry, cadence, spool_max, awaits=False)
         atexit.register(self.close)
-        self._start()
+        self._be_here()
 
     def _begin(self) -> None:
         super()._begin()
-        self._lock = threading.Lock()
-        """Around the spool: held for moments."""
-        self._sending = threading.Lock()
-        """Around sending: held for as long as that takes. One batch at a time."""
-        self._sender: int | None = None
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        # Around the spool, for moments. Its holder may take it again: a coroutine that is thrown away while it emits
+        # gives its place back wherever that happens.
+        self._lock = threading.RLock()
+        self._pacer = Pacer(f"onceward-emitter-{self.name}")
 
     # --- for callers ---
 
@@ -94,13 +88,13 @@ class Emitter(EmitterBase):
                 self._spool.entered(held)
                 waiting = len(self._spool.waiting)
         if held is not None and (waiting == 1 or waiting >= self.cadence.size):
-            self._wake.set()
+            self._pacer.wake()
         return emitted
 
     def tick(self) -> Flushed:
         """Send the batches that are due by size or by time, and now and then take over what others left behind."""
         self._be_here()
-        with self._alone():
+        with self._pacer.alone():
             done = self._tidied()
             while self._spool.is_due(self._now()):
                 done = done.plus(self._send_one())
@@ -109,7 +103,7 @@ class Emitter(EmitterBase):
     def flush(self) -> Flushed:
         """Send everything that waits now, in batches, whether it is due or not."""
         self._be_here()
-        with self._alone():
+        with self._pacer.alone():
             done = self._tidied()
             left = self.waiting
             while left > 0 and self._spool.waiting:
@@ -121,11 +115,11 @@ class Emitter(EmitterBase):
     def resume(self) -> int:
         """Take up what was given up and set aside, by whichever process; it goes out with the next batches."""
         self._be_here()
-        with self._alone():
+        with self._pacer.alone():
             found = self._taken_over(given_up=True)
             with self._lock:
                 self._spool.given_up = max(0, self._spool.given_up - found)
-        self._wake.set()
+        self._pacer.wake()
         return found
 
     def close(self) -> Flushed:
@@ -133,20 +127,20 @@ class Emitter(EmitterBase):
         atexit.unregister(self.close)
         if self._closed or self._pid != os.getpid():
             return Flushed(waiting=self.waiting)
-        with self._alone():  # Not from inside of `send`.
+        self._be_here()
+        with self._pacer.alone():  # Not from inside of `send`.
             self._closed = True
-        self._wake.set()
+        self._pacer.wake()
         try:
             done = self.flush()
         finally:
-            thread = self._thread
-            if thread is not None and thread is not threading.current_thread():
-                thread.join()
+            self._pacer.ended()
         if done.waiting:
             log.warning("onceward: emitter %s closed with %d items unsent; they are kept", self.name, done.waiting)
         return done
 
     def __enter__(self) -> Self:
+        self._be_here()
         return self
 
     def __exit__(
@@ -168,7 +162,7 @@ class Emitter(EmitterBase):
                 self._hold()
                 return Flushed(error=error)
             delivery = Delivery(batch, self._policy, self._environment)
-            back = batch  # An interrupt from here on: all of them again.
+            back = batch  # An interrupt or a cancellation from here on: all of them again.
             if not batch:
                 back = []
                 return Flushed(batches=1)
@@ -208,7 +202,8 @@ class Emitter(EmitterBase):
         if self._dead is None:
             return None
         try:
-            return self._buried(self._dead.put(lost.stop, self._call_of(lost)), lost)
+            put = self._dead.put(lost.stop, self._call_of(lost))
+            return self._buried(put, lost)
         except Exception as error:
             self._not_buried(error)
             return None
@@ -250,29 +245,28 @@ class Emitter(EmitterBase):
 
     def _end(self, endings: list[Ending]) -> None:
         for one in endings:
-            self._gate._housekeeping.count()
-            try:
-                self._drive(one.flow())
-            except OncewardError:
-                self._unended.append(one)  # The store is away: the next tick writes it.
+            self._end_one(one)
+
+    def _end_one(self, ending: Ending) -> None:
+        self._gate._housekeeping.count()
+        try:
+            self._drive(ending.flow())
+        except OncewardError:
+            self._unended.append(ending)  # The store is away: the next tick writes it.
 
     def _drive(self, flow: Flow[T]) -> T:
         return self._gate.drive(flow, self._about)
 
-    # --- the thread ---
+    # --- the thread, or the task ---
 
     def _be_here(self) -> None:
-        """In a forked child: begin with nothing. What was waiting is the parent's."""
+        """
+        In a forked child: begin with nothing, because what was waiting is the parent's. In another event loop: go on
+        with what was waiting.
+        """
         if self._pid != os.getpid():
             self._begin()
-            self._start()
-
-    def _start(self) -> None:
-        if self._timer:
-            self._thread = threading.Thread(
-                target=self._keep_ticking, name=f"onceward-emitter-{self.name}", daemon=True
-            )
-            self._thread.start()
+        self._pacer.be_here(self._keep_ticking if self._timer and not self._closed else None)
 
     def _keep_ticking(self) -> None:
         while not self._closed:
@@ -285,17 +279,4 @@ class Emitter(EmitterBase):
             now = self._now()
             with self._lock:
                 pause = min(self._spool.due_in(now), self._look_at - now)
-            self._wake.wait(max(pause, 0.0))
-            self._wake.clear()
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else sends meanwhile; and `send` itself does not ask for more sending."""
-        if self._sender == threading.get_ident():
-            raise ConfigurationError("send cannot flush, tick, resume or close its own emitter; it may emit")
-        with self._sending:
-            self._sender = threading.get_ident()
-            try:
-                yield
-            finally:
-                self._sender = None
+            self._pacer.pause(pause)

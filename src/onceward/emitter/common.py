@@ -38,8 +38,10 @@ from onceward.drive import run
 from onceward.emitter.delivery import Delivery, Flushed, Kept, Lost
 from onceward.failpoints import declare
 from onceward.gate import AsyncGate, Gate
+from onceward.gate.asking import check_blocking
 from onceward.gate.dead import DeadLetterBox
 from onceward.gate.dead_async import AsyncDeadLetterBox
+from onceward.gate.declaring import is_async
 from onceward.retry.breaker import checked_name
 from onceward.retry.policy import Retry, stop_of
 
@@ -56,6 +58,9 @@ for _at, _what in {
     declare(f"{_at}.after", f"just after {_what}")
 
 Recipe = str | Callable[..., str]
+
+WRITES_AT_ONCE = 100
+"""Writes to the store under way at the same time: enough for it to share the wait for the disk among them."""
 
 
 class Ending(NamedTuple):
@@ -76,7 +81,10 @@ class EmitterBase:
         retry: Retry,
         cadence: Cadence,
         spool_max: int,
+        *,
+        awaits: bool,
     ) -> None:
+        _check_colours(gate, send, retry, awaits)
         if not callable(send):
             raise ConfigurationError("send is a function of a list of items; it is called once per batch")
         if not isinstance(cadence, Cadence):
@@ -93,6 +101,8 @@ class EmitterBase:
         self._lease = lease
         self._room = spool_max
         self._begin()
+        if isinstance(self._dead, DeadLetterBox | AsyncDeadLetterBox) and self.name not in self._dead.handlers:
+            self._dead.handle(self.name, self._again, guarantee="repeatable")
 
     def _begin(self) -> None:
         self._pid = os.getpid()
@@ -208,6 +218,26 @@ def raise_failures(answer: Any, items: Sequence[Item]) -> None:
     for error in fates(answer, items):
         if error is not None:
             raise error
+
+
+def _check_colours(gate: Any, send: Any, retry: Any, awaits: bool) -> None:
+    """What blocks does not go with what awaits."""
+    dead = retry.dead if isinstance(retry, Retry) else None
+    kind = type(gate).__name__
+    if awaits:
+        if not isinstance(gate, AsyncGate):
+            raise ConfigurationError(f"an AsyncEmitter needs an AsyncGate, not {kind}")
+        if callable(send) and not is_async(send):
+            raise ConfigurationError("send of an AsyncEmitter is an async function; a blocking one goes with Emitter")
+        if isinstance(dead, DeadLetterBox):
+            raise ConfigurationError("these dead letters block and this emitter awaits; use those of its AsyncGate")
+    else:
+        if not isinstance(gate, Gate):
+            raise ConfigurationError(f"an Emitter needs a Gate, not {kind}; AsyncGate has AsyncEmitter")
+        if callable(send):
+            check_blocking(send)
+        if isinstance(dead, AsyncDeadLetterBox):
+            raise ConfigurationError("these dead letters are awaited and this emitter blocks; use gate.dead_letters()")
 
 
 def _checked_policy(retry: Retry, name: str) -> tuple[Any, Retry]:

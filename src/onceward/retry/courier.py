@@ -75,8 +75,11 @@ class Courier:
         except Exception as error:
             raise Away from error
 
-    async def acaught_up(self) -> None:
+    def caught_up(self) -> None:
         """Nothing is told behind anybody's back: who told something has waited for it."""
+
+    async def acaught_up(self) -> None:
+        """Same as `caught_up`."""
 
     def _send(self, question: Any) -> Future[Any]:
         if self._pid != os.getpid():
@@ -169,6 +172,9 @@ class AsyncCourier:
             return await asyncio.wait_for(asyncio.shield(answer), self._patience)
         except Exception as error:
             raise Away from error
+
+    def caught_up(self) -> None:
+        """A blocking caller cannot wait for an awaiting store."""
 
     async def acaught_up(self) -> None:
         """Wait, as long as there is patience, until what was last told has arrived."""

@@ -82,6 +82,11 @@ def awaits(fn: Callable[..., Any]) -> bool:
     return shape_of(fn).awaits
 
 
+async def settled(value: Any) -> Any:
+    """What comes of it, if it is to be awaited; else itself."""
+    return await value if inspect.isawaitable(value) else value
+
+
 def check_function(fn: Callable[..., Any]) -> Shape:
     """Refuse what cannot be called again: a generator has yielded what it has yielded."""
     if isinstance(fn, staticmethod | classmethod | property):

@@ -8,8 +8,7 @@ would be stored as the operation's answer, and the effect would never take place
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +39,8 @@ REPEATED = frozenset({Guarantee.KEYED.value, Guarantee.REPEATABLE.value})
 """Guarantees under which an attempt that may have had its effect is simply made again."""
 
 
-class Around:
-    """Policy, breaker and budget of one operation."""
+class AroundBase:
+    """Policy, breaker and budget of one operation, without the ways to run it: see `Around`."""
 
     def __init__(self, retry: Retry | None, breaker: Breaker | None, budget: Budget | None) -> None:
         if retry is not None:
@@ -55,8 +54,6 @@ class Around:
         """Whether there is a policy."""
         return self._policy is not None
 
-    # --- before the claim ---
-
     def refusal(self) -> OncewardError | None:
         """An open circuit, or a deadline that is over. Nothing is taken: the probe's slot goes to who has claimed."""
         policy, breaker = self._policy, self._breaker
@@ -68,56 +65,6 @@ class Around:
         admitted = breaker.admit(peek=True)
         return breaker.refusal(admitted) if isinstance(admitted, Refused) else None
 
-    def pay(self) -> bool:
-        """Pay for a run that follows a failed one."""
-        return self._budget is None or self._budget.withdraw() is not None
-
-    async def apay(self) -> bool:
-        """Same as `pay`, but awaits."""
-        return self._budget is None or await self._budget.awithdraw() is not None
-
-    # --- under the claim ---
-
-    def run(self, operation: Operation, called: Called) -> Any:
-        """Call the function, and again if need be."""
-        operation.rest()
-        if self._policy is None:
-            return self._run_guarded(operation, called.invoke)
-
-        def attempt() -> Any:
-            operation.begin_attempt()
-            return called.invoke(operation)
-
-        def probe(_: Any) -> Any:
-            return _probed(operation, called.probe(operation) if called.probe is not None else None)
-
-        policy = self._bound(self._policy, operation, called, probe)
-        try:
-            return policy.call(attempt)
-        except OutcomeUnknown as error:
-            raise _unwrapped(error) from None
-
-    async def arun(self, operation: Operation, called: Called) -> Any:
-        """Same as `run`, but awaits."""
-        operation.rest()
-        if self._policy is None:
-            return await self._arun_guarded(operation, called.invoke)
-
-        async def attempt() -> Any:
-            operation.begin_attempt()
-            value = called.invoke(operation)
-            return await value if inspect.isawaitable(value) else value
-
-        async def probe(_: Any) -> Any:
-            found = called.probe(operation) if called.probe is not None else None
-            return _probed(operation, await found if inspect.isawaitable(found) else found)
-
-        policy = self._bound(self._policy, operation, called, probe)
-        try:
-            return await policy.acall(attempt)
-        except OutcomeUnknown as error:
-            raise _unwrapped(error) from None
-
     def _bound(self, policy: Retry, operation: Operation, called: Called, probe: Callable[..., Any]) -> Retry:
         terms, record = called.ask.terms, operation.record
         return policy.gated(
@@ -127,74 +74,6 @@ class Around:
             probe=None if called.probe is None else probe,
             name=policy.name or record.operation,
         )
-
-    def _run_guarded(self, operation: Operation, invoke: Callable[[Operation], Any]) -> Any:
-        left = self.enter(operation)
-        try:
-            value = invoke(operation)
-        except BaseException as error:
-            left(Raised(error))
-            raise
-        left(Returned(value))
-        return value
-
-    async def _arun_guarded(self, operation: Operation, invoke: Callable[[Operation], Any]) -> Any:
-        breaker = self._breaker
-        ticket = None if breaker is None else await breaker.afirst()
-        if breaker is not None and isinstance(ticket, Refused):
-            raise breaker.refusal(ticket)
-        operation.begin_attempt()
-        try:
-            value = invoke(operation)
-            if inspect.isawaitable(value):
-                value = await value
-        except Exception as error:
-            self._count(Raised(error))
-            if breaker is not None:
-                await breaker.areport(ticket, breaker.end_of(error))
-            raise
-        except BaseException as struck:
-            if breaker is not None:
-                await breaker.ainterrupted(ticket, struck)
-            raise
-        self._count(Returned(value))
-        if breaker is not None:
-            await breaker.areport(ticket, breaker.end_of(None, value))
-        return value
-
-    def enter(self, operation: Operation) -> Callable[[Returned | Raised], None]:
-        """Begin one attempt, or refuse it; what it returns is told how that ended."""
-        breaker = self._breaker
-        operation.rest()
-        ticket = None if breaker is None else breaker.first()
-        if breaker is not None and isinstance(ticket, Refused):
-            raise breaker.refusal(ticket)
-        operation.begin_attempt()
-
-        def left(ended: Returned | Raised) -> None:
-            self._count(ended)
-            if breaker is not None:
-                error, value = (ended.error, None) if isinstance(ended, Raised) else (None, ended.value)
-                breaker.report(ticket, breaker.end_of(error, value))
-
-        return left
-
-    async def aenter(self, operation: Operation) -> Callable[[Returned | Raised], Awaitable[None]]:
-        """Same as `enter`, but awaits."""
-        breaker = self._breaker
-        operation.rest()
-        ticket = None if breaker is None else await breaker.afirst()
-        if breaker is not None and isinstance(ticket, Refused):
-            raise breaker.refusal(ticket)
-        operation.begin_attempt()
-
-        async def left(ended: Returned | Raised) -> None:
-            self._count(ended)
-            if breaker is not None:
-                error, value = (ended.error, None) if isinstance(ended, Raised) else (None, ended.value)
-                await breaker.areport(ticket, breaker.end_of(error, value))
-
-        return left
 
     def _count(self, ended: Returned | Raised) -> None:
         if self._budget is None:
@@ -228,13 +107,14 @@ class _Judge:
         return verdict if clean or verdict.happened is not False else verdict._replace(certainty=Certainty.UNKNOWN)
 
 
-def _probed(operation: Operation, answer: Any) -> Any:
+def probed(operation: Operation, answer: Any) -> Any:
+    """What a probe said; that nothing is there clears the operation of its doubt."""
     if isinstance(answer, NotFound):
         operation.clear()
     return answer
 
 
-def _unwrapped(error: OutcomeUnknown) -> BaseException:
+def unwrapped(error: OutcomeUnknown) -> BaseException:
     """What the function raised: that its outcome is unknown is what its record says, in its own way."""
     cause, stop = error.__cause__, getattr(error, "__onceward_stop__", None)
     if cause is None or stop is None or not stop.attempts:

@@ -8,32 +8,32 @@ The same flow as a call, resumed from outside: the loop asks for the next attemp
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from onceward._core.attempts import Attempt
-from onceward._core.breaker import Refused
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import INSTANT, Answered, Ended, Flow, Raised, Returned, Try
-from onceward._core.stops import StopReason
+from onceward._core.flow import Answered, Ended, Flow, Raised, Returned, Try
 from onceward.retry.frames import CURRENT, Frame
 from onceward.retry.functions import Shape
-from onceward.retry.performing import Work
+from onceward.retry.performing import WorkBase
 
 if TYPE_CHECKING:
     from contextvars import Token
 
-    from onceward.retry.policy import Retry
+    from onceward.retry._policy import PolicyBase
+
+Kind = TypeVar("Kind", bound=WorkBase)
 
 _SHAPE = Shape()
 
-_NEXT = (Try, Returned, Answered, Raised)
+NEXT = (Try, Returned, Answered, Raised)
 """Where a flow hands over to the loop's body: another attempt, or the end."""
 
 
 class Block:
     """One attempt as a block. `attempt.number`, `attempt.key` and `attempt.timeout` are those of `Attempt`."""
 
-    def __init__(self, attempts: Attempts, attempt: Attempt, ticket: int | None) -> None:
+    def __init__(self, attempts: AttemptsBase, attempt: Attempt, ticket: int | None) -> None:
         self._attempts = attempts
         self._ticket = ticket
         self._token: Token[Frame | None] | None = None
@@ -52,85 +52,18 @@ class Block:
         return self._attempts.ended(error, self._ticket)
 
 
-class Attempts:
-    """The loop over one call's attempts. Used once."""
+class AttemptsBase:
+    """The loop over one call's attempts, without the loop itself: see `Attempts`."""
 
-    def __init__(self, policy: Retry) -> None:
+    work: WorkBase
+    """What is needed to do it: in the colour of the loop."""
+
+    def __init__(self, policy: PolicyBase) -> None:
         self._policy = policy
         self._flow: Flow[Any] | None = None
         self._error: Exception | None = None
         self._outstanding: int | None = None
         self._begun = self._done = False
-
-    # --- the loop, in both colours ---
-
-    def __iter__(self) -> Self:
-        self._once()
-        return self
-
-    def __aiter__(self) -> Self:
-        self._once()
-        return self
-
-    def __next__(self) -> Block:
-        """The next attempt; the last error, unchanged, if there is none."""
-        if self._done:
-            raise StopIteration
-        if not self._begun:
-            breaker = self._policy.breaker
-            if self._begin():
-                raise _error(self.work.refuse(StopReason.DEADLINE, None))
-            ticket = None if breaker is None else breaker.first()
-            if isinstance(ticket, Refused):
-                self._finish()
-                raise _error(self.work.refuse(StopReason.BREAKER, ticket.retry_after))
-            return self._first(ticket)
-        flow, effect = self._resumed()
-        while not isinstance(effect, _NEXT):
-            try:
-                answer = self.work.perform(effect)
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-        if isinstance(effect, Try):
-            return self._block(effect.number, effect.timeout, effect.ticket)
-        try:
-            raise self._end(effect) or StopIteration
-        finally:
-            del effect  # The error holds this frame now.
-
-    async def __anext__(self) -> Block:
-        """Same as `__next__`, but awaits."""
-        if self._done:
-            if self._policy.breaker is not None:
-                await self._policy.breaker.acaught_up()  # A block's end cannot await: what it told is on its way.
-            raise StopAsyncIteration
-        if not self._begun:
-            breaker = self._policy.breaker
-            if self._begin():
-                raise _error(await self.work.arefuse(StopReason.DEADLINE, None))
-            ticket = None if breaker is None else await breaker.afirst()
-            if isinstance(ticket, Refused):
-                self._finish()
-                raise _error(await self.work.arefuse(StopReason.BREAKER, ticket.retry_after))
-            return self._first(ticket)
-        flow, effect = self._resumed()
-        while not isinstance(effect, _NEXT):
-            try:
-                answer = self.work.instant(effect) if type(effect) in INSTANT else await self.work.aperform(effect)
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-        if isinstance(effect, Try):
-            return self._block(effect.number, effect.timeout, effect.ticket)
-        try:
-            raise self._end(effect) or StopAsyncIteration
-        finally:
-            del effect
-
-    # --- what both share ---
 
     def ended(self, error: BaseException | None, ticket: int | None) -> bool:
         """How the block ended; whether its error is kept from the caller for now."""
@@ -146,7 +79,7 @@ class Attempts:
         if not isinstance(error, Exception):
             self._finish()
             if ticket is not None and policy.breaker is not None:
-                policy.breaker.report(ticket, "ended")
+                policy.breaker.let_go(ticket)
             return False
         self._error = error
         return True
@@ -155,17 +88,21 @@ class Attempts:
         if self._begun or self._done:
             raise ConfigurationError("attempts() is one call's loop and has been used; ask the policy for another")
 
-    def _begin(self) -> bool:
-        """The call begins; whether there is no time left for it, and it ends here."""
+    def _begin(self, kind: type[Kind]) -> Kind:
+        """The call begins; how it is done, in the loop's colour."""
         self._begun = True
         policy = self._policy
         began = policy.environment.monotonic()
         self.frame = Frame(began + policy.elapsed, policy.max_attempts, policy.name or "")
         outer = CURRENT.get()
         if outer is not None:
-            policy._go_under(outer, self.frame, self._begin)
-        self.work = Work(policy, self.frame, began, block, _SHAPE, (), {}, policy.key, None)
-        if self.frame.limit > began:
+            policy._go_under(outer, self.frame, block)
+        self.work = work = kind(policy, self.frame, began, block, _SHAPE, (), {}, policy.key, None)
+        return work
+
+    def _is_late(self) -> bool:
+        """Whether there is no time left for it, and it ends here."""
+        if self.frame.limit > self.work.began:
             return False
         self._finish()
         return True
@@ -214,7 +151,7 @@ def _with_its_end(flow: Flow[Ended]) -> Flow[Any]:
     yield (yield from flow)  # type: ignore[misc]
 
 
-def _error(ended: Ended) -> BaseException:
+def refused_with(ended: Ended) -> BaseException:
     """What a call that was not made is refused with. A loop has no value to give back, so no fallback is asked."""
     return ended.error if isinstance(ended, Raised) else ConfigurationError("a call that was not made cannot end well")
 

@@ -1,5 +1,5 @@
 """
-What a retry flow asks for, done: in both colours. It decides nothing.
+What both colours of a call share that did not succeed at once: what the flow goes by, and what takes no time.
 """
 
 from __future__ import annotations
@@ -10,44 +10,36 @@ from contextlib import suppress
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from onceward._core.attempts import Attempt, persist, refuse
-from onceward._core.breaker import Refused
+from onceward._core.attempts import Attempt, persist
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
-    Admit,
     Answered,
     Bury,
     Clocks,
     Effect,
     Ended,
     Flow,
-    Probe,
     Raised,
     Refund,
     Report,
     Returned,
-    Sleep,
     Tell,
     Try,
-    Withdraw,
 )
 from onceward._core.record import Guarantee
 from onceward._core.stops import GivenUp, Stop, note
-from onceward.drive import arun, run
 from onceward.gate.declaring import name_of, published
 from onceward.retry.frames import Frame
 from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
-from onceward.retry.switch import SWITCH
 
 if TYPE_CHECKING:
-    from onceward._core.stops import StopReason
-    from onceward.retry.policy import Retry
+    from onceward.retry._policy import PolicyBase
 
 HOOK_SECONDS = 5.0
 """How long an awaited hook may take before the call goes on without it."""
 
 
-class Work:
+class WorkBase:
     """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
 
     __slots__ = (
@@ -68,7 +60,7 @@ class Work:
 
     def __init__(
         self,
-        policy: Retry,
+        policy: PolicyBase,
         frame: Frame,
         began: float,
         fn: Callable[..., Any],
@@ -114,24 +106,6 @@ class Work:
         """As counted down the tree."""
         return self.frame.amplification
 
-    # --- the two ways in, in both colours ---
-
-    def persist(self, ended: Ended) -> Ended:
-        """Go on from a failed first attempt."""
-        return run(self.flow(ended), self.perform)
-
-    async def apersist(self, ended: Ended) -> Ended:
-        """Same as `persist`, but awaits."""
-        return await arun(self.flow(ended), self.instant, self.aperform)
-
-    def refuse(self, reason: StopReason, after: float | None) -> Ended:
-        """End before the first attempt."""
-        return run(refuse(self, reason, after), self.perform)
-
-    async def arefuse(self, reason: StopReason, after: float | None) -> Ended:
-        """Same as `refuse`, but awaits."""
-        return await arun(refuse(self, reason, after), self.instant, self.aperform)
-
     def flow(self, ended: Ended) -> Flow[Ended]:
         """What decides from here on."""
         return persist(self.policy.terms(), self, ended, self._clocks())
@@ -140,60 +114,15 @@ class Work:
 
     def instant(self, effect: Effect) -> Any:
         """What takes no time in either colour."""
-        return _INSTANT[type(effect)](self, effect)
-
-    def perform(self, effect: Effect) -> Any:
-        """Everything, by blocking."""
-        return _BLOCKING[type(effect)](self, effect)
-
-    async def aperform(self, effect: Effect) -> Any:
-        """Same as `perform`, but awaits."""
-        return await _AWAITING[type(effect)](self, effect)
+        return INSTANT[type(effect)](self, effect)
 
     def _clocks(self, _: Any = None) -> tuple[float, int, float]:
         environment = self.policy.environment
         return environment.monotonic(), environment.wall_us(), environment.chance()
 
-    def _sleep(self, effect: Sleep) -> float:
-        environment = self.policy.environment
-        if not SWITCH.no_sleeping:
-            environment.sleep(effect.seconds)
-        return environment.monotonic()
-
-    async def _asleep(self, effect: Sleep) -> float:
-        environment = self.policy.environment
-        await environment.asleep(0 if SWITCH.no_sleeping else effect.seconds)
-        return environment.monotonic()
-
-    def _withdraw(self, effect: Withdraw) -> float | None:
-        budget = self.policy.budget
-        return 0.0 if budget is None else budget.withdraw(throttled=effect.throttled)
-
-    async def _awithdraw(self, effect: Withdraw) -> float | None:
-        budget = self.policy.budget
-        return 0.0 if budget is None else await budget.awithdraw(throttled=effect.throttled)
-
     def _refund(self, effect: Refund) -> None:
         if self.policy.budget is not None:
             self.policy.budget.refund(effect.paid)
-
-    def _admit(self, effect: Admit) -> int | Refused:
-        breaker = self.policy.breaker
-        return 0 if breaker is None else breaker.admit(peek=effect.peek)
-
-    async def _aadmit(self, effect: Admit) -> int | Refused:
-        breaker = self.policy.breaker
-        return 0 if breaker is None else await breaker.aadmit(peek=effect.peek)
-
-    def _report(self, effect: Report) -> None:
-        if effect.ticket is not None and self.policy.breaker is not None:
-            self.policy.breaker.report(effect.ticket, effect.end)
-        self._count(effect)
-
-    async def _areport(self, effect: Report) -> None:
-        if effect.ticket is not None and self.policy.breaker is not None:
-            await self.policy.breaker.areport(effect.ticket, effect.end)
-        self._count(effect)
 
     def _count(self, effect: Report) -> None:
         budget = self.policy.budget
@@ -202,36 +131,6 @@ class Work:
         elif budget is not None and effect.end == "succeeded":
             budget.succeeded(effect.paid)
 
-    def _probed(self, effect: Probe) -> Returned | Raised:
-        return _ended(self.policy.probe, effect.operation)
-
-    async def _aprobed(self, effect: Probe) -> Returned | Raised:
-        answer = _ended(self.policy.probe, effect.operation)
-        return await _awaited(answer.value) if isinstance(answer, Returned) else answer
-
-    def _tried(self, effect: Try) -> Ended:
-        try:
-            value = self.fn(*self.args, **(self._given(effect) if self.shape.wants else self.kwargs))
-        except Exception as error:
-            return Raised(error)
-        except BaseException:
-            if effect.ticket is not None and self.policy.breaker is not None:
-                self.policy.breaker.report(effect.ticket, "ended")
-            raise
-        return Returned(value) if self.policy.failed is None else self._judged(value)
-
-    async def _atried(self, effect: Try) -> Ended:
-        try:
-            kwargs = self._given(effect) if self.shape.wants else self.kwargs
-            value = await within(effect.timeout, self.fn(*self.args, **kwargs))
-        except Exception as error:
-            return Raised(error)
-        except BaseException as struck:
-            if effect.ticket is not None and self.policy.breaker is not None:
-                await self.policy.breaker.ainterrupted(effect.ticket, struck)
-            raise
-        return Returned(value) if self.policy.failed is None else self._judged(value)
-
     def _given(self, effect: Try) -> dict[str, Any]:
         attempt = Attempt(effect.number, self.key, effect.timeout, self.limit, self.name)
         return given(self.shape, self.kwargs, attempt)
@@ -239,13 +138,7 @@ class Work:
     def _judged(self, value: Any) -> Ended:
         return Answered(value) if self.policy.is_problem(value) else Returned(value)
 
-    async def _atold(self, effect: Tell) -> None:
-        await _patiently(f"on_{effect.hook}", self._told(effect))
-
-    async def _aburied(self, effect: Bury) -> None:
-        await _patiently("dead.put", self._buried(effect))
-
-    def _told(self, effect: Tell) -> Any:
+    def _tell(self, effect: Tell) -> Any:
         """Call a hook; what it returns may be awaited. Its errors are its own."""
         policy = self.policy
         if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
@@ -256,17 +149,8 @@ class Work:
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
-    def _told_here(self, effect: Tell) -> None:
-        _not_awaited(
-            f"on_{effect.hook}", self._told(effect), "this hook is awaited, and the call was not: it is not run"
-        )
-
-    def _buried_here(self, effect: Bury) -> None:
-        _not_awaited(
-            "dead.put", self._buried(effect), "these dead letters are awaited, and the call was not: nothing is kept"
-        )
-
-    def _buried(self, effect: Bury) -> Any:
+    def _bury(self, effect: Bury) -> Any:
+        """Put a dead letter; what `put` returns may be awaited."""
         dead = self.policy.dead
         if dead is None:
             return None
@@ -278,28 +162,8 @@ class Work:
         return GivenUp(self.name, self.key, self.fn, self.args, self.kwargs, sent)
 
 
-_INSTANT: dict[type, Callable[..., Any]] = {Clocks: Work._clocks, Refund: Work._refund}
-_BLOCKING: dict[type, Callable[..., Any]] = {
-    **_INSTANT,
-    Try: Work._tried,
-    Sleep: Work._sleep,
-    Withdraw: Work._withdraw,
-    Admit: Work._admit,
-    Report: Work._report,
-    Tell: Work._told_here,
-    Bury: Work._buried_here,
-    Probe: Work._probed,
-}
-_AWAITING: dict[type, Callable[..., Any]] = {
-    Try: Work._atried,
-    Sleep: Work._asleep,
-    Withdraw: Work._awithdraw,
-    Admit: Work._aadmit,
-    Report: Work._areport,
-    Tell: Work._atold,
-    Bury: Work._aburied,
-    Probe: Work._aprobed,
-}
+INSTANT: dict[type, Callable[..., Any]] = {Clocks: WorkBase._clocks, Refund: WorkBase._refund}
+"""How that is done."""
 
 
 def given(shape: Shape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
@@ -364,7 +228,7 @@ def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _not_awaited(what: str, result: Any, why: str) -> None:
+def not_awaited(what: str, result: Any, why: str) -> None:
     """What a hook gave back to be awaited, where nobody awaits."""
     if not isawaitable(result):
         return
@@ -373,7 +237,8 @@ def _not_awaited(what: str, result: Any, why: str) -> None:
     warn(what, ConfigurationError(why))
 
 
-async def _patiently(what: str, result: Any) -> None:
+async def patiently(what: str, result: Any) -> None:
+    """Await what a hook gave back, if that is to be awaited, for so long as hooks may take. Its errors are its own."""
     if not isawaitable(result):
         return
     try:
@@ -383,15 +248,19 @@ async def _patiently(what: str, result: Any) -> None:
         warn(what, error)
 
 
-def _ended(probe: Any, attempt: Attempt) -> Returned | Raised:
+def probed(probe: Any, attempt: Attempt) -> Returned | Raised:
+    """What a probe says."""
     try:
         return Returned(probe(attempt))
     except Exception as error:
         return Raised(error)
 
 
-async def _awaited(value: Any) -> Returned | Raised:
+async def awaited(answer: Returned | Raised) -> Returned | Raised:
+    """The same, when what it gave back to be awaited has been."""
+    if isinstance(answer, Raised) or not isawaitable(answer.value):
+        return answer
     try:
-        return Returned(await value if isawaitable(value) else value)
+        return Returned(await answer.value)
     except Exception as error:
         return Raised(error)

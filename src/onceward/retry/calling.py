@@ -1,0 +1,104 @@
+# Made from calling_async.py by `make halves`: change that file, not this one.
+"""
+The calls of a policy: the first attempt is made here, and what comes after it is `Work`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from onceward._core.breaker import CircuitState, Refused
+from onceward._core.errors import CircuitOpen, ConfigurationError
+from onceward._core.flow import Answered, Ended, Raised
+from onceward._core.stops import StopReason
+from onceward.gate.declaring import name_of
+from onceward.retry._policy import PolicyBase, stop_of
+from onceward.retry.frames import CURRENT, Frame
+from onceward.retry.functions import Shape, no_stream, shape_of
+from onceward.retry.working import Work
+
+CLOSED = CircuitState.CLOSED
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BlockingRetry(PolicyBase):
+    """How a policy calls."""
+
+    __slots__ = ()
+
+    def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """
+        Call `fn`, and again if need be. It may take `attempt` (an `Attempt`) or `timeout` (seconds).
+
+        An attempt that is awaited is held to its timeout; one that blocks is told it, and can only keep it by itself.
+        """
+        shape = shape_of(fn)
+        if shape.stream:
+            raise no_stream(fn)
+        if shape.awaits:
+            raise ConfigurationError(f"{name_of(fn)} is awaited: use `await policy.acall(...)`, or decorate it")
+        return self._run(fn, shape, args, kwargs)  # type: ignore[no-any-return]
+
+    def _run(self, fn: Callable[..., Any], shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        began = self._now()
+        frame = Frame(began + self.elapsed, self._attempts, self.name or "")
+        outer = CURRENT.get()
+        if outer is not None:
+            self._go_under(outer, frame, fn)
+        key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
+        breaker, ticket = self.breaker, None
+        if outer is not None and frame.limit <= began:
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+            return self._value(work.refuse(StopReason.DEADLINE, None))
+        if breaker is not None:
+            circuit = breaker.circuit
+            ticket = circuit.serial if circuit.state is CLOSED else breaker.first()
+            if isinstance(ticket, Refused):
+                work = Work(self, frame, began, fn, shape, args, kwargs, key, None)
+                return self._value(work.refuse(StopReason.BREAKER, ticket.retry_after))
+        token = CURRENT.set(frame)
+        try:
+            try:
+                given = self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs
+                value = fn(*args, **given)
+            except Exception as error:
+                ended: Ended = Raised(error)
+            except BaseException as struck:
+                if breaker is not None:
+                    breaker.interrupted(ticket, struck)
+                raise
+            else:
+                if self.failed is None or not self.is_problem(value):
+                    if breaker is not None and (circuit.streak or breaker.counts_all or circuit.state is not CLOSED):
+                        breaker.report(ticket, "succeeded")
+                    if self.budget is not None:
+                        self.budget.succeeded()
+                    if self._alerts:
+                        self._alerts.discard(self.credential)
+                    return value
+                ended = Answered(value)
+            work = Work(self, frame, began, fn, shape, args, kwargs, key, ticket)
+            try:
+                return self._value(work.persist(ended))
+            finally:
+                del ended  # An error holds the frames that it passed; one that is held by them is freed late.
+        finally:
+            CURRENT.reset(token)
+            frame.live = False
+
+    def _value(self, ended: Ended) -> Any:
+        """What a call ended in, returned or raised; where the breaker stopped it, what its fallback says instead."""
+        if not isinstance(ended, Raised):
+            return ended.value
+        error, breaker = ended.error, self.breaker
+        fallback = None if breaker is None or self.under_gate else breaker.fallback
+        try:
+            if fallback is None or not isinstance(error, CircuitOpen) or stop_of(error) is None:
+                raise error
+            instead = fallback(error)
+        finally:
+            del error, ended  # It holds this frame now.
+        return instead

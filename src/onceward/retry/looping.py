@@ -1,0 +1,54 @@
+# Made from looping_async.py by `make halves`: change that file, not this one.
+"""
+The loop over one call's attempts: the flow that decides is resumed by whoever asks for the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Self, cast
+
+from onceward._core.breaker import Refused
+from onceward._core.flow import Try
+from onceward._core.stops import StopReason
+from onceward.retry.iterating import NEXT, AttemptsBase, Block, refused_with
+from onceward.retry.working import Work
+
+
+class BlockingAttempts(AttemptsBase):
+    """The loop itself."""
+
+    def __iter__(self) -> Self:
+        self._once()
+        return self
+
+    def __next__(self) -> Block:
+        """The next attempt; the last error, unchanged, if there is none."""
+        breaker = self._policy.breaker
+        if self._done:
+            if breaker is not None:
+                breaker.caught_up()  # A block's end cannot await: what it told is on its way.
+            raise StopIteration
+        if not self._begun:
+            begun = self._begin(Work)
+            if self._is_late():
+                raise refused_with(begun.refuse(StopReason.DEADLINE, None))
+            ticket = None if breaker is None else breaker.first()
+            if isinstance(ticket, Refused):
+                self._finish()
+                raise refused_with(begun.refuse(StopReason.BREAKER, ticket.retry_after))
+            return self._first(ticket)
+        work = cast("Work", self.work)
+        flow, effect = self._resumed()
+        while not isinstance(effect, NEXT):
+            try:
+                answer = work.perform(effect)
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+        if isinstance(effect, Try):
+            return self._block(effect.number, effect.timeout, effect.ticket)
+        try:
+            raise self._end(effect) or StopIteration
+        finally:
+            del effect  # The error holds this frame now.

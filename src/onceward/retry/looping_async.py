@@ -1,0 +1,54 @@
+# blocking half: looping.py; __aiter__=__iter__, __anext__=__next__, StopAsyncIteration=StopIteration
+"""
+The loop over one call's attempts: the flow that decides is resumed by whoever asks for the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Self, cast
+
+from onceward._core.breaker import Refused
+from onceward._core.flow import Try
+from onceward._core.stops import StopReason
+from onceward.retry.iterating import NEXT, AttemptsBase, Block, refused_with
+from onceward.retry.working_async import AsyncWork
+
+
+class AwaitingAttempts(AttemptsBase):
+    """The loop itself."""
+
+    def __aiter__(self) -> Self:
+        self._once()
+        return self
+
+    async def __anext__(self) -> Block:
+        """The next attempt; the last error, unchanged, if there is none."""
+        breaker = self._policy.breaker
+        if self._done:
+            if breaker is not None:
+                await breaker.acaught_up()  # A block's end cannot await: what it told is on its way.
+            raise StopAsyncIteration
+        if not self._begun:
+            begun = self._begin(AsyncWork)
+            if self._is_late():
+                raise refused_with(await begun.refuse(StopReason.DEADLINE, None))
+            ticket = None if breaker is None else await breaker.afirst()
+            if isinstance(ticket, Refused):
+                self._finish()
+                raise refused_with(await begun.refuse(StopReason.BREAKER, ticket.retry_after))
+            return self._first(ticket)
+        work = cast("AsyncWork", self.work)
+        flow, effect = self._resumed()
+        while not isinstance(effect, NEXT):
+            try:
+                answer = await work.perform(effect)
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+        if isinstance(effect, Try):
+            return self._block(effect.number, effect.timeout, effect.ticket)
+        try:
+            raise self._end(effect) or StopAsyncIteration
+        finally:
+            del effect  # The error holds this frame now.
