@@ -34,9 +34,11 @@ HEADER = "# Made from {} by `make halves`: change that file, not this one.\n"
 MADE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\S+)"))
 
 NAMES = {
+    "AbstractAsyncContextManager": "AbstractContextManager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
+    "asynccontextmanager": "contextmanager",
 }
 """Names that no pattern turns. One that is used nowhere is an error, and so is an unused one of a file's own."""
 PROMISES = {"Awaitable": 0, "Coroutine": 2}

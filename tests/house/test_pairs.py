@@ -31,7 +31,6 @@ NOT_FOR_USERS = {
 """Parts of the shells, whose two halves do what their colour needs, with the reason."""
 
 _HTTPX = "httpx names it so"
-_BEHIND = "for a service, which writes notes behind its answers and awaits them"
 ONLY_BLOCKING = {
     "onceward.http.httpx.AsyncTransport": {"close": _HTTPX, "handle_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"close": _HTTPX, "handle_request": _HTTPX},
@@ -42,9 +41,7 @@ ONLY_BLOCKING = {
 ONLY_AWAITING = {
     "onceward.http.httpx.AsyncTransport": {"aclose": _HTTPX, "handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"aclose": _HTTPX, "handle_async_request": _HTTPX},
-    "onceward.journal.shells.AsyncJournal": {"find": _BEHIND, "flush": _BEHIND, "put": _BEHIND},
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
-    "onceward.tables.shells.Awaiting": {"call": "blocking callers call by themselves"},
 }
 """What only the awaiting half has, with the reason."""
 

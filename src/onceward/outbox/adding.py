@@ -68,7 +68,7 @@ class Walk(Protocol):
 
 
 class AsyncWalk(Protocol):
-    """Same as `Walk`, but awaits."""
+    """Runs steps on the caller's connection, in its transaction."""
 
     def __call__(self, steps: Steps[T]) -> Awaitable[T]:
         """Drive them to their end."""
@@ -108,7 +108,7 @@ class Outbox:
 
 
 class AsyncOutbox:
-    """Same as `Outbox`, but awaits."""
+    """Messages that commit with the caller's transaction. From `gate.outbox(connection)`."""
 
     def __init__(self, walk: AsyncWalk, store: Any, environment: Environment) -> None:
         self._walk = walk
@@ -126,7 +126,13 @@ class AsyncOutbox:
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
     ) -> str:
-        """Same as `Outbox.add`, but awaits."""
+        """
+        Write a message for the endpoint `to`; its id, which is the same on every try at delivering it.
+
+        `payload` is a JSON value, or bytes that are sent as they are. Messages of one `aggregate` to one endpoint are
+        delivered in the order in which they were added. An `id` of your own makes repeats one message; with other
+        content it is `KeyReused`.
+        """
         message = checked(to, payload, topic, aggregate, id, headers, content_type, self._environment)
         if self._store not in _made:
             await asyncio.to_thread(made_once, self._store, self._environment)

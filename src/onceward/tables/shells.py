@@ -29,6 +29,10 @@ class Blocking:
         """Drive a flow to its end."""
         return run(cast("CoreFlow[T]", flow), cast("Any", self.perform))
 
+    def call(self, fn: Callable[..., T], *args: Any) -> T:
+        """Something else that talks to the database."""
+        return fn(*args)
+
     def close(self) -> None:
         """Let go of files and connections."""
         self.driver.close()
@@ -41,7 +45,11 @@ class Blocking:
 
 
 class Awaiting:
-    """Same as `Blocking`, but awaits: the database is asked by threads. Cancelling never undoes half a write."""
+    """
+    Same as `Blocking`, but awaits: the database is asked by threads. Cancelling never undoes half a write.
+
+    Written by hand: one pool of threads is all the difference between the two, and every other shell is made of it.
+    """
 
     def __init__(self, blocking: Blocking, name: str) -> None:
         self._blocking = blocking

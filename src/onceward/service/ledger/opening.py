@@ -82,7 +82,7 @@ class Ledger:
 
 
 class AsyncLedger:
-    """Same as `Ledger`, but awaits."""
+    """A ledger, for blocking callers: `ledger.run(ledger.flows.emit(...))`. Safe for threads."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.flows = ledger.flows
@@ -98,7 +98,7 @@ class AsyncLedger:
         retain: float = RETAIN_SECONDS,
         environment: Environment = REAL,
     ) -> Self:
-        """Same as `Ledger.open`, but awaits."""
+        """Open the ledger that belongs to a store; with `create`, make it."""
         return cls(
             await asyncio.to_thread(Ledger.open, url, terms, create=create, retain=retain, environment=environment)
         )
