@@ -94,9 +94,14 @@ class Awaited:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self.access, name)
-        if inspect.isasyncgenfunction(method):
-            return lambda *given, **named: self._iterated(method(*given, **named))
-        return lambda *given, **named: self.loop.run_until_complete(method(*given, **named))
+
+        def call(*given: Any, **named: Any) -> Any:
+            made = method(*given, **named)
+            if isinstance(made, AsyncIterator):
+                return self._iterated(made)
+            return self.loop.run_until_complete(made) if inspect.isawaitable(made) else made
+
+        return call
 
     def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         end = object()

@@ -48,8 +48,9 @@ class World:
 
     def open(self, colour: str = "blocking", **terms: Any) -> Any:
         """A ledger; its `run` blocks, whatever the colour."""
-        opened = Ledger.open(self.url, Terms(**terms), create=True, environment=self.environment)
-        return Awaited(opened) if colour == "awaiting" else opened
+        options = {"create": True, "environment": self.environment}
+        opened = Awaited if colour == "awaiting" else Ledger.open
+        return opened(self.url, Terms(**terms), **options)
 
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """By hand, past everything that guards: what is really there, or what somebody makes of it."""
@@ -76,10 +77,10 @@ class World:
 class Awaited:
     """`AsyncLedger`, called from a test that does not await."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, url: str, terms: Terms, **options: Any) -> None:
         self.loop = asyncio.new_event_loop()
-        self.ledger = AsyncLedger(ledger)
-        self.flows = ledger.flows
+        self.ledger = self.loop.run_until_complete(AsyncLedger.open(url, terms, **options))
+        self.flows = self.ledger.flows
 
     def run(self, flow: Flow[Any]) -> Any:
         """Drive a flow to its end."""

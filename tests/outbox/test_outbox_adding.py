@@ -16,7 +16,7 @@ import pytest
 from outbox_support import World, admin
 
 from onceward import AsyncGate, ConfigurationError, Gate, IllegalMove, KeyReused, RequestInvalid
-from onceward.outbox.adding import PAYLOAD_BYTES_MAX
+from onceward.outbox.writing import PAYLOAD_BYTES_MAX
 from servers import postgres
 
 on_postgres = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")

@@ -54,7 +54,7 @@ from onceward.gate.signatures import AsyncDeclare
 from onceward.gate.strict import begin
 from onceward.gate.waiting import AsyncBell
 from onceward.gate.window import AsyncWindow
-from onceward.outbox.adding import AsyncOutbox
+from onceward.outbox.adding_async import AsyncOutbox
 from onceward.stores import open_async_store
 
 T = TypeVar("T")
