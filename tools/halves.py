@@ -37,6 +37,7 @@ NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
     "aclose": "close",
     "asynccontextmanager": "contextmanager",
 }

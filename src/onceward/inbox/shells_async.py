@@ -50,7 +50,10 @@ class AsyncInbox(InboxBase):
         environment: Environment | None = None,
     ) -> None:
         super().__init__(store, scope=scope, stored_sources=stored_sources, lease=lease, environment=environment)
-        self._runner = Awaiting(self._tables, "inbox") if AWAITS else self._tables
+        if AWAITS:
+            self._runner = Awaiting(self._tables, "inbox")
+        else:
+            self._runner = self._tables
 
     async def receive(self, source: str, headers: Headers, body: bytes) -> Received:
         """

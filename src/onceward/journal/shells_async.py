@@ -47,7 +47,10 @@ class AsyncJournal(JournalBase):
         super().__init__(
             url, scope=scope, worker=worker, secret=secret, redacted=redacted, environment=environment, create=create
         )
-        self._runner = Awaiting(self._tables, "journal") if AWAITS else self._tables
+        if AWAITS:
+            self._runner = Awaiting(self._tables, "journal")
+        else:
+            self._runner = self._tables
 
     @asynccontextmanager
     async def run(self, id: str, *, input_ref: str | None = None) -> AsyncIterator[AsyncRun]:

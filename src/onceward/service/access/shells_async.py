@@ -50,7 +50,10 @@ class AsyncAccess:
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
         tables = CountingTables(place, elsewhere)
-        self._tables = Awaiting(tables, "access") if AWAITS else tables
+        if AWAITS:
+            self._tables = Awaiting(tables, "access")
+        else:
+            self._tables = tables
 
     @classmethod
     async def open(

@@ -28,7 +28,10 @@ class AsyncLedger:
 
     def __init__(self, tables: Tables, terms: Terms) -> None:
         self.flows = Flows(terms)
-        self._tables = Awaiting(tables, "ledger") if AWAITS else tables
+        if AWAITS:
+            self._tables = Awaiting(tables, "ledger")
+        else:
+            self._tables = tables
 
     @classmethod
     async def open(
