@@ -102,7 +102,7 @@ def test_the_same_is_true_of_cancelled_tasks(tmp_path: Path) -> None:
     made = opened("awaiting", url_of("sqlite", tmp_path))
 
     async def work(began: asyncio.Event) -> None:
-        async with made.journal.run("r") as run, run.call("charge", key="k"):
+        async with made.inner.run("r") as run, run.call("charge", key="k"):
             began.set()
             await asyncio.Event().wait()
 
@@ -195,7 +195,7 @@ class TestAGate:
         made = opened("awaiting", url)
 
         async def main() -> None:
-            gate = AsyncGate(f"sqlite:///{tmp_path}/gate.db", scope=SCOPE, listeners=[made.journal.listener()])
+            gate = AsyncGate(f"sqlite:///{tmp_path}/gate.db", scope=SCOPE, listeners=[made.inner.listener()])
             for _ in range(2):
                 await gate.call("charge:1", lambda: "paid", name="charge")
             await gate.close()
