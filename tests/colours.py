@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
@@ -34,9 +34,13 @@ class Awaited:
 
     def close(self) -> None:
         """Close it, and its loop."""
-        self.loop.run_until_complete(self.inner.close())
+        self.wait(self.inner.aclose() if hasattr(self.inner, "aclose") else self.inner.close())
         if self._owns:
             self.loop.close()
+
+    def wait(self, awaitable: Any) -> Any:
+        """What it comes to."""
+        return self.loop.run_until_complete(awaitable)
 
     def also(self, inner: Any) -> Awaited:
         """Another thing, in the same loop."""
@@ -46,7 +50,7 @@ class Awaited:
         def call(*given: Any, **named: Any) -> Any:
             made = method(*given, **named)
             if inspect.isawaitable(made):
-                return self.loop.run_until_complete(made)
+                return self.wait(made)
             if isinstance(made, AsyncIterator):
                 return self._iterated(made)
             return self._block(made) if isinstance(made, AbstractAsyncContextManager) else made
@@ -55,16 +59,20 @@ class Awaited:
 
     def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
         end = object()
-        while (item := self.loop.run_until_complete(anext(items, end))) is not end:
-            yield item
+        try:
+            while (item := self.wait(anext(items, end))) is not end:
+                yield item
+        finally:
+            if isinstance(items, AsyncGenerator):
+                self.wait(items.aclose())
 
     @contextmanager
     def _block(self, manager: AbstractAsyncContextManager[Any]) -> Iterator[Any]:
-        entered = self.loop.run_until_complete(manager.__aenter__())
+        entered = self.wait(manager.__aenter__())
         try:
             yield self.also(entered)
         except BaseException as error:
-            if not self.loop.run_until_complete(manager.__aexit__(type(error), error, error.__traceback__)):
+            if not self.wait(manager.__aexit__(type(error), error, error.__traceback__)):
                 raise
         else:
-            self.loop.run_until_complete(manager.__aexit__(None, None, None))
+            self.wait(manager.__aexit__(None, None, None))
