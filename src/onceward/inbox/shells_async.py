@@ -16,17 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Self
 
-from onceward._core.colour import AWAITS
 from onceward._core.errors import OncewardError
 from onceward._core.reply import Reply
-from onceward.environment import Environment
 from onceward.inbox import receiving, stored
 from onceward.inbox.common import STOP_SECONDS, Headers, InboxBase
-from onceward.inbox.processing import LEASE_SECONDS
 from onceward.inbox.receiving import Received
 from onceward.inbox.stored import SourceView, StoredSource
 from onceward.inbox.working import THREADS, Workers
@@ -40,20 +37,9 @@ class AsyncInbox(InboxBase):
     Handlers are plain functions, run in the threads of `working`.
     """
 
-    def __init__(
-        self,
-        store: str,
-        *,
-        scope: str | None = None,
-        stored_sources: bool = False,
-        lease: float = LEASE_SECONDS,
-        environment: Environment | None = None,
-    ) -> None:
-        super().__init__(store, scope=scope, stored_sources=stored_sources, lease=lease, environment=environment)
-        if AWAITS:
-            self._runner = Awaiting(self._tables, "inbox")
-        else:
-            self._runner = self._tables
+    @cached_property
+    def _runner(self) -> Awaiting:
+        return Awaiting.over(self._tables, "inbox")
 
     async def receive(self, source: str, headers: Headers, body: bytes) -> Received:
         """

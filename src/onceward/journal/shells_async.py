@@ -10,17 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Self
 
 from onceward._core.colour import AWAITS
 from onceward._core.events import Listener
-from onceward.environment import REAL, Environment
 from onceward.journal import views
 from onceward.journal.common import RETAIN_SECONDS, ROWS_MAX, JournalBase, Seconds, pruned, wanted_of
 from onceward.journal.notes import Note, Subject
-from onceward.journal.telling import Attempt, Ear, Place, Redacted, place, status_of
+from onceward.journal.telling import Attempt, Ear, Place, place, status_of
 from onceward.journal.views import CallView, RunView, TurnView, Wanted
 from onceward.tables import Awaiting, looked
 
@@ -33,24 +32,9 @@ class AsyncJournal(JournalBase):
     `redacted(tool, arguments)` gives the text that may be kept as well. Nothing is opened before the first note.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        scope: str,
-        worker: str,
-        secret: bytes | None = None,
-        redacted: Redacted | None = None,
-        environment: Environment = REAL,
-        create: bool = True,
-    ) -> None:
-        super().__init__(
-            url, scope=scope, worker=worker, secret=secret, redacted=redacted, environment=environment, create=create
-        )
-        if AWAITS:
-            self._runner = Awaiting(self._tables, "journal")
-        else:
-            self._runner = self._tables
+    @cached_property
+    def _runner(self) -> Awaiting:
+        return Awaiting.over(self._tables, "journal")
 
     @asynccontextmanager
     async def run(self, id: str, *, input_ref: str | None = None) -> AsyncIterator[AsyncRun]:

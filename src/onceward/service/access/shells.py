@@ -31,7 +31,7 @@ from onceward.service.access.issuing import NewToken, Role, TokenView
 from onceward.service.access.opening import Place, open_place
 from onceward.service.access.scopes import check_tenant
 from onceward.service.access.tenants import Tenant
-from onceward.tables import Flow
+from onceward.tables import Blocking, Flow
 
 T = TypeVar("T")
 
@@ -47,8 +47,7 @@ class Access:
         self._place = place
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
-        tables = CountingTables(place, elsewhere)
-        self._tables = tables
+        self._tables = Blocking.over(CountingTables(place, elsewhere), "access")
 
     @classmethod
     def open(

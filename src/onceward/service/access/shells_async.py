@@ -21,7 +21,6 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypeVar
 
-from onceward._core.colour import AWAITS
 from onceward.environment import REAL, Environment
 from onceward.service.access.balances import LAPSE_SECONDS, Reservation
 from onceward.service.access.callers import Caller, check_scope_by
@@ -49,11 +48,7 @@ class AsyncAccess:
         self._place = place
         self._environment = environment
         self._flows = Flows(place.peppers, environment, scope_by)
-        tables = CountingTables(place, elsewhere)
-        if AWAITS:
-            self._tables = Awaiting(tables, "access")
-        else:
-            self._tables = tables
+        self._tables = Awaiting.over(CountingTables(place, elsewhere), "access")
 
     @classmethod
     async def open(

@@ -16,7 +16,7 @@ from onceward.service.ledger.booking import Terms
 from onceward.service.ledger.flows import Flows
 from onceward.service.ledger.keyed import Tables
 from onceward.service.ledger.opening import RETAIN_SECONDS, USUAL, open_ledger
-from onceward.tables import Flow
+from onceward.tables import Blocking, Flow
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class Ledger:
 
     def __init__(self, tables: Tables, terms: Terms) -> None:
         self.flows = Flows(terms)
-        self._tables = tables
+        self._tables = Blocking.over(tables, "ledger")
 
     @classmethod
     def open(

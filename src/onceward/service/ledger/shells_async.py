@@ -12,7 +12,6 @@ import asyncio
 from types import TracebackType
 from typing import Self, TypeVar
 
-from onceward._core.colour import AWAITS
 from onceward.environment import REAL, Environment
 from onceward.service.ledger.booking import Terms
 from onceward.service.ledger.flows import Flows
@@ -28,10 +27,7 @@ class AsyncLedger:
 
     def __init__(self, tables: Tables, terms: Terms) -> None:
         self.flows = Flows(terms)
-        if AWAITS:
-            self._tables = Awaiting(tables, "ledger")
-        else:
-            self._tables = tables
+        self._tables = Awaiting.over(tables, "ledger")
 
     @classmethod
     async def open(
