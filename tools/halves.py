@@ -34,8 +34,10 @@ HEADER = "# Made from {} by `make halves`: change that file, not this one.\n"
 MADE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\S+)"))
 
 NAMES = {
+    "AbstractAsyncContextManager": "AbstractContextManager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
     "aadmit": "admit",
     "acall": "call",
     "acaught_up": "caught_up",
@@ -44,6 +46,7 @@ NAMES = {
     "afirst": "first",
     "ainterrupted": "interrupted",
     "areport": "report",
+    "asynccontextmanager": "contextmanager",
     "awithdraw": "withdraw",
 }
 """Names that no pattern turns. One that is used nowhere is an error, and so is an unused one of a file's own."""
