@@ -1,0 +1,141 @@
+# Made from exchange_async.py by `make halves`: change that file, not this one.
+"""
+One keyed request, from who is calling to what its client gets: the same text behind every server and framework.
+
+    enter     who is calling, and the whole body: nothing is claimed before both are known
+    claim     under the key, or as a step of its plan
+    end       what the gate is told, and what it says to that
+
+What is decided on the way stands in `attempt.py`. A wire (`asgi.py`, `wsgi.py`, `django.py`) moves bytes and heads, and
+decides nothing.
+
+Who awaits gives its handler to the gate's `call`: a task can be cancelled, or closed, wherever it waits, and the gate
+ends the claim in each of these cases. Who blocks holds the claim: a stream is pulled by its server long after the
+handler has returned. So the last part has two shapes; what it decides has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from onceward._core.errors import OncewardError
+from onceward._core.flow import Raised, Returned
+from onceward._core.operation import Outcome
+from onceward._core.reply import Reply
+from onceward.gate import Gate
+from onceward.gate.holding import Holding
+from onceward.http.serving.attempt import ANSWERED, Answered, Attempt
+from onceward.http.serving.reception import Admitted, Incoming, Reception
+from onceward.http.serving.scoping import unknown
+from onceward.http.serving.spool import Spool
+
+
+class Wire(Protocol):
+    """What a server or a framework brings."""
+
+    scope_named: str
+    """How its scope function is called in the log."""
+
+    def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+        """Ask the scope function who is calling."""
+
+    def take(self, admitted: Admitted, spool: Spool) -> None:
+        """Take the whole body in: into the spool, and into the request's fingerprint."""
+
+
+class Exchange(Attempt):
+    """A keyed request under a gate."""
+
+    def __init__(self, reception: Reception[Gate], admitted: Admitted, wire: Wire) -> None:
+        super().__init__(reception, admitted)
+        self.spool = Spool(admitted.profile)
+        self.passes = False
+        """Whether it is the application's: nobody is calling, and it wants such requests."""
+        self._wire = wire
+        self._gate: Gate | None = None
+        self._request = b""
+
+    def enter(self) -> Reply | None:
+        """What its client gets at once; None: it `passes`, or may be claimed."""
+        goes_on = False
+        try:
+            self._gate = self.reception.gate_for(self._scope(), self.profile)
+            if self._gate is None:
+                self.passes = True
+                return None
+            self._wire.take(self.admitted, self.spool)
+            body = self.admitted.fingerprint
+            self._request = body.digest()
+            goes_on = True
+        except OncewardError as error:
+            return self.reception.refused(self.admitted, error)
+        finally:
+            if not goes_on:
+                self.close()
+        return None
+
+    def _scope(self) -> object:
+        """Who is calling. A function that fails does not know."""
+        scope_of: Any = self.reception.scope_of
+        if isinstance(scope_of, str):
+            return scope_of
+        try:
+            return self._wire.ask(scope_of, self.admitted.incoming)
+        except Exception as error:
+            raise unknown(error, self._wire.scope_named) from error
+
+    def close(self) -> None:
+        """Let go of the body."""
+        self.spool.close()
+
+    def _entered(self) -> Gate:
+        if self._gate is None:
+            raise RuntimeError("enter this exchange first")
+        return self._gate
+
+    def hold(self) -> Reply | None:
+        """Claim it; what its client gets at once. None: run the handler, and tell how that ended."""
+        admitted, identity, gate = self.admitted, self.admitted.identity, self._entered()
+        claim = gate.hold if identity.plan is None else gate.plan(identity.plan).hold
+        goes_on = False
+        try:
+            found = claim(
+                identity.key,
+                request=self._request,
+                name=admitted.name,
+                probe=admitted.profile.probe,
+                marked=False,
+                **admitted.options,
+            )
+            if isinstance(found, Outcome):
+                return self.given(found)
+            self._holding: Holding = found
+            self.start(found.operation)
+            goes_on = True
+        except OncewardError as error:
+            return self.refused(error)
+        finally:
+            if not goes_on:
+                self.close()
+        return None
+
+    def answered(self, answered: Answered = ANSWERED) -> Reply | None:
+        """The answer is complete: it is stored, and then it may be given."""
+        return self._end(self.how_answered(answered))
+
+    def failed(self, error: BaseException) -> Reply:
+        """The handler raised: that is raised again, or this is answered."""
+        instead = self._end(self.how_failed(error))
+        if instead is None:
+            raise error
+        return instead
+
+    def _end(self, how: Returned | Raised) -> Reply | None:
+        try:
+            outcome = self._holding.end(how)
+        except BaseException as error:
+            struck = error
+        else:
+            return self.given(outcome)
+        return self.refused(struck)
