@@ -25,7 +25,6 @@ NOT_FOR_USERS = {
     "onceward.gate.performing.AsyncPerformer": "does at once what takes no time, so that nobody waits for it",
     "onceward.gate.renewal.AsyncRenewer": "renews in tasks; the blocking one has a thread to sweep and to close",
     "onceward.gate.waiting.AsyncBell": "rings in a loop; the blocking one has a lock",
-    "onceward.http._django_async.AsyncExchange": "one request of Django's under ASGI; the blocking one is a function",
     "onceward.stores._postgres_async_links.AsyncLinks": "connections in a loop; puts and abandons them by itself",
 }
 """Parts of the shells, whose two halves do what their colour needs, with the reason."""

@@ -19,7 +19,7 @@ from onceward.drive import Kept, to_the_end
 from onceward.http._django_commits import Commits, watched
 from onceward.http._django_messages import SCOPE_NAMED, begin, let_go, own, response_of, streamed, take
 from onceward.http.serving.attempt import Answered
-from onceward.http.serving.exchange_async import AsyncExchange
+from onceward.http.serving.pushed import PushedExchange
 from onceward.http.serving.reception import Admitted, Incoming, log
 from onceward.http.serving.spool import Spool
 
@@ -30,7 +30,7 @@ class Apart:
     """One view in a task of its own; if its answer is a stream, iterating gives its pieces."""
 
     scope_named = SCOPE_NAMED
-    exchange: AsyncExchange
+    exchange: PushedExchange
 
     def __init__(
         self,

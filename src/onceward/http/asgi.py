@@ -27,9 +27,9 @@ from onceward.http.serving.answers import on_the_wire
 from onceward.http.serving.attempt import ANSWERED, Answered, Own
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
-from onceward.http.serving.exchange_async import AsyncExchange
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile
+from onceward.http.serving.pushed import PushedExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
 from onceward.http.serving.routes import Route
 from onceward.http.serving.scoping import SCOPE_NAMED
@@ -122,7 +122,7 @@ class IdempotencyMiddleware:
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
         wire = _Wire(self.app, admitted, scope, receive, send)
-        exchange = wire.exchange = AsyncExchange(self._reception, admitted, wire)
+        exchange = wire.exchange = PushedExchange(self._reception, admitted, wire)
         try:
             reply = await exchange.enter()
             if exchange.passes:
@@ -146,7 +146,7 @@ class _Wire:
     """One connection of a server: the handler's request from the spool, its answer into the recording and onwards."""
 
     scope_named = SCOPE_NAMED
-    exchange: AsyncExchange
+    exchange: PushedExchange
 
     def __init__(self, app: App, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         self._app, self._scope, self._receive, self._send = app, scope, receive, send

@@ -50,11 +50,10 @@ from onceward.http.serving.discovering import CHANGES, samples_of, warning
 from onceward.http.serving.discovering import idempotent as idempotent
 from onceward.http.serving.discovering import not_idempotent as not_idempotent
 from onceward.http.serving.environ import identity_headers
-from onceward.http.serving.exchange import Exchange
-from onceward.http.serving.exchange_async import AsyncExchange
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
-from onceward.http.serving.pulled import Pulled
+from onceward.http.serving.pulled import Pulled, PulledExchange
+from onceward.http.serving.pushed import PushedExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, log
 from onceward.http.serving.running import FailedAnswer, Unkept
 from onceward.http.serving.spool import Spool
@@ -122,7 +121,7 @@ class IdempotencyMiddleware:
 
     def _serve_blocking(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
         wire = _Wire(request, self._desk.now)
-        exchange = wire.exchange = Exchange(reception, admitted, wire)
+        exchange = wire.exchange = PulledExchange(reception, admitted, wire)
         reply = exchange.enter()
         if exchange.passes:
             return self._get_response(request)
@@ -142,7 +141,7 @@ class IdempotencyMiddleware:
 
     async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
         wire = Apart(self._get_response, request, _answered, self._desk.now)
-        exchange = wire.exchange = AsyncExchange(reception, admitted, wire)
+        exchange = wire.exchange = PushedExchange(reception, admitted, wire)
         reply = await exchange.enter()
         if exchange.passes:
             return await self._get_response(request)
@@ -244,7 +243,7 @@ class _Wire:
     """One request under a blocking gate."""
 
     scope_named = SCOPE_NAMED
-    exchange: Exchange
+    exchange: PulledExchange
 
     def __init__(self, request: Any, now: Callable[[], float]) -> None:
         self._request, self._now = request, now

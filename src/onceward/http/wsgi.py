@@ -24,10 +24,9 @@ from onceward.http.serving.attempt import Own
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.environ import identity_headers, incoming_of
-from onceward.http.serving.exchange import Exchange
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile
-from onceward.http.serving.pulled import Pulled
+from onceward.http.serving.pulled import Pulled, PulledExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
 from onceward.http.serving.routes import Route
 from onceward.http.serving.scoping import SCOPE_NAMED
@@ -92,7 +91,7 @@ class IdempotencyMiddleware:
     def _serve(self, admitted: Admitted, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """A keyed request, from its body to its answer."""
         wire = _Wire(environ, start_response, self._now)
-        exchange = wire.exchange = Exchange(self._reception, admitted, wire)
+        exchange = wire.exchange = PulledExchange(self._reception, admitted, wire)
         reply = exchange.enter()
         if exchange.passes:
             return self.app(environ, start_response)
@@ -118,7 +117,7 @@ class _Wire:
     """One request of a server: its handler's input from the spool, its answer into the recording and onwards."""
 
     scope_named = SCOPE_NAMED
-    exchange: Exchange
+    exchange: PulledExchange
 
     def __init__(self, environ: Environ, start_response: StartResponse, now: Callable[[], float]) -> None:
         self._environ, self._start_response, self._now = environ, start_response, now

@@ -3,15 +3,10 @@
 One keyed request, from who is calling to what its client gets: the same text behind every server and framework.
 
     enter     who is calling, and the whole body: nothing is claimed before both are known
-    claim     under the key, or as a step of its plan
-    end       what the gate is told, and what it says to that
+    claim     under the key, or as a step of its plan: `pushed.py`, `pulled.py`
+    end       what the gate is told, and what the client gets: `attempt.py`
 
-What is decided on the way stands in `attempt.py`. A wire (`asgi.py`, `wsgi.py`, `django.py`) moves bytes and heads, and
-decides nothing.
-
-Who awaits gives its handler to the gate's `call`: a task can be cancelled, or closed, wherever it waits, and the gate
-ends the claim in each of these cases. Who blocks holds the claim: a stream is pulled by its server long after the
-handler has returned. So the last part has two shapes; what it decides has one.
+A wire (`asgi.py`, `wsgi.py`, `django.py`) moves bytes and heads, and decides nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +15,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from onceward._core.errors import OncewardError
-from onceward._core.flow import Raised, Returned
-from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
 from onceward.gate import Gate
-from onceward.gate.holding import Holding
-from onceward.http.serving.attempt import ANSWERED, Answered, Attempt
+from onceward.http.serving.attempt import Attempt
 from onceward.http.serving.reception import Admitted, Incoming, Reception
 from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
@@ -89,53 +81,9 @@ class Exchange(Attempt):
         """Let go of the body."""
         self.spool.close()
 
-    def _entered(self) -> Gate:
+    def claim_of(self) -> tuple[Gate, dict[str, Any]]:
+        """Where it is claimed, and as what: the same for a key and for a step of a plan."""
         if self._gate is None:
             raise RuntimeError("enter this exchange first")
-        return self._gate
-
-    def hold(self) -> Reply | None:
-        """Claim it; what its client gets at once. None: run the handler, and tell how that ended."""
-        admitted, identity, gate = self.admitted, self.admitted.identity, self._entered()
-        claim = gate.hold if identity.plan is None else gate.plan(identity.plan).hold
-        goes_on = False
-        try:
-            found = claim(
-                identity.key,
-                request=self._request,
-                name=admitted.name,
-                probe=admitted.profile.probe,
-                marked=False,
-                **admitted.options,
-            )
-            if isinstance(found, Outcome):
-                return self.given(found)
-            self._holding: Holding = found
-            self.start(found.operation)
-            goes_on = True
-        except OncewardError as error:
-            return self.refused(error)
-        finally:
-            if not goes_on:
-                self.close()
-        return None
-
-    def answered(self, answered: Answered = ANSWERED) -> Reply | None:
-        """The answer is complete: it is stored, and then it may be given."""
-        return self._end(self.how_answered(answered))
-
-    def failed(self, error: BaseException) -> Reply:
-        """The handler raised: that is raised again, or this is answered."""
-        instead = self._end(self.how_failed(error))
-        if instead is None:
-            raise error
-        return instead
-
-    def _end(self, how: Returned | Raised) -> Reply | None:
-        try:
-            outcome = self._holding.end(how)
-        except BaseException as error:
-            struck = error
-        else:
-            return self.given(outcome)
-        return self.refused(struck)
+        admitted = self.admitted
+        return self._gate, {"request": self._request, "name": admitted.name, "probe": admitted.profile.probe}

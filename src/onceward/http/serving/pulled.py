@@ -1,19 +1,73 @@
 """
 An answer that is pulled from its handler piece by piece, by the server that sends it: WSGI's, and Django's streams.
+
+Its claim is held: the server pulls long after the handler has returned, so nothing can run to its end inside the gate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from onceward._core.errors import OncewardError
+from onceward._core.flow import Raised, Returned
+from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
+from onceward.gate.holding import Holding
 from onceward.http.serving.attempt import ANSWERED, Answered
 from onceward.http.serving.exchange import Exchange
 from onceward.http.serving.reception import log
 
 
+class PulledExchange(Exchange):
+    """A keyed request whose claim is held until its answer has been pulled."""
+
+    _holding: Holding
+
+    def hold(self) -> Reply | None:
+        """Claim it; what its client gets at once. None: run the handler, and tell how that ended."""
+        gate, claim = self.claim_of()
+        key, plan = self.admitted.identity
+        hold = gate.hold if plan is None else gate.plan(plan).hold
+        goes_on = False
+        try:
+            found = hold(key, marked=False, **claim, **self.admitted.options)
+            if isinstance(found, Outcome):
+                return self.given(found)
+            self._holding = found
+            self.start(found.operation)
+            goes_on = True
+        except OncewardError as error:
+            return self.refused(error)
+        finally:
+            if not goes_on:
+                self.close()
+        return None
+
+    def answered(self, answered: Answered = ANSWERED) -> Reply | None:
+        """The answer is complete. What its client gets in its place; None: that."""
+        return self._end(self.how_answered(answered))
+
+    def failed(self, error: BaseException) -> Reply:
+        """The handler raised: that is raised again, or this is answered."""
+        instead = self._end(self.how_failed(error))
+        if instead is None:
+            raise error
+        return instead
+
+    def _end(self, how: Returned | Raised) -> Reply | None:
+        try:
+            outcome = self._holding.end(how)
+        except BaseException as error:
+            struck = error
+        else:
+            return self.given(outcome)
+        return self.refused(struck)
+
+
 class Pulled:
     """
+    The pieces of one answer.
+
     `until_passing` first: it pulls as long as everything is held back. If it says True, what iterating gives may be
     sent. If not, the answer is complete and stored: `instead`, or the handler's own. `close`, always: a client that
     left does not end what it began.
@@ -21,7 +75,7 @@ class Pulled:
 
     def __init__(
         self,
-        exchange: Exchange,
+        exchange: PulledExchange,
         pieces: Iterator[tuple[bytes, bool]],
         release: Callable[[], None],
         answered: Callable[[], Answered] = lambda: ANSWERED,
