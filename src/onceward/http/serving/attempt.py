@@ -16,7 +16,7 @@ from onceward._core.errors import ConfigurationError, HandlerFailed, NotSettled,
 from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
-from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
+from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, in_body, settled_answer
 from onceward.http.serving.problems import refusal
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
@@ -129,7 +129,7 @@ class Attempt:
         if self._raised is not None:
             raise self._raised  # It broke off in the middle; so does the answer.
         if self._substitute is not None:
-            return self._substitute
+            return in_body(self._substitute, self.profile, replayed=False, first_at=outcome.first_at.isoformat())
         return settled_answer(outcome, self.profile, self.recording.result()) if self.profile.transactional else None
 
     def refused(self, error: BaseException) -> Reply | None:
