@@ -90,12 +90,13 @@ def told(wire: str, row: Row, folder: Path) -> Told:
     "a-handler-that-raised-is-always-in-doubt",
     "a-failure-is-remembered-without-its-problem",
     "a-settled-answer-is-not-the-one-that-is-given",
-    "an-envelope-keeps-the-etag",
-    "a-refusal-of-the-gate-is-the-handlers-own-answer",
-    "an-answer-leaves-with-what-is-never-stored",
-    "a-failing-scope-function-is-nobody",
-    "one-operation-becomes-two",
+    "whatever-a-handler-answers-is-stored",
+    "an-undone-settle-is-a-success",
     "a-broken-stream-is-an-answer",
+    "an-answer-that-has-begun-begins-again",
+    "a-failing-scope-function-is-nobody",
+    "a-changed-body-is-the-same-request",
+    "one-operation-becomes-two",
 )
 @pytest.mark.parametrize("row", ROWS)
 def test_every_wire_answers_and_stores_the_same(row: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,7 +127,7 @@ def test_the_table_has_every_refusal_that_a_request_can_meet() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.fault("wsgi-has-an-envelope-of-its-own")
+@pytest.mark.fault("wsgi-has-an-envelope-of-its-own", "an-envelope-keeps-the-etag")
 @pytest.mark.parametrize("wire", WIRES)
 def test_the_envelope_of_a_first_answer_is_that_of_its_replay(wire: str, tmp_path: Path) -> None:
     """
@@ -138,6 +139,7 @@ def test_the_envelope_of_a_first_answer_is_that_of_its_replay(wire: str, tmp_pat
     assert ("etag" in first.headers, "etag" in again.headers) == (False, False)
 
 
+@pytest.mark.fault("an-answer-leaves-with-what-is-never-stored")
 @pytest.mark.parametrize("wire", WIRES)
 def test_what_is_never_stored_never_leaves_with_a_stored_answer(wire: str, tmp_path: Path) -> None:
     """
