@@ -86,10 +86,10 @@ def begin(recording: Recording, response: Any) -> None:
 
 def response_of(reply: Reply) -> HttpResponse:
     """An answer of ours as a response."""
-    reply = on_the_wire(reply)
-    response = HttpResponse(reply.body, status=reply.status)
+    headers, body = on_the_wire(reply)
+    response = HttpResponse(body, status=reply.status)
     del response["Content-Type"]
-    for name, value in reply.headers:
+    for name, value in headers:
         response[name] = f"{response[name]}, {value}" if name in response else value
     return response
 

@@ -325,9 +325,9 @@ def _incoming(scope: Scope) -> Incoming:
 
 async def _answer(reply: Reply, scope: Scope, send: Send) -> None:
     """Send a whole answer."""
-    reply = on_the_wire(reply)
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+    given, body = on_the_wire(reply)
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
     if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
+    await send({"type": "http.response.body", "body": body})

@@ -102,9 +102,9 @@ class IdempotencyMiddleware:
 
 def answer(reply: Reply, start_response: StartResponse) -> list[bytes]:
     """Give a whole answer."""
-    reply = on_the_wire(reply)
-    start_response(_status_line(reply.status), list(reply.headers))
-    return [reply.body]
+    headers, body = on_the_wire(reply)
+    start_response(_status_line(reply.status), headers)
+    return [body]
 
 
 def _status_line(status: int) -> str:

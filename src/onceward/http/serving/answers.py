@@ -36,16 +36,17 @@ def as_reply(value: Any) -> Reply:
     return Reply(200, (("content-type", kind),), kept.data or b"")
 
 
-def on_the_wire(reply: Reply) -> Reply:
+def on_the_wire(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
     """
-    An answer that is not a handler's own, with the headers that it leaves with.
+    The headers and the body with which an answer leaves that is not a handler's own.
 
     Whatever was stored by a person or inside a transaction: secrets, and what belongs to one connection, stay here.
     """
-    headers = tuple((name, value) for name, value in reply.headers if name not in NEVER_STORED)
+    headers = [pair for pair in reply.headers if pair[0] not in NEVER_STORED]
     if reply.status in WITHOUT_BODY:
-        return Reply(reply.status, headers, b"")
-    return Reply(reply.status, (*headers, ("content-length", str(len(reply.body)))), reply.body)
+        return headers, b""
+    headers.append(("content-length", str(len(reply.body))))
+    return headers, reply.body
 
 
 def settled_answer(outcome: Outcome[Any], profile: Profile, result: Reply | Unkept | None = None) -> Reply | None:

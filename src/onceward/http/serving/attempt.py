@@ -55,27 +55,26 @@ class Own(NamedTuple):
 class Attempt:
     """A keyed request, and what its handler makes of it."""
 
+    recording: Recording
+    """The handler's answer, once it has been started."""
+    operation: Operation | None = None
+    """What the handler is running; None: nothing was run."""
+    begun = False
+    """Whether the client has been sent something."""
+    _told: BaseException | None = None
+    _raised: BaseException | None = None
+    _substitute: Reply | None = None
+    _outcome: Outcome[Any] | None = None
+
     def __init__(self, reception: Reception[Any], admitted: Admitted) -> None:
-        self.reception, self.admitted = reception, admitted
-        self.profile = admitted.profile
-        self.recording = Recording(admitted.profile, admitted.terms.result_bytes_max)
-        self.operation: Operation | None = None
-        """What the handler is running; None: nothing was run."""
-        self.begun = False
-        """Whether the client has been sent something."""
-        self._told: BaseException | None = None
-        self._raised: BaseException | None = None
-        self._substitute: Reply | None = None
-        self._outcome: Outcome[Any] | None = None
+        self.reception, self.admitted, self.profile = reception, admitted, admitted.profile
 
     def start(self, operation: Operation) -> None:
         """The handler is about to run, for the first time or again: nothing is left of an answer that failed."""
-        if self.operation is not None:
-            if self.begun:
-                raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
-            self.recording = Recording(self.profile, self.admitted.terms.result_bytes_max)
-            self._told = self._raised = None
-        self.operation = operation
+        if self.begun:
+            raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
+        self.recording = Recording(self.profile, self.admitted.terms.result_bytes_max)
+        self.operation, self._told, self._raised = operation, None, None
 
     # --- what the gate is told ---
 
@@ -141,12 +140,16 @@ class Attempt:
             return None  # It is about this attempt.
         if not isinstance(error, OncewardError):
             raise error
-        if isinstance(error, NotSettled) and self.recording.complete and refuses_by_itself(self.recording.result()):
+        if isinstance(error, NotSettled) and self._refuses_by_itself():
             return None
         reply = self.reception.refused(self.admitted, error)  # Told to the log, too.
         if self.begun:
             raise error  # Too late to say anything else: the answer breaks off.
         return reply
+
+    def _refuses_by_itself(self) -> bool:
+        """Whether the handler's own answer says that it did not work."""
+        return self.operation is not None and self.recording.complete and refuses_by_itself(self.recording.result())
 
     def _log_failure(self, error: BaseException) -> None:
         """Say why a keyed request was answered 5xx, and what that means for its key."""

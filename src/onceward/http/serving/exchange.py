@@ -39,14 +39,14 @@ class Wire(Protocol):
 class Exchange(Attempt):
     """A keyed request under a gate."""
 
+    passes = False
+    """Whether it is the application's: nobody is calling, and it wants such requests."""
+    _gate: Gate | None = None
+    _request = b""
+
     def __init__(self, reception: Reception[Gate], admitted: Admitted, wire: Wire) -> None:
         super().__init__(reception, admitted)
-        self.spool = Spool(admitted.profile)
-        self.passes = False
-        """Whether it is the application's: nobody is calling, and it wants such requests."""
-        self._wire = wire
-        self._gate: Gate | None = None
-        self._request = b""
+        self.spool, self._wire = Spool(admitted.profile), wire
 
     def enter(self) -> Reply | None:
         """What its client gets at once; None: it `passes`, or may be claimed."""

@@ -41,14 +41,14 @@ class AsyncWire(Protocol):
 class AsyncExchange(Attempt):
     """A keyed request under a gate."""
 
+    passes = False
+    """Whether it is the application's: nobody is calling, and it wants such requests."""
+    _gate: AsyncGate | None = None
+    _request = b""
+
     def __init__(self, reception: Reception[AsyncGate], admitted: Admitted, wire: AsyncWire) -> None:
         super().__init__(reception, admitted)
-        self.spool = Spool(admitted.profile)
-        self.passes = False
-        """Whether it is the application's: nobody is calling, and it wants such requests."""
-        self._wire = wire
-        self._gate: AsyncGate | None = None
-        self._request = b""
+        self.spool, self._wire = Spool(admitted.profile), wire
 
     async def enter(self) -> Reply | None:
         """What its client gets at once; None: it `passes`, or may be claimed."""
