@@ -74,7 +74,7 @@ class Attempt:
         if self.begun:
             raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
         self.recording = Recording(self.profile, self.admitted.terms.result_bytes_max)
-        self.operation, self._told, self._raised = operation, None, None
+        self.operation, self._told, self._raised, self._substitute = operation, None, None, None
 
     # --- what the gate is told ---
 
