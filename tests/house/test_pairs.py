@@ -57,7 +57,6 @@ NOT_YET = (
 
 NOT_FOR_USERS = {
     "onceward.gate.joining.sqlalchemy.AsyncJoinedSqlalchemy": "an adapter; nested transactions are told in another way",
-    "onceward.http._django_async.AsyncExchange": "one request of Django's under ASGI; the blocking one is a function",
     "onceward.stores._postgres_links_async.AsyncLine": "a connection of psycopg's, with what its two classes have",
 }
 """Classes by hand, whose two halves offer what their colour needs, with the reason."""
