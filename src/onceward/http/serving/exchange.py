@@ -23,7 +23,7 @@ from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 
 
-class Wire(Protocol):
+class HttpWire(Protocol):
     """What a server or a framework brings."""
 
     scope_named: str
@@ -44,7 +44,7 @@ class Exchange(Attempt):
     _gate: Gate | None = None
     _request = b""
 
-    def __init__(self, reception: Reception[Gate], admitted: Admitted, wire: Wire) -> None:
+    def __init__(self, reception: Reception[Gate], admitted: Admitted, wire: HttpWire) -> None:
         super().__init__(reception, admitted)
         self.spool, self._wire = Spool(admitted.profile), wire
 

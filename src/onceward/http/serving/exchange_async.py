@@ -25,7 +25,7 @@ from onceward.http.serving.spool import Spool
 from onceward.http.serving.weight import off_the_loop
 
 
-class AsyncWire(Protocol):
+class AsyncHttpWire(Protocol):
     """What a server or a framework brings."""
 
     scope_named: str
@@ -46,7 +46,7 @@ class AsyncExchange(Attempt):
     _gate: AsyncGate | None = None
     _request = b""
 
-    def __init__(self, reception: Reception[AsyncGate], admitted: Admitted, wire: AsyncWire) -> None:
+    def __init__(self, reception: Reception[AsyncGate], admitted: Admitted, wire: AsyncHttpWire) -> None:
         super().__init__(reception, admitted)
         self.spool, self._wire = Spool(admitted.profile), wire
 
@@ -81,7 +81,7 @@ class AsyncExchange(Attempt):
 
     def close(self) -> None:
         """Let go of the body."""
-        self.spool.close()
+        self.spool.close()  # of no colour
 
     def claim_of(self) -> tuple[AsyncGate, dict[str, Any]]:
         """Where it is claimed, and as what: the same for a key and for a step of a plan."""
