@@ -229,7 +229,8 @@ def _kept(tree: ast.Module) -> set[int]:
 
 def _first(node: ast.stmt) -> int:
     """The line where a statement begins, with its decorators."""
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    decorated = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)]) if decorated else node.lineno
 
 
 # --- edits that need only the words ---
@@ -395,7 +396,7 @@ def made(half: Half, twins: Twins, used: set[str]) -> str:
     """The whole file that a pair's blocking half has to be."""
     source = half.source.read_text(encoding="utf-8")
     ours: set[str] = set()
-    text = turned(source.partition("\n")[2], half.given, twins, ours)
+    text = turned("\n" + source.partition("\n")[2], half.given, twins, ours).lstrip("\n")  # Lines keep their numbers.
     if unused := half.given.keys() - ours:
         raise Refused(f"unused: {', '.join(sorted(unused))}")
     used |= ours

@@ -86,7 +86,7 @@ def walk(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
         if not getattr(steps, "gi_suspended", False):
             raise  # Theirs: they have ended with it.
         asked = answer = None  # type: ignore[assignment]
-        rest = rest_of(steps, partial(steps.throw, struck))
+        rest: Generator[E, Any, T] = rest_of(steps, partial(steps.throw, struck))
     return walk(rest, perform)
 
 

@@ -66,7 +66,7 @@ class AsyncExchange(Attempt):
             return self.reception.refused(self.admitted, error)
         finally:
             if not goes_on:
-                self.close()
+                self.close()  # of no colour
         return None
 
     async def _scope(self) -> object:
