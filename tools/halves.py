@@ -34,8 +34,10 @@ HEADER = "# Made from {} by `make halves`: change that file, not this one.\n"
 MADE = re.compile(re.escape(HEADER).replace(r"\{\}", r"(\S+)"))
 
 NAMES = {
+    "AbstractAsyncContextManager": "AbstractContextManager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
     "aadmit": "admit",
     "acall": "call",
     "acaught_up": "caught_up",
@@ -44,6 +46,7 @@ NAMES = {
     "afirst": "first",
     "ainterrupted": "interrupted",
     "areport": "report",
+    "asynccontextmanager": "contextmanager",
     "awithdraw": "withdraw",
 }
 """Names that no pattern turns. One that is used nowhere is an error, and so is an unused one of a file's own."""
@@ -226,7 +229,8 @@ def _kept(tree: ast.Module) -> set[int]:
 
 def _first(node: ast.stmt) -> int:
     """The line where a statement begins, with its decorators."""
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    decorated = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    return min([node.lineno, *(one.lineno for one in node.decorator_list)]) if decorated else node.lineno
 
 
 # --- edits that need only the words ---
@@ -392,7 +396,7 @@ def made(half: Half, twins: Twins, used: set[str]) -> str:
     """The whole file that a pair's blocking half has to be."""
     source = half.source.read_text(encoding="utf-8")
     ours: set[str] = set()
-    text = turned(source.partition("\n")[2], half.given, twins, ours)
+    text = turned("\n" + source.partition("\n")[2], half.given, twins, ours).lstrip("\n")  # Lines keep their numbers.
     if unused := half.given.keys() - ours:
         raise Refused(f"unused: {', '.join(sorted(unused))}")
     used |= ours

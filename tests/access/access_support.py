@@ -7,15 +7,13 @@ the past instead, by a hand that reaches past the driver.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from colours import Awaited
 from onceward.service.access import Access, AsyncAccess
 from onceward.stores import open_store
 from onceward.testing.clock import StillEnvironment
@@ -82,31 +80,9 @@ class World:
     def open(self, colour: str = "blocking", **options: Any) -> Any:
         """A shell of that colour; its methods block either way."""
         options = {"create": True, "environment": self.environment, **options}
-        return Awaited(self.url, options) if colour == "awaiting" else Access.open(self.url, **options)
-
-
-class Awaited:
-    """`AsyncAccess`, called from a test that does not await."""
-
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.access = self.loop.run_until_complete(AsyncAccess.open(url, **options))
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.access, name)
-        if inspect.isasyncgenfunction(method):
-            return lambda *given, **named: self._iterated(method(*given, **named))
-        return lambda *given, **named: self.loop.run_until_complete(method(*given, **named))
-
-    def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
-        end = object()
-        while (item := self.loop.run_until_complete(anext(items, end))) is not end:
-            yield item
-
-    def close(self) -> None:
-        """Close it, and its loop."""
-        self.loop.run_until_complete(self.access.close())
-        self.loop.close()
+        if colour == "awaiting":
+            return Awaited(AsyncAccess.open(self.url, **options))
+        return Access.open(self.url, **options)
 
 
 @cache

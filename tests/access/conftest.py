@@ -1,4 +1,4 @@
-"""A place to keep tokens: on SQLite and on PostgreSQL, one blocking and one awaiting, from one text."""
+"""A place to keep tokens: on SQLite and on PostgreSQL, blocking and awaiting, from one text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from access_support import PEPPER, World, kinds
 
+from colours import COLOURS
+
 
 @pytest.fixture(params=kinds())
 def kind(request: pytest.FixtureRequest) -> str:
@@ -16,10 +18,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def colour(kind: str) -> str:
-    """One for each kind: shells and drivers know nothing of each other, so two pairs show both of both."""
-    return "awaiting" if kind == "postgres" else "blocking"
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> str:
+    """Whether it blocks or awaits."""
+    return str(request.param)
 
 
 @pytest.fixture

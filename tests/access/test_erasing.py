@@ -231,6 +231,16 @@ def test_nobody_is_nobody(access: Any, world: World) -> None:
     assert [] == world.rows("SELECT digest FROM onceward_erasures")
 
 
+@pytest.mark.fault("a-name-is-judged-when-the-erasure-begins")
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_what_is_no_name_is_refused_before_anything_is_iterated(access: Any) -> None:
+    """
+    In both colours: whoever asks for the erasure is told, and not whoever iterates.
+    """
+    with pytest.raises(ConfigurationError, match="a tenant's name"):
+        access.erase_tenant("Not A Name")
+
+
 KILLED = """
 import sys
 from onceward import failpoints

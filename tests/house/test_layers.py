@@ -36,7 +36,10 @@ LAYERS = (
     Layer("environment", ("environment.py", "processes.py", "failpoints.py", "drive.py")),
     Layer("stores", ("stores/",)),
     Layer("tables", ("tables/",)),
-    Layer("messages", ("outbox/__init__.py", "outbox/message.py", "outbox/tables.py", "outbox/adding.py")),
+    Layer(
+        "messages",
+        ("outbox/__init__.py", "outbox/message.py", "outbox/tables.py", "outbox/writing.py", "outbox/adding"),
+    ),
     Layer("gate", ("gate/", "insert")),
     Layer("retry", ("retry/",)),
     Layer("emitter", ("emitter/",)),

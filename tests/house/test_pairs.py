@@ -57,13 +57,11 @@ NOT_YET = (
 
 NOT_FOR_USERS = {
     "onceward.gate.joining.sqlalchemy.AsyncJoinedSqlalchemy": "an adapter; nested transactions are told in another way",
-    "onceward.http._django_async.AsyncExchange": "one request of Django's under ASGI; the blocking one is a function",
     "onceward.stores._postgres_links_async.AsyncLine": "a connection of psycopg's, with what its two classes have",
 }
 """Classes by hand, whose two halves offer what their colour needs, with the reason."""
 
 _HTTPX = "httpx names it so"
-_BEHIND = "for a service, which writes notes behind its answers and awaits them"
 ONLY_BLOCKING = {
     "onceward.http._httpx_family.AwaitingTransport": {"handle_request": _HTTPX},
     "onceward.http.httpx.AsyncTransport": {"handle_request": _HTTPX},
@@ -77,10 +75,8 @@ ONLY_AWAITING = {
     "onceward.http._httpx_family.AwaitingTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx.AsyncTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_async_request": _HTTPX},
-    "onceward.journal.shells.AsyncJournal": {"find": _BEHIND, "flush": _BEHIND, "put": _BEHIND},
     "onceward.stores._postgres_links_async.AsyncLinks": {"abandon": "a loop may be over before its connections are"},
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
-    "onceward.tables.shells.Awaiting": {"call": "blocking callers call by themselves"},
 }
 """What only the awaiting half has, with the reason."""
 

@@ -20,7 +20,11 @@ from typing import Any, NamedTuple
 
 import requests
 
-WAYS = ("httpx", "httpx-async", "httpx2", "httpx2-async", "requests")
+from colours import Awaited
+
+EXTENDED = ("httpx", "httpx-async", "httpx2", "httpx2-async")
+"""Ways whose requests have extensions, and whose transports have others below them."""
+WAYS = (*EXTENDED, "requests")
 
 
 class Wire(NamedTuple):
@@ -102,6 +106,31 @@ class Web:
             # In the caller's context: deadlines, operations and policies around the call are seen by what it awaits.
             yield lambda *args, **kwargs: runner.run(client.request(*args, **kwargs), context=copy_context())
             runner.run(client.aclose())
+
+    @contextmanager
+    def using(self, client: Any) -> Iterator[Any]:
+        """A client of httpx or of an SDK, whose methods block whatever its colour is."""
+        if not self.awaits:
+            with client:
+                yield client
+            return
+        turned = Awaited(client)
+        try:
+            yield turned
+        finally:
+            turned.close()
+
+    def plain_client(self, **options: Any) -> Any:
+        """The library's own client."""
+        return (self.library.AsyncClient if self.awaits else self.library.Client)(**options)
+
+    def ready(self, environment: str, **options: Any) -> Any:
+        """A client that is made ready to use, by us."""
+        return (self.ours.async_client if self.awaits else self.ours.client)(environment, **options)
+
+    def sdk_options(self, *given: Any, **options: Any) -> Any:
+        """For an SDK of this colour."""
+        return (self.ours.async_sdk_options if self.awaits else self.ours.sdk_options)(*given, **options)
 
     def generator(self, *chunks: bytes) -> Any:
         """A body that can be sent once."""

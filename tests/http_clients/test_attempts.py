@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import logging
 import threading
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from client_support import Web, sent
+from client_support import EXTENDED, Web, sent
 
 from onceward import (
     Action,
@@ -426,6 +427,81 @@ class TestTime:
         assert [] == server.requests
 
 
+class Below:
+    """A transport below ours that raises, in whichever colour it is asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def handle_request(self, request: Any) -> Any:
+        raise self.error
+
+    async def handle_async_request(self, request: Any) -> Any:
+        raise self.error
+
+    def close(self) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.fault("a-timeout-from-below-is-renamed")
+@pytest.mark.parametrize("way", EXTENDED)
+def test_a_timeout_that_the_transport_below_raises_comes_out_as_it_is(way: str, policy: Retry) -> None:
+    """
+    Python's own `TimeoutError` is the library's word only where it was our timer that ended the attempt.
+    """
+    web, error = Web(way), TimeoutError("the proxy took too long")
+    with web.client(retry=policy, wrap=Below(error)) as client, pytest.raises(Exception) as caught:
+        client("POST", "http://127.0.0.1:9/", headers=KEY, content=b"x")
+
+    assert caught.value is error
+    assert 3 == stop_of(error).attempts
+
+
+@pytest.mark.fault("a-request-thrown-away-awaits")
+@pytest.mark.parametrize("way", ["httpx-async", "httpx2-async"])
+def test_a_request_that_is_thrown_away_awaits_nothing_more(way: str) -> None:
+    """
+    Its coroutine is closed, perhaps by the garbage collector, while an answer is being read: whatever awaited then
+    would be an error of its own.
+    """
+    web = Web(way)
+    awaited: list[str] = []
+
+    class Unending(web.library.AsyncByteStream):  # type: ignore[misc, name-defined]
+        async def __aiter__(self) -> Any:
+            yield b"x"
+            await asyncio.get_running_loop().create_future()
+
+        async def aclose(self) -> None:
+            await asyncio.get_running_loop().create_future()
+
+    class Answering(Below):
+        async def handle_async_request(self, request: Any) -> Any:
+            return web.library.Response(503, stream=Unending())
+
+    async def story() -> None:
+        transport = web.transport(wrap=Answering(ValueError()))
+        request = web.library.Request("POST", "http://127.0.0.1:9/", headers=KEY, content=b"x")
+        sending = transport.handle_async_request(request)
+        sending.send(None)  # Until it waits for more of the answer.
+        try:
+            sending.close()
+        except RuntimeError as error:  # "coroutine ignored GeneratorExit"
+            awaited.append(str(error))
+
+    asyncio.run(story())
+    assert [] == awaited
+
+
 class TestAnswersThatBreakOff:
     """
     By default an answer is passed on as it comes. `whole=True` reads it within the attempt.
@@ -586,8 +662,6 @@ class TestManyAtOnce:
         """
         All of them are answered, each with its own key and body; none ends silently.
         """
-        import asyncio
-
         web, policy = Web(way), Retry(attempts=70, allow_many=True, base=0.001, cap=0.002)
         script = [mode for _ in range(60) for mode in (OK, respond(503))]
 

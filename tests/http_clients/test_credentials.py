@@ -8,11 +8,11 @@ from base64 import b64encode
 from typing import Any
 
 import pytest
-from client_support import Web, sent
+from client_support import EXTENDED, Web, sent
 
 from onceward import ConfigurationError, Gate, KeyInvalid, RateLimitError, Retry
 from onceward.http import check_credential, environment_of
-from onceward.http.httpx2 import async_client, client
+from onceward.testing import no_sleeping
 from servers.faults import FaultServer, respond
 
 OK = respond(200, body=b"{}")
@@ -28,16 +28,19 @@ class TestCredentialsThatSayWhereTheyBelong:
     @pytest.mark.requirement("C54")
     @pytest.mark.parametrize("prefix", ["pk", "sk", "ow", "rk"])
     @pytest.mark.parametrize(("of", "other"), [("test", "live"), ("live", "test")])
-    def test_are_refused_by_a_client_of_the_other_environment(self, prefix: str, of: str, other: str) -> None:
+    @pytest.mark.parametrize("made", EXTENDED)
+    def test_are_refused_by_a_client_of_the_other_environment(
+        self, made: str, prefix: str, of: str, other: str
+    ) -> None:
         """
         When the client is made. The message has no credential in it.
         """
-        credential = f"{prefix}_{of}_51NeverShown"
+        web, credential = Web(made), f"{prefix}_{of}_51NeverShown"
         with pytest.raises(ConfigurationError, match=f"for {of}") as caught:
-            client(other, api_key=credential)
+            web.ready(other, api_key=credential)
 
         assert "NeverShown" not in "".join(traceback.format_exception(caught.value))
-        with client(of, api_key=credential, base_url="http://127.0.0.1"):
+        with web.using(web.ready(of, api_key=credential, base_url="http://127.0.0.1")):
             pass
 
     @pytest.mark.requirement("C54")
@@ -114,16 +117,18 @@ class TestAClientMadeReady:
     `client(environment, ...)`: credential, retries, timeout and typed limits in one line.
     """
 
+    @pytest.fixture(params=EXTENDED)
+    def web(self, request: pytest.FixtureRequest) -> Web:
+        return Web(request.param)
+
     @pytest.mark.requirement("C38")
-    def test_has_two_retries_and_thirty_seconds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_has_two_retries_and_thirty_seconds(self, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         And takes the credential from the environment variable.
         """
         monkeypatch.setenv("ONCEWARD_API_KEY", SECRET)
-        with FaultServer(respond(503)) as server, client("live", base_url=server.url) as sender:
+        with FaultServer(respond(503)) as server, web.using(web.ready("live", base_url=server.url)) as sender:
             assert 30 == sender.timeout.read
-            from onceward.testing import no_sleeping
-
             with no_sleeping():
                 assert 503 == sender.post("/charges", headers=KEY, content=b"x").status_code
             seen = sent(server)
@@ -131,41 +136,28 @@ class TestAClientMadeReady:
         assert {"live:charge:o-17"} == {one.key for one in seen}
 
     @pytest.mark.requirement("C38", "A37")
-    def test_takes_other_numbers(self) -> None:
+    def test_takes_other_numbers(self, web: Web) -> None:
         """
         `max_retries=0`: one attempt; `timeout` is the attempt's. A 429 is a `RateLimitError`.
         """
+        options: dict[str, Any] = {"api_key": SECRET, "max_retries": 0, "timeout": 7}
         with FaultServer(respond(429, {"Retry-After": "12"})) as server:
-            with client("live", api_key=SECRET, max_retries=0, timeout=7, base_url=server.url) as sender:
+            with web.using(web.ready("live", base_url=server.url, **options)) as sender:
                 assert 7 == sender.timeout.read
                 with pytest.raises(RateLimitError) as caught:
                     sender.get("/")
             assert 1 == len(server.requests)
         assert 12 == caught.value.retry_after_seconds
 
-    def test_awaits_as_well(self) -> None:
-        """
-        `async_client`, with the same options.
-        """
-        import asyncio
-
-        async def story(url: str) -> int:
-            async with async_client("live", api_key=SECRET, base_url=url) as sender:
-                return int((await sender.post("/", headers=KEY, content=b"x")).status_code)
-
-        with FaultServer(OK) as server:
-            assert 200 == asyncio.run(story(server.url))
-            assert f"Bearer {SECRET}" == sent(server)[0].headers["authorization"]
-
-    def test_is_not_made_without_a_credential(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_not_made_without_a_credential(self, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         The message names the variable.
         """
         monkeypatch.delenv("ONCEWARD_API_KEY", raising=False)
         with pytest.raises(ConfigurationError, match="ONCEWARD_API_KEY"):
-            client("live")
+            web.ready("live")
         monkeypatch.setenv("BANK_KEY", SECRET)
-        with client("live", api_key_variable="BANK_KEY") as sender:
+        with web.using(web.ready("live", api_key_variable="BANK_KEY")) as sender:
             assert sender.headers["authorization"].endswith("NeverShown")
 
 

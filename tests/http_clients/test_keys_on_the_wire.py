@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from client_support import Web, sent
+from client_support import EXTENDED, Web, sent
 
 from onceward import AsyncGate, ConfigurationError, Gate, KeyInvalid, KeyMissing, KeyReused, Operation, Retry
 from servers.faults import FaultServer, respond
@@ -58,7 +58,7 @@ class TestWhereItComesFrom:
             assert ["call-1", "call-1"] == [one.key for one in sent(server)]
         assert [server.url + "/charges"] == asked
 
-    @pytest.mark.parametrize("way", ["httpx", "httpx-async", "httpx2", "httpx2-async"])
+    @pytest.mark.parametrize("way", EXTENDED)
     def test_extensions_of_the_request(self, way: str, policy: Retry) -> None:
         """
         `extensions={"onceward": {"key": ...}}`, where the library has extensions (requests has none).
@@ -80,13 +80,14 @@ class TestWhereItComesFrom:
             assert [first] * 3 == [one.key for one in sent(server)]
         assert first == again
 
-    def test_the_operation_of_an_awaiting_gate(self, still: Any) -> None:
+    @pytest.mark.parametrize("way", ["httpx-async", "httpx2-async"])
+    def test_the_operation_of_an_awaiting_gate(self, way: str, still: Any) -> None:
         """
         The same, where everything is awaited.
         """
         import asyncio
 
-        web = Web("httpx2-async")
+        web = Web(way)
 
         async def story(url: str) -> str:
             gate = AsyncGate("memory://", scope="test:acme")
@@ -120,12 +121,15 @@ class TestWhereItComesFrom:
                 gate.run("charge:o-17", effect, guarantee="keyed")
             assert [BODY, BODY, b""] == [one.body for one in sent(server)]
 
+    @pytest.mark.parametrize("way", EXTENDED)
     @pytest.mark.parametrize(("profile", "length"), [("worldline", 40), ("uuid", 36)])
-    def test_parts_of_an_operation_have_keys_of_their_own(self, policy: Retry, profile: str, length: int) -> None:
+    def test_parts_of_an_operation_have_keys_of_their_own(
+        self, way: str, policy: Retry, profile: str, length: int
+    ) -> None:
         """
         Named parts: two requests, two keys, both the same again after a restart and as long as the provider takes.
         """
-        web = Web("httpx2")
+        web = Web(way)
         gate = Gate("memory://", scope="test:acme")
         with FaultServer(OK) as server, web.client(retry=policy, profile=profile) as client:
 
@@ -187,11 +191,12 @@ class TestRequiringOne:
             client("POST", server.url, headers={"Idempotency-Key": "k"}, content=BODY)
             assert [None, None, "k"] == [one.key for one in sent(server)]
 
-    def test_a_post_that_only_reads_can_say_so(self, policy: Retry) -> None:
+    @pytest.mark.parametrize("way", EXTENDED)
+    def test_a_post_that_only_reads_can_say_so(self, way: str, policy: Retry) -> None:
         """
         A search by POST is declared safe: no key, and it is sent again.
         """
-        web = Web("httpx2")
+        web = Web(way)
         with FaultServer("close_after_read", OK) as server, web.client(retry=policy, require_key=True) as client:
             answer = client("POST", server.url, content=BODY, extensions={"onceward": {"safe": True}})
             assert (200, 2) == (answer.status_code, len(server.requests))
@@ -348,18 +353,19 @@ class TestMistakes:
                     client("GET", server.url)
             assert [] == server.requests
 
+    @pytest.mark.parametrize("way", EXTENDED)
     @pytest.mark.parametrize("said", [{"kee": "x"}, {"safe": "yes"}, {"part": 1}, "key"], ids=str)
-    def test_in_what_is_said_about_a_request(self, policy: Retry, said: Any) -> None:
+    def test_in_what_is_said_about_a_request(self, way: str, policy: Retry, said: Any) -> None:
         """
         A misspelt word is not ignored: nothing is sent.
         """
-        web = Web("httpx2")
+        web = Web(way)
         with FaultServer(OK) as server, web.client(retry=policy) as client:
             with pytest.raises(ConfigurationError):
                 client("POST", server.url, content=BODY, extensions={"onceward": said})
             assert [] == server.requests
 
-    @pytest.mark.parametrize("way", ["httpx", "httpx-async", "httpx2", "httpx2-async"])
+    @pytest.mark.parametrize("way", EXTENDED)
     def test_one_transport_in_another(self, way: str) -> None:
         """
         Two that carry the key would retry each other.

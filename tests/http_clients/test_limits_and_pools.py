@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from client_support import Web, sent
+import requests
+from client_support import EXTENDED, Web, sent
 
 import onceward
 from onceward import RateLimitError, Retry, StopReason, stop_of
 from onceward.http import raise_for_status
+from onceward.http.requests import Adapter
+from onceward.testing.clock import StillEnvironment
 from servers.faults import FaultServer, respond
 
 OK = respond(200, body=b'{"id": "ch_1"}')
@@ -82,7 +86,7 @@ class TestPools:
     An answer that is discarded gives its connection back.
     """
 
-    @pytest.mark.parametrize("way", ["httpx", "httpx-async", "httpx2", "httpx2-async"])
+    @pytest.mark.parametrize("way", EXTENDED)
     @pytest.mark.parametrize("size", [10, 300_000])
     def test_of_one_connection_are_enough(self, way: str, size: int, policy: Retry) -> None:
         """
@@ -121,6 +125,33 @@ class TestPools:
         with FaultServer(busy, OK) as server:
             assert 200 == asyncio.run(story(server.url))
 
+    @pytest.mark.fault("an-interrupted-client-keeps-its-connection")
+    def test_get_it_back_when_the_caller_is_interrupted(self, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        The same for Ctrl-C, in both colours: the answer that nobody will read is closed.
+        """
+        kind = Adapter if web.is_requests else type(web.plain(verify=False))
+        name = "send_once" if web.is_requests else "handle_async_request" if web.awaits else "handle_request"
+        send, answers = getattr(kind, name), []
+
+        def noted(*given: Any, **options: Any) -> Any:
+            answers.append(send(*given, **{**options, **({"stream": True} if web.is_requests else {})}))
+            return answers[-1]
+
+        async def noted_async(*given: Any) -> Any:
+            answers.append(await send(*given))
+            return answers[-1]
+
+        monkeypatch.setattr(kind, name, noted_async if web.awaits else noted)
+        busy = respond(503, {"Retry-After": "5"}, b"x" * 300_000)
+        streamed = {"stream": True} if web.is_requests else {}
+        with FaultServer(busy) as server, web.client(retry=Retry(environment=Interrupted())) as client:
+            with pytest.raises(KeyboardInterrupt):
+                client("POST", server.url, headers=KEY, content=b"x", **streamed)
+            closed = [one.raw.closed if web.is_requests else one.is_closed for one in answers]
+
+        assert [True] == closed
+
     def test_of_requests_as_well(self, policy: Retry) -> None:
         """
         A pool that blocks when it is empty.
@@ -132,12 +163,28 @@ class TestPools:
             assert 200 == client("POST", server.url, headers=KEY, content=b"x").status_code
 
 
+class Interrupted(StillEnvironment):
+    """Somebody presses Ctrl-C while it sleeps."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    async def asleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+def raw(web: Web, answer: Any) -> Iterator[bytes]:
+    """The bytes of an answer, as they come."""
+    found: Iterator[bytes] = answer.aiter_raw() if web.awaits else answer.iter_raw()
+    return found
+
+
 class TestStreams:
     """
     Answers that are streamed pass through untouched.
     """
 
-    @pytest.mark.parametrize("way", ["httpx", "httpx2"])
+    @pytest.mark.parametrize("way", EXTENDED)
     def test_good_answers_are_not_read_ahead(self, way: str, policy: Retry) -> None:
         """
         A body that never ends can be begun: nobody waits for its end.
@@ -145,12 +192,12 @@ class TestStreams:
         web = Web(way)
         with (
             FaultServer("trickle") as server,
-            web.library.Client(transport=web.transport(retry=policy)) as client,
+            web.using(web.plain_client(transport=web.transport(retry=policy))) as client,
             client.stream("POST", server.url, headers=KEY, content=b"x") as answer,
         ):
-            assert b" " == next(answer.iter_raw())
+            assert b" " == next(raw(web, answer))
 
-    @pytest.mark.parametrize("way", ["httpx", "httpx2"])
+    @pytest.mark.parametrize("way", EXTENDED)
     def test_refusals_can_still_be_streamed(self, way: str, policy: Retry) -> None:
         """
         Although they were read for their code: raw bytes, encoding and all.
@@ -158,17 +205,32 @@ class TestStreams:
         web = Web(way)
         packed = gzip.compress(b'{"code": "nope"}')
         refusal = respond(400, {"Content-Encoding": "gzip"}, packed)
-        with FaultServer(refusal) as server, web.library.Client(transport=web.transport(retry=policy)) as client:
+        with (
+            FaultServer(refusal) as server,
+            web.using(web.plain_client(transport=web.transport(retry=policy))) as client,
+        ):
             with client.stream("POST", server.url, headers=KEY, content=b"x") as answer:
-                assert packed == b"".join(answer.iter_raw())
+                assert packed == b"".join(raw(web, answer))
             assert {"code": "nope"} == client.post(server.url, headers=KEY, content=b"x").json()
             assert client.get(server.url).elapsed.total_seconds() >= 0
+
+    @pytest.mark.parametrize("way", EXTENDED)
+    def test_long_refusals_are_passed_on_as_they_come(self, way: str, policy: Retry) -> None:
+        """
+        Their beginning was read for a code, and is not lost.
+        """
+        web, body = Web(way), bytes(range(256)) * 2_000
+        with (
+            FaultServer(respond(400, body=body)) as server,
+            web.using(web.plain_client(transport=web.transport(retry=policy))) as client,
+            client.stream("POST", server.url, headers=KEY, content=b"x") as answer,
+        ):
+            assert body == b"".join(raw(web, answer))
 
     def test_a_streamed_answer_of_requests_passes_through(self, policy: Retry) -> None:
         """
         `stream=True` gets the body as it comes.
         """
-        import requests
 
         with FaultServer("trickle") as server, requests.Session() as session:
             session.mount("http://", Web("requests").transport(retry=policy))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import anthropic
 import openai
 import pytest
-from client_support import sent
+from client_support import Web, sent
 
+from colours import Awaited
 from onceward import Retry
-from onceward.http.httpx2 import async_sdk_options, sdk_options
 from servers.faults import FaultServer, respond
 
 KEY = {"Idempotency-Key": "ask:17"}
@@ -46,14 +45,26 @@ MESSAGE = respond(
 ASK: list[Any] = [{"role": "user", "content": "6 x 7?"}]
 
 
-def test_openai_sends_one_key_on_every_attempt(still: Any) -> None:
+@pytest.fixture(params=["httpx2", "httpx2-async"])
+def web(request: pytest.FixtureRequest) -> Web:
+    """The library that these SDKs are made of, in both colours."""
+    return Web(request.param)
+
+
+def asked(sdk: Any, answer: Any) -> Any:
+    """What an SDK's call came to."""
+    return sdk.wait(answer) if isinstance(sdk, Awaited) else answer
+
+
+def test_openai_sends_one_key_on_every_attempt(web: Web, still: Any) -> None:
     """
     A 429 with a wait, a broken line, then the answer: three requests, one key, one body, no retry of the SDK's own.
     """
-    options = sdk_options(Retry(environment=still))
+    kind = openai.AsyncOpenAI if web.awaits else openai.OpenAI
+    options = web.sdk_options(Retry(environment=still))
     with FaultServer(respond(429, {"retry-after-ms": "1500"}), "close_after_read", CHAT) as server:
-        with openai.OpenAI(api_key="sk-x", base_url=server.url, **options) as sdk:
-            answer = sdk.chat.completions.create(model="m", messages=ASK, extra_headers=KEY)
+        with web.using(kind(api_key="sk-x", base_url=server.url, **options)) as sdk:
+            answer = asked(sdk, sdk.chat.completions.create(model="m", messages=ASK, extra_headers=KEY))
         seen = sent(server)
 
     assert "42" == answer.choices[0].message.content
@@ -62,35 +73,35 @@ def test_openai_sends_one_key_on_every_attempt(still: Any) -> None:
     assert 1.5 <= still.slept[0]
 
 
-def test_anthropic_sends_one_key_on_every_attempt(still: Any) -> None:
+def test_anthropic_sends_one_key_on_every_attempt(web: Web, still: Any) -> None:
     """
-    The same with its SDK, awaited.
+    The same with its SDK.
     """
-
-    async def story(url: str) -> str:
-        options = async_sdk_options(Retry(environment=still))
-        async with anthropic.AsyncAnthropic(api_key="x", base_url=url, **options) as sdk:
-            message = await sdk.messages.create(model="m", max_tokens=9, messages=ASK, extra_headers=KEY)
-            return str(getattr(message.content[0], "text", ""))
-
+    kind = anthropic.AsyncAnthropic if web.awaits else anthropic.Anthropic
+    options = web.sdk_options(Retry(environment=still))
     with FaultServer(respond(529), "close_after_read", MESSAGE) as server:
-        assert "42" == asyncio.run(story(server.url))
+        with web.using(kind(api_key="x", base_url=server.url, **options)) as sdk:
+            message = asked(sdk, sdk.messages.create(model="m", max_tokens=9, messages=ASK, extra_headers=KEY))
         seen = sent(server)
+
+    assert "42" == getattr(message.content[0], "text", "")
     assert ["ask:17"] * 3 == [one.key for one in seen]
     assert 1 == len({one.body for one in seen})
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_without_a_key_a_model_is_asked_once(still: Any, status: int) -> None:
+def test_without_a_key_a_model_is_asked_once(web: Web, still: Any, status: int) -> None:
     """
     The SDK raises what it always raises, after one request; by itself it would have made three.
     """
+    kind = openai.AsyncOpenAI if web.awaits else openai.OpenAI
+    options = web.sdk_options(Retry(environment=still))
     with FaultServer(respond(status)) as server:
         with (
-            openai.OpenAI(api_key="sk-x", base_url=server.url, **sdk_options(Retry(environment=still))) as sdk,
+            web.using(kind(api_key="sk-x", base_url=server.url, **options)) as sdk,
             pytest.raises(openai.InternalServerError),
         ):
-            sdk.chat.completions.create(model="m", messages=ASK)
+            asked(sdk, sdk.chat.completions.create(model="m", messages=ASK))
         assert 1 == len(server.requests)
 
 

@@ -1,9 +1,10 @@
 """
-One handler behind three wires (ASGI, WSGI, Django), and one way to ask them: each in its own process-wide state, none
-on a socket, so that whole answers can be compared.
+One handler behind every wire (ASGI, WSGI, Django's plain and async views), and one way to ask them. None is on a
+socket, so that whole answers can be compared; each has a clock and a chance of its own, so that they are equal to the
+byte.
 
     wire = Asgi(handler, profile="stripe", scope=...)
-    wire.send("k", b"{}")  ->  Heard(status, headers, body)
+    wire.send("k", b"{}")  ->  Heard(status, headers, body, broke)
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
 from onceward import AsyncGate, Gate
 from onceward.http.asgi import IdempotencyMiddleware as AsgiMiddleware
 from onceward.http.wsgi import IdempotencyMiddleware as WsgiMiddleware
+from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from onceward.testing.clock import StillEnvironment
+
+SCOPE = "test:shop"
 
 
 class Said(NamedTuple):
@@ -26,6 +31,29 @@ class Said(NamedTuple):
     status: int = 201
     body: bytes = b'{"charge":1}'
     headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"), ("etag", '"one"'))
+    pieces: tuple[bytes, ...] | None = None
+    """A stream of these, without a length, in place of the body."""
+    breaks: bool = False
+    """Whether the stream breaks off after these pieces."""
+
+    @property
+    def head(self) -> list[tuple[str, str]]:
+        return [*self.headers, *([] if self.pieces is not None else [("content-length", str(len(self.body)))])]
+
+
+class Asked(NamedTuple):
+    """A request."""
+
+    key: str | None = "k"
+    body: bytes = b"{}"
+    method: str = "POST"
+    path: str = "/a"
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def head(self) -> list[tuple[str, str]]:
+        own = [("content-type", "application/json"), ("content-length", str(len(self.body)))]
+        return own + ([] if self.key is None else [("idempotency-key", self.key)]) + list(self.headers)
 
 
 class Heard(NamedTuple):
@@ -33,113 +61,150 @@ class Heard(NamedTuple):
 
     status: int
     headers: dict[str, str]
-    body: Any
+    body: bytes
+    broke: str = ""
+    """What its end was lost by."""
+    pieces: tuple[bytes, ...] = ()
+    """The body, as it left."""
 
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Kept(NamedTuple):
+    """What a record says, but for its times."""
+
+    kind: str
+    key: str
+    operation: str
+    state: str
+    guarantee: str
+    doubt: bool
+    attempt: int
+    codec: str | None
+    result: Any
+    failure: str | None
+
+
+OWN_500 = Heard(500, {}, b"", "the server's own 500")
+"""What a server, or Django, makes of an exception that nobody has caught."""
+
+_FIRST_AT = re.compile(rb'"firstAt":"[^"]+"')
 
 Handler = Callable[[bytes], Said]
 
 
-def heard(status: int, headers: list[tuple[str, str]], body: bytes) -> Heard:
-    """An answer, its headers in lower case, without `connection` (no WSGI application may say that); JSON is read."""
-    found = {name.lower(): value for name, value in headers if name.lower() != "connection"}
-    is_json = "json" in found.get("content-type", "")
-    return Heard(status, found, json.loads(body) if is_json and body else body.decode("latin-1"))
+class StreamBroke(Exception):
+    """A handler's stream ended in the middle."""
+
+
+def heard(status: int, headers: list[tuple[str, str]], pieces: list[bytes], broke: BaseException | None) -> Heard:
+    """An answer, its headers in lower case, without `connection` (no WSGI application may say that)."""
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name.lower() != "connection":
+            found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
+    pieces = [_FIRST_AT.sub(b'"firstAt":"then"', piece) for piece in pieces]  # Some stores have clocks of their own.
+    body = b"".join(pieces)
+    if b"<h1>Server Error (500)</h1>" in body:
+        return OWN_500
+    ending = "" if broke is None else type(broke).__name__
+    return Heard(status, found, body, ending, tuple(piece for piece in pieces if piece))
 
 
 class Wire:
     """A handler behind a wire. It counts its runs."""
 
-    def __init__(self, handler: Handler | None = None, *, scope: Any = "test:shop", **options: Any) -> None:
+    gate: Any
+
+    def __init__(
+        self,
+        handler: Handler | None = None,
+        *,
+        scope: Any = SCOPE,
+        store: str = "memory",
+        layers: int = 1,
+        **options: Any,
+    ) -> None:
+        self.layers = layers
+        """How many middlewares of ours stand around each other."""
         self.runs = 0
+        self.meanwhile: list[Asked | Callable[[Any], None]] = []
+        """What is asked, or happens, while the handler runs; `inner` has the answers."""
+        self.inner: list[Heard] = []
         self._handler = handler or (lambda body: Said())
-        self.environment = StillEnvironment()
+        self.environment, self._store = StillEnvironment(), store
         self.prepare({"scope": scope, **options})
 
     def prepare(self, options: dict[str, Any]) -> None:
         """Put the middleware in front of the handler."""
         raise NotImplementedError
 
-    def send(self, key: str | None = "k", body: bytes = b"{}", *, method: str = "POST", path: str = "/a") -> Heard:
-        """Send a request; what raises is a bare 500, as a server makes of it."""
-        headers = {"content-type": "application/json"}
-        if key is not None:
-            headers["idempotency-key"] = key
-        try:
-            return self.ask(method, path, headers, body)
-        except Exception as error:
-            return Heard(500, {}, f"raised {type(error).__name__}")
+    def send(self, *asked: Any, **more: Any) -> Heard:
+        """Send a request."""
+        return self.ask(Asked(*asked, **more))
 
-    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Heard:
+    def ask(self, asked: Asked) -> Heard:
         """One request on this wire."""
         raise NotImplementedError
 
     def run(self, body: bytes) -> Said:
+        """What the handler does."""
         self.runs += 1
         return self._handler(body)
 
+    def reconcile(self, answer: Any, key: str = "k") -> None:
+        """A person decides a record."""
+        self.done(self.gate.scoped(SCOPE).reconcile(key, answer))
 
-class Asgi(Wire):
-    """An ASGI application."""
+    def stored(self) -> list[Kept]:
+        """Every record, without its times."""
+        records = self.done(self.gate.scoped(SCOPE).records.list())
+        return sorted((Kept(*(getattr(one, name) for name in Kept._fields)) for one in records), key=repr)
 
-    def prepare(self, options: dict[str, Any]) -> None:
-        self._loop = asyncio.new_event_loop()
-
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            said = self.run((await receive())["body"])
-            headers = [(name.encode(), value.encode()) for name, value in said.headers]
-            headers.append((b"content-length", str(len(said.body)).encode()))
-            await send({"type": "http.response.start", "status": said.status, "headers": headers})
-            await send({"type": "http.response.body", "body": said.body})
-
-        async def make() -> AsyncGate:
-            return AsyncGate("memory://", scope="test:a", environment=self.environment)
-
-        self.gate = self._loop.run_until_complete(make())
-        self._app = AsgiMiddleware(app, gate=self.gate, **options)
-
-    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Heard:
-        raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": raw}
-        sent: list[Any] = []
-
-        async def receive() -> Any:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: Any) -> None:
-            sent.append(message)
-
-        self._loop.run_until_complete(self._app(scope, receive, send))
-        found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-        return heard(sent[0]["status"], found, b"".join(one.get("body", b"") for one in sent[1:]))
+    def done(self, work: Any) -> Any:
+        """What a gate's method gave, or gives when it is awaited."""
+        return work
 
     def close(self) -> None:
-        self._loop.run_until_complete(self.gate.close())
-        self._loop.close()
+        self.gate.close()
 
 
-class Wsgi(Wire):
-    """A WSGI application."""
+class Blocking(Wire):
+    """Asks a WSGI application, which `prepare` leaves in `_app`."""
 
-    def prepare(self, options: dict[str, Any]) -> None:
-        def app(environ: Any, start_response: Any) -> list[bytes]:
-            said = self.run(environ["wsgi.input"].read())
-            start_response(f"{said.status} -", [*said.headers, ("content-length", str(len(said.body)))])
-            return [said.body]
+    _app: Any
 
-        self.gate = Gate("memory://", scope="test:a", environment=self.environment)
-        self._app: Any = WsgiMiddleware(app, gate=self.gate, **options)
+    def new_gate(self) -> Gate:
+        store = MemoryStore(environment=self.environment) if self._store == "memory" else self._store
+        return Gate(store, scope="test:a", environment=self.environment)
 
-    def ask(self, method: str, path: str, headers: dict[str, str], body: bytes) -> Heard:
+    def respond(self, body: bytes) -> Said:
+        """The handler's run, and what is asked meanwhile."""
+        steps, self.meanwhile = self.meanwhile, []
+        for step in steps:
+            if isinstance(step, Asked):
+                self.inner.append(self.ask(step))
+            else:
+                step(self)
+        return self.run(body)
+
+    def stream(self, said: Said) -> Iterator[bytes]:
+        """A stream's pieces."""
+        yield from said.pieces or ()
+        if said.breaks:
+            raise StreamBroke
+
+    def ask(self, asked: Asked) -> Heard:
         environ: dict[str, Any] = {
-            "REQUEST_METHOD": method,
+            "REQUEST_METHOD": asked.method,
             "SCRIPT_NAME": "",
-            "PATH_INFO": path,
+            "PATH_INFO": asked.path,
             "QUERY_STRING": "",
             "SERVER_NAME": "shop",
             "SERVER_PORT": "80",
-            "CONTENT_LENGTH": str(len(body)),
-            "CONTENT_TYPE": headers["content-type"],
-            "wsgi.input": io.BytesIO(body),
+            "wsgi.input": io.BytesIO(asked.body),
             "wsgi.url_scheme": "http",
             "wsgi.errors": io.StringIO(),
             "wsgi.version": (1, 0),
@@ -147,65 +212,162 @@ class Wsgi(Wire):
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
         }
-        if "idempotency-key" in headers:
-            environ["HTTP_IDEMPOTENCY_KEY"] = headers["idempotency-key"]
+        for name, value in asked.head:
+            known = name.upper().replace("-", "_")
+            known = known if known in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{known}"
+            environ[known] = f"{environ[known]},{value}" if known in environ else value
         told: list[Any] = []
+        found: list[bytes] = []
+        broke, pieces = None, None
 
         def start_response(status: str, given: Any, exc_info: Any = None) -> Any:
             told[:] = [int(status[:3]), given]
             return lambda piece: None
 
-        pieces = self._app(environ, start_response)
         try:
-            found = b"".join(pieces)
+            pieces = self._app(environ, start_response)
+            for piece in pieces:
+                found.append(piece)  # noqa: PERF402 - what came before an error counts
+        except Exception as error:
+            broke = error
         finally:
             getattr(pieces, "close", lambda: None)()
-        return heard(told[0], told[1], found)
-
-    def close(self) -> None:
-        self.gate.close()
+        return heard(*told, found, broke) if told else OWN_500
 
 
-class Django(Wsgi):
-    """A Django project under WSGI. There is one in a process, so each of these takes it over."""
+class Wsgi(Blocking):
+    """A WSGI application."""
 
     def prepare(self, options: dict[str, Any]) -> None:
+        def app(environ: Any, start_response: Any) -> Any:
+            said = self.respond(environ["wsgi.input"].read())
+            start_response(f"{said.status} -", said.head)
+            return [said.body] if said.pieces is None else self.stream(said)
+
+        self.gate, self._app = self.new_gate(), app
+        for _ in range(self.layers):
+            self._app = WsgiMiddleware(self._app, gate=self.gate, **options)
+
+
+class Awaiting(Wire):
+    """Asks an ASGI application, which `prepare` leaves in `_app`."""
+
+    _app: Any
+
+    def new_gate(self) -> AsyncGate:
+        self._loop = asyncio.new_event_loop()
+
+        async def make() -> AsyncGate:
+            store = AsyncMemoryStore(environment=self.environment) if self._store == "memory" else self._store
+            return AsyncGate(store, scope="test:a", environment=self.environment)
+
+        return self._loop.run_until_complete(make())
+
+    async def respond_async(self, body: bytes) -> Said:
+        """The handler's run, and what is asked meanwhile."""
+        steps, self.meanwhile = self.meanwhile, []
+        for step in steps:
+            if isinstance(step, Asked):
+                self.inner.append(await self.ask_async(step))
+            else:
+                step(self)
+        return self.run(body)
+
+    async def stream_async(self, said: Said) -> AsyncIterator[bytes]:
+        """A stream's pieces."""
+        for piece in said.pieces or ():
+            yield piece
+        if said.breaks:
+            raise StreamBroke
+
+    def ask(self, asked: Asked) -> Heard:
+        return self.done(self.ask_async(asked))
+
+    async def ask_async(self, asked: Asked) -> Heard:
+        raw = [(name.encode(), value.encode()) for name, value in asked.head]
+        scope = {"type": "http", "method": asked.method, "path": asked.path, "query_string": b"", "headers": raw}
+        scope |= {"http_version": "1.1", "asgi": {"version": "3.0"}, "scheme": "http", "server": ("shop", 80)}
+        sent: list[Any] = []
+        bodies = [asked.body]
+
+        async def receive() -> Any:
+            if not bodies:
+                await asyncio.Event().wait()  # The client stays.
+            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        broke = None
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            broke = error
+        if not sent:
+            return OWN_500
+        found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
+        return heard(sent[0]["status"], found, [one.get("body", b"") for one in sent[1:]], broke)
+
+    def done(self, work: Any) -> Any:
+        return self._loop.run_until_complete(work)
+
+    def close(self) -> None:
+        self._loop.run_until_complete(self.gate.close())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+
+class Asgi(Awaiting):
+    """An ASGI application."""
+
+    def prepare(self, options: dict[str, Any]) -> None:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            said = await self.respond_async((await receive())["body"])
+            headers = [(name.encode(), value.encode()) for name, value in said.head]
+            await send({"type": "http.response.start", "status": said.status, "headers": headers})
+            if said.pieces is None:
+                await send({"type": "http.response.body", "body": said.body})
+                return
+            async for piece in self.stream_async(said):
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+        self.gate, self._app = self.new_gate(), app
+        for _ in range(self.layers):
+            self._app = AsgiMiddleware(self._app, gate=self.gate, **options)
+
+
+class _Project:
+    """A Django project. There is one in a process, so each of these takes it over."""
+
+    layers: int
+
+    def begin(self, view: Any, options: dict[str, Any], **gates: Any) -> None:
+        """Settings with this view behind every path."""
         import django
         from django.conf import settings
-        from django.core.wsgi import get_wsgi_application
         from django.test import override_settings
 
-        self.gate = Gate("memory://", scope="test:a", environment=self.environment)
-        onceward = {name.upper(): value for name, value in options.items()}
-        onceward |= {"GATE": self.gate}
         if not settings.configured:
             settings.configure(SECRET_KEY="test", ALLOWED_HOSTS=["*"], LOGGING_CONFIG=None)
             django.setup()
         self._settings = override_settings(
-            ROOT_URLCONF=_Urls(self.run), MIDDLEWARE=["onceward.http.django.IdempotencyMiddleware"], ONCEWARD=onceward
+            ROOT_URLCONF=_Urls(view),
+            MIDDLEWARE=["onceward.http.django.IdempotencyMiddleware"] * self.layers,
+            ONCEWARD={**{name.upper(): value for name, value in options.items()}, **gates},
         )
         self._settings.enable()
-        self._app = get_wsgi_application()
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Give it back."""
         self._settings.disable()
-        self.gate.close()
 
 
 class _Urls:
     """URLs of one project: every path goes to one view."""
 
-    def __init__(self, run: Handler) -> None:
-        from django.http import HttpResponse
+    def __init__(self, view: Any) -> None:
         from django.urls import re_path
-
-        def view(request: Any) -> Any:
-            said = run(request.body)
-            response = HttpResponse(said.body, status=said.status)
-            del response["Content-Type"]
-            for name, value in (*said.headers, ("content-length", str(len(said.body)))):
-                response[name] = value
-            return response
 
         self.urlpatterns = [re_path("", view)]
 
@@ -213,4 +375,64 @@ class _Urls:
         return id(self)
 
 
-WIRES: dict[str, type[Any]] = {"asgi": Asgi, "wsgi": Wsgi, "django": Django}
+def response_of(said: Said, pieces: Any) -> Any:
+    """A handler's answer, as Django has it."""
+    from django.http import HttpResponse, StreamingHttpResponse
+
+    response: Any = HttpResponse(said.body) if said.pieces is None else StreamingHttpResponse(pieces)
+    response.status_code = said.status
+    del response["Content-Type"]
+    for name, value in said.head:
+        response[name] = value
+    return response
+
+
+class Django(_Project, Blocking):
+    """Plain views, under WSGI."""
+
+    def prepare(self, options: dict[str, Any]) -> None:
+        from django.core.wsgi import get_wsgi_application
+
+        def view(request: Any) -> Any:
+            said = self.respond(request.body)
+            return response_of(said, self.stream(said))
+
+        self.gate = self.new_gate()
+        self.begin(view, options, GATE=self.gate)
+        self._app = get_wsgi_application()
+
+    def close(self) -> None:
+        self.end()
+        super().close()
+
+
+class DjangoAsync(_Project, Awaiting):
+    """Async views, under ASGI."""
+
+    def prepare(self, options: dict[str, Any]) -> None:
+        from django.core.handlers.asgi import ASGIHandler
+
+        bodies = self._bodies = []
+
+        class Handler(ASGIHandler):
+            async def read_body(self, receive: Any) -> Any:
+                """Django leaves this file open if a stream breaks off."""
+                bodies.append(await super().read_body(receive))
+                return bodies[-1]
+
+        async def view(request: Any) -> Any:
+            said = await self.respond_async(request.body)
+            return response_of(said, self.stream_async(said))
+
+        self.gate = self.new_gate()
+        self.begin(view, options, ASYNC_GATE=self.gate)
+        self._app = Handler()
+
+    def close(self) -> None:
+        for body in self._bodies:
+            body.close()
+        self.end()
+        super().close()
+
+
+WIRES: dict[str, type[Any]] = {"asgi": Asgi, "wsgi": Wsgi, "django": Django, "django_async": DjangoAsync}

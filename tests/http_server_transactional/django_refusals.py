@@ -16,7 +16,7 @@ from typing import Any
 import django
 from django.conf import settings
 from django.db import connection, transaction
-from django.http import Http404, JsonResponse
+from django.http import Http404, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
 from onceward import AsyncGate, Gate
@@ -45,6 +45,11 @@ def refused(name: str) -> JsonResponse:
 def returned(request: Any) -> Any:
     write("returned")
     return refused("returned")
+
+
+def streamed(request: Any) -> Any:
+    write("streamed")
+    return StreamingHttpResponse(iter([refused("streamed").content]), status=409)
 
 
 def marked(request: Any) -> Any:
@@ -99,7 +104,7 @@ def doubtful(request: Any) -> Any:
     return JsonResponse({"run": runs["doubtful"]}, status=status)
 
 
-VIEWS = (returned, marked, raised, read, undone, autocommitted, committed_then_raised, doubtful)
+VIEWS = (returned, streamed, marked, raised, read, undone, autocommitted, committed_then_raised, doubtful)
 urlpatterns = [path(one.__name__, one) for one in VIEWS]
 
 
@@ -138,16 +143,23 @@ def sent(name: str) -> list[Any]:
     times = 3 if name == "doubtful" else 2
     if COLOUR == "plain":
         client = Client(raise_request_exception=False)
-        return [shown(client.post(f"/{name}", headers=headers)) for _ in range(times)]
+        return [shown(one, b"".join(one)) for one in (client.post(f"/{name}", headers=headers) for _ in range(times))]
 
     async def send() -> list[Any]:
-        client = AsyncClient(raise_request_exception=False)
-        return [shown(await client.post(f"/{name}", headers=headers)) for _ in range(times)]
+        client, answers = AsyncClient(raise_request_exception=False), []
+        for _ in range(times):
+            response = await client.post(f"/{name}", headers=headers)
+            if getattr(response, "is_async", False):
+                answers.append(shown(response, b"".join([piece async for piece in response])))
+            else:
+                answers.append(shown(response, b"".join(response)))
+        return answers
 
     return asyncio.run(send())
 
 
-def shown(response: Any) -> list[Any]:
+def shown(response: Any, body: bytes) -> list[Any]:
+    """What was answered, once its body has been read."""
     return [response.status_code, response.headers.get("Idempotency-Replayed")]
 
 

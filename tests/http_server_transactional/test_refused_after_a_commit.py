@@ -29,8 +29,8 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.fault("a-refusal-after-a-commit-frees-the-key")
-@pytest.mark.parametrize("view", ["returned", "autocommitted"])
+@pytest.mark.fault("a-refusal-after-a-commit-frees-the-key", "a-stream-does-not-say-what-was-committed")
+@pytest.mark.parametrize("view", ["returned", "streamed", "autocommitted"])
 def test_a_refusal_that_was_committed_with_its_rows_is_remembered(told: Any, view: str) -> None:
     """
     ATOMIC_REQUESTS commits what is returned, and so does autocommit. The retry gets the refusal, and writes nothing.

@@ -1,4 +1,4 @@
-"""An inbox: on SQLite blocking, on PostgreSQL awaiting, from one text."""
+"""An inbox: on SQLite and on PostgreSQL, blocking and awaiting, from one text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from inbox_support import World, kinds
+
+from colours import COLOURS
 
 
 @pytest.fixture(params=kinds())
@@ -22,9 +24,9 @@ def world(kind: str, tmp_path: Path) -> World:
     return World(kind, tmp_path)
 
 
-@pytest.fixture
-def inbox(world: World, kind: str) -> Iterator[Any]:
-    """One colour for each kind: shells and drivers know nothing of each other, so two pairs show both of both."""
-    opened = world.open("awaiting" if kind == "postgres" else "blocking")
+@pytest.fixture(params=COLOURS)
+def inbox(request: pytest.FixtureRequest, world: World) -> Iterator[Any]:
+    """In both colours."""
+    opened = world.open(request.param)
     yield opened
     opened.close()

@@ -7,17 +7,16 @@ is moved into the past instead, by a hand that reaches past the driver.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from colours import Awaited
 from onceward.inbox import AsyncInbox, Inbox, Source
 from onceward.testing.clock import StillEnvironment
 from onceward.webhooks import PacSpace, Secret
@@ -53,7 +52,7 @@ class World:
     def open(self, colour: str = "blocking", **options: Any) -> Any:
         """An inbox of that colour; its methods block either way."""
         options = {"scope": SCOPE, "environment": self.environment, **options}
-        return Awaited(self.url, options) if colour == "awaiting" else Inbox(self.url, **options)
+        return Awaited(AsyncInbox(self.url, **options)) if colour == "awaiting" else Inbox(self.url, **options)
 
     def signed(
         self, id: str, body: Any = None, *, secrets: tuple[Secret, ...] = (SECRET,)
@@ -89,34 +88,6 @@ class World:
         """State, attempts and deliveries of an event."""
         [found] = self.rows(f"SELECT state, attempts, deliveries FROM onceward_inbox_events WHERE id = '{id}'")
         return str(found[0]), int(found[1]), int(found[2])
-
-
-class Awaited:
-    """`AsyncInbox`, called from a test that does not await."""
-
-    def __init__(self, url: str, options: dict[str, Any]) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.inbox = AsyncInbox(url, **options)
-        self.add = self.inbox.add
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        method = getattr(self.inbox, name)
-        return lambda *given, **named: self.loop.run_until_complete(method(*given, **named))
-
-    @contextmanager
-    def working(self, *given: Any, **named: Any) -> Iterator[Any]:
-        """`async with`, as a `with` block."""
-        working = self.inbox.working(*given, **named)
-        workers = self.loop.run_until_complete(working.__aenter__())
-        try:
-            yield workers
-        finally:
-            self.loop.run_until_complete(working.__aexit__(None, None, None))
-
-    def close(self) -> None:
-        """Close it, and its loop."""
-        self.loop.run_until_complete(self.inbox.close())
-        self.loop.close()
 
 
 def ignored(event: Any) -> None:

@@ -145,7 +145,8 @@ class TestOnce:
             one.add(pacspace(note))
         for number in range(20):
             inboxes[0].receive("pac", *world.signed(f"e-{number}"))
-        with inboxes[0].working(2), inboxes[1].working(2):
+        # The clock is moved by whoever waits, so a patience of seconds may be over before a thread has had its turn.
+        with inboxes[0].working(2, stop_seconds=1e6), inboxes[1].working(2, stop_seconds=1e6):
             assert everything.wait(60)
         for one in inboxes:
             one.close()

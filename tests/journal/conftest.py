@@ -1,4 +1,4 @@
-"""A journal on SQLite and on PostgreSQL, one blocking and one awaiting, from one text."""
+"""A journal on SQLite and on PostgreSQL, blocking and awaiting, from one text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from journal_support import kinds, opened, url_of
+
+from colours import COLOURS
 
 
 @pytest.fixture(params=kinds())
@@ -22,7 +24,7 @@ def url(kind: str, tmp_path: Path) -> str:
     return url_of(kind, tmp_path)
 
 
-@pytest.fixture(params=["blocking", "awaiting"])
+@pytest.fixture(params=COLOURS)
 def journal(request: pytest.FixtureRequest, url: str) -> Iterator[Any]:
     """A journal, in both colours."""
     made = opened(request.param, url)

@@ -25,11 +25,27 @@ from onceward import (
     RecordedFailure,
     insert_once,
 )
+from onceward.environment import REAL
 from onceward.gate.operating import id_of_key
 from onceward.journal import Journal
+from onceward.journal.notes import run_of
+from onceward.journal.views import Wanted
 from onceward.testing.clock import StillEnvironment
 
 TABLE = "CREATE TABLE expenses (worker_id TEXT, idempotency_key TEXT, amount TEXT, UNIQUE (worker_id, idempotency_key))"
+
+
+def test_notes_put_behind_the_work_are_there_after_a_flush(journal: Any) -> None:
+    """
+    In both colours, for whoever writes notes of its own, as the service does; and found by whoever may see every scope.
+    """
+    with journal.call("charge", key="charge:1"):
+        journal.put([run_of(REAL, SCOPE, "march", WORKER, None).begun()])
+    journal.flush()
+
+    assert ["march"] == [run.id for run in journal.runs()]
+    assert ["charge"] == [call.tool for call in journal.find(Wanted(None))]
+    assert [] == journal.find(Wanted("live:nobody"))
 
 
 @pytest.mark.requirement("B43")
@@ -102,7 +118,7 @@ def test_the_same_is_true_of_cancelled_tasks(tmp_path: Path) -> None:
     made = opened("awaiting", url_of("sqlite", tmp_path))
 
     async def work(began: asyncio.Event) -> None:
-        async with made.journal.run("r") as run, run.call("charge", key="k"):
+        async with made.inner.run("r") as run, run.call("charge", key="k"):
             began.set()
             await asyncio.Event().wait()
 
@@ -195,7 +211,7 @@ class TestAGate:
         made = opened("awaiting", url)
 
         async def main() -> None:
-            gate = AsyncGate(f"sqlite:///{tmp_path}/gate.db", scope=SCOPE, listeners=[made.journal.listener()])
+            gate = AsyncGate(f"sqlite:///{tmp_path}/gate.db", scope=SCOPE, listeners=[made.inner.listener()])
             for _ in range(2):
                 await gate.call("charge:1", lambda: "paid", name="charge")
             await gate.close()

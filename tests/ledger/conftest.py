@@ -1,4 +1,4 @@
-"""A ledger: on SQLite and on PostgreSQL, one blocking and one awaiting, from one text."""
+"""A ledger: on SQLite and on PostgreSQL, blocking and awaiting, from one text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from ledger_support import World, kinds
+
+from colours import COLOURS
 
 
 @pytest.fixture(params=kinds())
@@ -22,9 +24,9 @@ def world(kind: str, tmp_path: Path) -> World:
     return World(kind, tmp_path)
 
 
-@pytest.fixture
-def ledger(world: World) -> Iterator[Any]:
-    """A ledger with the usual terms; one colour for each kind."""
-    opened = world.open("awaiting" if world.kind == "postgres" else "blocking")
+@pytest.fixture(params=COLOURS)
+def ledger(request: pytest.FixtureRequest, world: World) -> Iterator[Any]:
+    """A ledger with the usual terms, in both colours."""
+    opened = world.open(request.param)
     yield opened
     opened.close()

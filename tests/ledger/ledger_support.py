@@ -4,7 +4,6 @@ Ledgers on real databases, with a clock that a test moves where the database's i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sqlite3
 from functools import cache
@@ -13,9 +12,9 @@ from typing import Any
 
 import psycopg
 
+from colours import Awaited
 from onceward.service.ledger import AsyncLedger, Ledger, Place, Terms, wire
 from onceward.service.ledger.auditing import Audited, audit
-from onceward.tables import Flow
 from onceward.testing.clock import StillEnvironment
 from servers import postgres
 
@@ -48,7 +47,8 @@ class World:
 
     def open(self, colour: str = "blocking", **terms: Any) -> Any:
         """A ledger; its `run` blocks, whatever the colour."""
-        opened = Ledger.open(self.url, Terms(**terms), create=True, environment=self.environment)
+        kind = AsyncLedger if colour == "awaiting" else Ledger
+        opened = kind.open(self.url, Terms(**terms), create=True, environment=self.environment)
         return Awaited(opened) if colour == "awaiting" else opened
 
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -71,24 +71,6 @@ class World:
     def records(self) -> int:
         """How many records of keys there are."""
         return self.count("onceward_records")
-
-
-class Awaited:
-    """`AsyncLedger`, called from a test that does not await."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.ledger = AsyncLedger(ledger)
-        self.flows = ledger.flows
-
-    def run(self, flow: Flow[Any]) -> Any:
-        """Drive a flow to its end."""
-        return self.loop.run_until_complete(self.ledger.run(flow))
-
-    def close(self) -> None:
-        """Close it, and its loop."""
-        self.loop.run_until_complete(self.ledger.close())
-        self.loop.close()
 
 
 def sent(delta: Any = -1, customer: str = "cus_1", **more: Any) -> wire.Delta:

@@ -16,10 +16,11 @@ from typing import Any
 
 import psycopg
 
-from onceward import Gate
+from colours import Awaited
+from onceward import AsyncGate, Gate
 from onceward.outbox import Delivered, Message, Outcome
 from onceward.outbox.relay import Relay
-from onceward.stores import open_store
+from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 from servers import postgres
 
@@ -56,19 +57,26 @@ class Receiver:
 class World:
     """One database with an outbox, and its time."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, colour: str = "blocking") -> None:
         self.kind = kind
+        self.awaits = colour == "awaiting"
         self.environment = StillEnvironment()
         self.path = folder / "app.db"
         self.url = f"sqlite:///{self.path}" if kind == "sqlite" else postgres.running().url(DATABASE)
         if kind == "postgres":
             admin()
-        store = open_store(self.url, environment=self.environment)
-        self.gate = Gate(store, scope="live:acme", environment=self.environment)
+        self.gate = self.opened()
         self.relays: list[Relay] = []
         self.relay({}).close()  # Makes the tables.
         for table in TABLES:
             self.rows(f"DELETE FROM {table}")
+
+    def opened(self, url: str | None = None) -> Any:
+        """A gate of this world's colour; its methods block either way."""
+        options: dict[str, Any] = {"scope": "live:acme", "environment": self.environment}
+        if self.awaits:
+            return Awaited(AsyncGate(open_async_store(url or self.url, environment=self.environment), **options))
+        return Gate(open_store(url or self.url, environment=self.environment), **options)
 
     def close(self) -> None:
         """Let go of everything."""
@@ -82,9 +90,19 @@ class World:
         self.relays.append(made)
         return made
 
-    def connect(self) -> Any:
-        """A caller's own connection."""
-        return sqlite3.connect(self.path) if self.kind == "sqlite" else psycopg.connect(self.url)
+    def connect(self, **options: Any) -> Any:
+        """A caller's own connection, whose methods block whatever the colour is. SQLite has one colour."""
+        if self.kind == "sqlite":
+            return sqlite3.connect(self.path, **options)
+        if self.awaits:
+            return self.gate.also(psycopg.AsyncConnection.connect(self.url, **options))
+        return psycopg.connect(self.url, **options)
+
+    def outbox(self, connection: Any, gate: Any = None) -> Any:
+        """The outbox of a connection."""
+        gate = gate or self.gate
+        made = gate.outbox(getattr(connection, "inner", connection))
+        return gate.also(made) if self.awaits else made
 
     @contextmanager
     def caller(self) -> Iterator[Any]:
@@ -99,7 +117,7 @@ class World:
     def add(self, *payloads: Any, to: str = "billing", aggregate: str | None = None, **options: Any) -> list[str]:
         """Add messages, in one transaction; their ids."""
         with self.caller() as connection:
-            outbox = self.gate.outbox(connection)
+            outbox = self.outbox(connection)
             return [outbox.add(to, payload, topic="thing.done", aggregate=aggregate, **options) for payload in payloads]
 
     def pass_time(self, seconds: float) -> None:

@@ -4,22 +4,53 @@ Adding a message with sqlite3 and psycopg: in the caller's transaction, refused 
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
-from outbox_support import World, admin
+from outbox_support import World, admin, kinds
 
-from onceward import AsyncGate, ConfigurationError, Gate, IllegalMove, KeyReused, RequestInvalid
-from onceward.outbox.adding import PAYLOAD_BYTES_MAX
+from colours import COLOURS
+from onceward import ConfigurationError, IllegalMove, KeyReused, RequestInvalid
+from onceward.outbox.writing import PAYLOAD_BYTES_MAX
 from servers import postgres
 
 on_postgres = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
+
+
+@pytest.fixture(params=COLOURS)
+def colour(request: pytest.FixtureRequest) -> str:
+    """Whether the caller's gate and connection block or await."""
+    return str(request.param)
+
+
+@pytest.fixture(params=kinds())
+def world(request: pytest.FixtureRequest, tmp_path: Path, colour: str) -> Iterator[World]:
+    """An empty outbox on SQLite and on PostgreSQL, in both colours."""
+    made = World(str(request.param), tmp_path, colour)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def on_server(tmp_path: Path, colour: str) -> Iterator[World]:
+    """The same, on PostgreSQL only."""
+    made = World("postgres", tmp_path, colour)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def on_file(tmp_path: Path, colour: str) -> Iterator[World]:
+    """The same, on SQLite only."""
+    made = World("sqlite", tmp_path, colour)
+    yield made
+    made.close()
 
 
 @pytest.mark.requirement("E37")
@@ -28,7 +59,7 @@ def test_a_rolled_back_transaction_leaves_no_message_and_a_committed_one_does(wo
     Also where the message is the first thing in the transaction, and inside of a savepoint.
     """
     connection = world.connect()
-    outbox = world.gate.outbox(connection)
+    outbox = world.outbox(connection)
 
     outbox.add("billing", 1, topic="t")
     connection.rollback()
@@ -48,12 +79,9 @@ def test_a_connection_in_autocommit_is_refused_outside_of_a_transaction(world: W
     """
     Inside of one that the caller began by hand, it is welcome.
     """
-    connection: Any
-    if world.kind == "sqlite":
-        connection = sqlite3.connect(world.path, isolation_level=None)
-    else:
-        connection = psycopg.connect(world.url, autocommit=True)
-    outbox = world.gate.outbox(connection)
+    by_itself: Any = {"isolation_level": None} if world.kind == "sqlite" else {"autocommit": True}
+    connection = world.connect(**by_itself)
+    outbox = world.outbox(connection)
     with pytest.raises(ConfigurationError, match="in autocommit"):
         outbox.add("billing", 1, topic="t")
     refused = world.states()
@@ -70,16 +98,17 @@ def test_odd_settings_of_a_connection_do_not_matter(world: World) -> None:
     Row factories, text factories and cursor classes are the caller's own business.
     """
     connection = world.connect()
-    world.gate.outbox(connection).add("billing", 1, topic="t")
+    world.outbox(connection).add("billing", 1, topic="t")
     connection.commit()
     if world.kind == "sqlite":
         connection.row_factory = lambda *_: pytest.fail("not for our rows")
         connection.text_factory = bytes
     else:
-        connection.row_factory = psycopg.rows.dict_row
-        connection.cursor_factory = psycopg.ClientCursor
+        bare = getattr(connection, "inner", connection)
+        bare.row_factory = psycopg.rows.dict_row
+        bare.cursor_factory = psycopg.AsyncClientCursor if world.awaits else psycopg.ClientCursor
         connection.execute("SET search_path = pg_catalog")
-    outbox = world.gate.outbox(connection)
+    outbox = world.outbox(connection)
     ids = [outbox.add("billing", {"ü": "%s"}, topic="t", aggregate="a", id="mine") for _ in range(2)]
     connection.commit()
     connection.close()
@@ -87,72 +116,51 @@ def test_odd_settings_of_a_connection_do_not_matter(world: World) -> None:
     assert (["mine"] * 2, {"waiting": 2}) == (ids, world.states())
 
 
-@on_postgres
 @pytest.mark.requirement("E37")
-def test_an_async_connection_adds_in_its_transaction(tmp_path: Path) -> None:
+def test_an_id_of_ones_own_makes_repeats_one_message(world: World) -> None:
     """
-    psycopg's other colour, under an AsyncGate; a blocking connection is refused there.
+    The same content again is the same message; other content is refused, and the transaction goes on.
     """
-    world = World("postgres", tmp_path)
+    connection = world.connect()
+    outbox = world.outbox(connection)
+    ids = [outbox.add("billing", 1, topic="t", id="mine") for _ in range(2)]
+    with pytest.raises(KeyReused):
+        outbox.add("billing", 2, topic="t", id="mine")
+    connection.commit()
+    connection.close()
 
-    async def scenario() -> list[dict[str, int]]:
-        seen = []
-        async with AsyncGate(world.url, scope="live:acme") as gate:
-            async with await psycopg.AsyncConnection.connect(world.url) as connection:
-                await gate.outbox(connection).add("billing", 1, topic="t", aggregate="a")
-                await connection.rollback()
-                seen.append(world.states())
-                first = await gate.outbox(connection).add("billing", 1, topic="t", id="mine")
-                assert first == await gate.outbox(connection).add("billing", 1, topic="t", id="mine")
-                with pytest.raises(KeyReused):
-                    await gate.outbox(connection).add("billing", 2, topic="t", id="mine")
-                await connection.commit()
-                seen.append(world.states())
-                await connection.set_autocommit(True)
-                with pytest.raises(ConfigurationError, match="in autocommit"):
-                    await gate.outbox(connection).add("billing", 1, topic="t")
-            with psycopg.connect(world.url) as blocking, pytest.raises(ConfigurationError, match="use Gate"):
-                await gate.outbox(blocking).add("billing", 1, topic="t")
-        return seen
-
-    assert [{}, {"waiting": 1}] == asyncio.run(scenario())
-    world.close()
-
-
-def test_an_async_gate_adds_on_a_sqlite_connection(tmp_path: Path) -> None:
-    """
-    SQLite has one colour: its statements are short.
-    """
-
-    async def scenario() -> str:
-        async with AsyncGate(f"sqlite:///{tmp_path}/app.db", scope="live:acme") as gate:
-            connection = sqlite3.connect(tmp_path / "app.db")
-            try:
-                id = await gate.outbox(connection).add("billing", 1, topic="t")
-                connection.commit()
-                [(kept,)] = connection.execute("SELECT id FROM onceward_outbox_messages")
-                assert id == kept
-                return id
-            finally:
-                connection.close()
-
-    assert asyncio.run(scenario()).startswith("msg_")
+    assert (["mine"] * 2, {"waiting": 1}) == (ids, world.states())
 
 
 @on_postgres
-def test_transactions_that_add_to_one_aggregate_take_turns(tmp_path: Path) -> None:
+def test_a_connection_of_the_other_colour_is_refused(on_server: World) -> None:
+    """
+    It would block the event loop, or could not be awaited; the message says which gate it wants.
+    """
+    other = World("postgres", on_server.path.parent, "blocking" if on_server.awaits else "awaiting")
+    connection = other.connect()
+    with pytest.raises(ConfigurationError, match="use Gate" if on_server.awaits else "use AsyncGate"):
+        on_server.outbox(connection).add("billing", 1, topic="t")
+    connection.close()
+    other.close()
+
+    assert {} == on_server.states()
+
+
+@on_postgres
+def test_transactions_that_add_to_one_aggregate_take_turns(on_server: World, colour: str) -> None:
     """
     Numbers are given when a message is added and seen when it commits. So the later of two waits for the earlier:
     otherwise a relay could deliver the second before there is a first.
     """
-    world = World("postgres", tmp_path)
-    earlier, later, other = world.connect(), world.connect(), world.connect()
-    world.gate.outbox(earlier).add("billing", 1, topic="t", aggregate="a")
-    world.gate.outbox(other).add("billing", 0, topic="t", aggregate="b")  # Waits for nobody.
+    world, elsewhere = on_server, World("postgres", on_server.path.parent, colour)
+    earlier, later, other = world.connect(), elsewhere.connect(), world.connect()
+    world.outbox(earlier).add("billing", 1, topic="t", aggregate="a")
+    world.outbox(other).add("billing", 0, topic="t", aggregate="b")  # Waits for nobody.
     added = threading.Event()
 
     def add() -> None:
-        world.gate.outbox(later).add("billing", 2, topic="t", aggregate="a")
+        elsewhere.outbox(later).add("billing", 2, topic="t", aggregate="a", id="later")
         added.set()
 
     waiting = threading.Thread(target=add)
@@ -171,53 +179,60 @@ def test_transactions_that_add_to_one_aggregate_take_turns(tmp_path: Path) -> No
     )
     for connection in (earlier, later, other):
         connection.close()
-    world.close()
+    elsewhere.close()
 
 
-def test_on_sqlite_tables_are_never_made_inside_a_writing_transaction(tmp_path: Path) -> None:
+def test_on_sqlite_tables_are_never_made_inside_a_writing_transaction(on_file: World, tmp_path: Path) -> None:
     """
-    They are made when gate.outbox is first asked, on a connection of its own; if the caller's transaction is in the
-    way, it is told what to do, and its rows are as they were.
+    They are made on a connection of their own, by the blocking gate when it is asked for an outbox, by the awaiting one
+    with its first message; if the caller's transaction is in the way, it is told what to do, and its rows are as they
+    were.
     """
-    with Gate(f"sqlite:///{tmp_path}/app.db", scope="live:acme") as gate:
-        connection = sqlite3.connect(tmp_path / "app.db")
-        connection.execute("CREATE TABLE charges (amount TEXT)")
-        connection.execute("INSERT INTO charges VALUES ('1')")
-        with pytest.raises(ConfigurationError, match="onceward relay init"):
-            gate.outbox(connection)
-        connection.commit()
-        outbox = gate.outbox(connection)
-        connection.execute("INSERT INTO charges VALUES ('2')")
+    gate = on_file.opened(f"sqlite:///{tmp_path}/new.db")
+    connection = sqlite3.connect(tmp_path / "new.db")
+    connection.execute("CREATE TABLE charges (amount TEXT)")
+    connection.execute("INSERT INTO charges VALUES ('1')")
+    with pytest.raises(ConfigurationError, match="onceward relay init"):
+        on_file.outbox(connection, gate).add("billing", 1, topic="t")
+    connection.commit()
+    outbox = on_file.outbox(connection, gate)
+    if on_file.awaits:
         outbox.add("billing", 1, topic="t")
-        gate.outbox(connection).add("billing", 2, topic="t")
-        connection.commit()
+        connection.rollback()
+    connection.execute("INSERT INTO charges VALUES ('2')")
+    outbox.add("billing", 1, topic="t")
+    on_file.outbox(connection, gate).add("billing", 2, topic="t")
+    connection.commit()
 
-        assert [(2,)] == connection.execute("SELECT count(*) FROM charges").fetchall()
-        assert [(2,)] == connection.execute("SELECT count(*) FROM onceward_outbox_messages").fetchall()
-        connection.close()
+    assert [(2,)] == connection.execute("SELECT count(*) FROM charges").fetchall()
+    assert [(2,)] == connection.execute("SELECT count(*) FROM onceward_outbox_messages").fetchall()
+    connection.close()
+    gate.close()
 
 
-def test_a_store_that_shares_no_transaction_is_refused() -> None:
+def test_a_store_that_shares_no_transaction_is_refused(on_file: World) -> None:
     """
     Nothing can commit together with a row and with a record in memory.
     """
-    with Gate("memory://", scope="live:acme") as gate, pytest.raises(ConfigurationError, match="neither a SQLite file"):
-        gate.outbox(sqlite3.connect(":memory:"))
+    gate = on_file.opened("memory://")
+    connection = sqlite3.connect(":memory:")
+    with pytest.raises(ConfigurationError, match="neither a SQLite file"):
+        on_file.outbox(connection, gate).add("billing", 1, topic="t")
+    connection.close()
+    gate.close()
 
 
 @on_postgres
-def test_a_transaction_that_has_failed_is_not_written_to(tmp_path: Path) -> None:
+def test_a_transaction_that_has_failed_is_not_written_to(on_server: World) -> None:
     """
     PostgreSQL keeps nothing of it: the caller swallowed an error, and is told so.
     """
-    world = World("postgres", tmp_path)
-    connection = world.connect()
+    connection = on_server.connect()
     with pytest.raises(psycopg.Error):
         connection.execute("SELECT 1 / 0")
     with pytest.raises(IllegalMove, match="had failed"):
-        world.gate.outbox(connection).add("billing", 1, topic="t")
+        on_server.outbox(connection).add("billing", 1, topic="t")
     connection.close()
-    world.close()
 
 
 @pytest.mark.parametrize(
@@ -246,17 +261,16 @@ def test_a_transaction_that_has_failed_is_not_written_to(tmp_path: Path) -> None
     ],
     ids=lambda wrong: str(wrong)[:40],
 )
-def test_what_could_never_be_delivered_is_refused_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_what_could_never_be_delivered_is_refused_at_once(on_file: World, wrong: dict[str, Any]) -> None:
     """
     Before anything is written, and in words; the transaction goes on without it.
     """
-    with Gate(f"sqlite:///{tmp_path}/app.db", scope="live:acme") as gate:
-        connection = sqlite3.connect(tmp_path / "app.db")
-        given = {"to": "billing", "payload": 1, "topic": "t", **wrong}
-        with pytest.raises((ConfigurationError, RequestInvalid)):
-            gate.outbox(connection).add(given.pop("to"), given.pop("payload"), **given)
-        gate.outbox(connection).add("billing", b"x" * PAYLOAD_BYTES_MAX, topic="t")
-        connection.commit()
+    connection = on_file.connect()
+    given = {"to": "billing", "payload": 1, "topic": "t", **wrong}
+    with pytest.raises((ConfigurationError, RequestInvalid)):
+        on_file.outbox(connection).add(given.pop("to"), given.pop("payload"), **given)
+    on_file.outbox(connection).add("billing", b"x" * PAYLOAD_BYTES_MAX, topic="t")
+    connection.commit()
+    connection.close()
 
-        assert [(1,)] == connection.execute("SELECT count(*) FROM onceward_outbox_messages").fetchall()
-        connection.close()
+    assert {"waiting": 1} == on_file.states()

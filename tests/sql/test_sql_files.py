@@ -4,17 +4,23 @@ Where databases live: names that stay inside the folder, files for the owner alo
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from colours import COLOURS
 from onceward import ConfigurationError, StoreUnavailable
 from onceward.service.sql import DatabaseUnknown, Limits, NameInvalid
 from onceward.service.sql.files import Folder, create_file, drop_file, identity_of
-from onceward.service.sql.frames import NOT_BEGUN, Beat, pack, packed
+from onceward.service.sql.frames import NOT_BEGUN, Beat, SocketStream, pack, packed
 from onceward.service.sql.hosting import ReadDatabase
 from onceward.service.sql.limits import DEFAULT_LIMITS
+from onceward.service.sql.receiving import receive
+from onceward.service.sql.receiving_async import receive_async
 from onceward.service.sql.requests import checked
 from onceward.service.sql.worker import Databases, Writer
 
@@ -209,3 +215,37 @@ def test_a_frame_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert b"\x00\x00\x00\x02{}" == pack({})
     with pytest.raises(StoreUnavailable):
         packed("x" * 11)
+
+
+def received(colour: str, data: bytes) -> Any:
+    """What the side that blocks, or the one that awaits, makes of these bytes and the end of the line."""
+    if colour == "blocking":
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                theirs.sendall(data)
+            return receive(SocketStream(ours))
+
+    async def awaited() -> Any:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        return await receive_async(reader)
+
+    return asyncio.run(awaited())
+
+
+@pytest.mark.fault("a-frame-of-any-length-is-taken")
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The same for the worker, which blocks, and for the engine, which awaits: broken off anywhere, or too long.
+    """
+    for module in ("receiving", "receiving_async"):
+        monkeypatch.setattr(f"onceward.service.sql.{module}.FRAME_MAX", 16)
+    frame = pack({"ready": 7})
+
+    assert {"ready": 7} == received(colour, frame)
+    for broken in (b"", frame[:2], frame[:4], frame[:-1], pack({"ready": 77_777_777})):
+        with pytest.raises(EOFError):
+            received(colour, broken)

@@ -21,10 +21,13 @@ from onceward._core.letters import DEAD, Letter, is_letter, letter_of
 from onceward._core.record import Record
 from onceward._core.register import Selection, Store
 from onceward.cli import exits
+from onceward.cli.choosing import MESSAGE_CHARACTERS_MAX, failed_again, is_by_key, only
 from onceward.cli.letters import letter_document, letter_table, tell_letter
 from onceward.cli.opening import add_store_argument, opened
 from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to, id_digits
 from onceward.cli.printing import note, say, say_document
+from onceward.cli.requeuing import requeue
+from onceward.cli.requeuing_async import requeue_async
 from onceward.cli.tables import shortened
 from onceward.gate import Gate
 from onceward.gate.asking import SCAN_PAGE
@@ -36,9 +39,6 @@ from onceward.gate.sealing import Sealed
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 LIST_MAX = 10_000
 """Letters in one answer: a page that a program reads at once. Go on with --after."""
-
-MESSAGE_CHARACTERS_MAX = 300
-"""Of a handler's error, on the command line."""
 
 _EXAMPLE = "362b9c594b0a"
 """The digest of the letter about charge:order-18 in live:acme, so that the examples are true."""
@@ -206,7 +206,7 @@ def _sent_again(asked: argparse.Namespace) -> Letter:
         try:
             box.requeue(letter, did_not_happen=asked.did_not_happen)
         except Exception as error:
-            raise _failed_again(letter, error) from None
+            raise failed_again(letter, error) from None
     return letter
 
 
@@ -220,39 +220,10 @@ def _secret(variable: str) -> str:
 def _handled_again(asked: argparse.Namespace) -> Letter:
     """Anything, by the app's own handler."""
     box = _app(asked.app)
-    by_key = _is_by_key(asked)
+    by_key = is_by_key(asked)
     if by_key and asked.scope != box.gate.scope:
         raise exits.UsageError(f"--app {asked.app} has the letters of {box.gate.scope}, not of {asked.scope}")
-    return asyncio.run(_arequeued(box, asked)) if isinstance(box, AsyncDeadLetterBox) else _requeued(box, asked)
-
-
-def _requeued(box: DeadLetterBox, asked: argparse.Namespace) -> Letter:
-    with box.gate:  # The app was loaded for this command alone.
-        found = box.get(asked.key) if asked.id is None else box.find(asked.id)
-        letter = _known(found, asked)
-        try:
-            box.requeue(letter, did_not_happen=asked.did_not_happen)
-        except Exception as error:
-            raise _failed_again(letter, error) from None
-    return letter
-
-
-async def _arequeued(box: AsyncDeadLetterBox, asked: argparse.Namespace) -> Letter:
-    async with box.gate:
-        found = await (box.get(asked.key) if asked.id is None else box.find(asked.id))
-        letter = _known(found, asked)
-        try:
-            await box.requeue(letter, did_not_happen=asked.did_not_happen)
-        except Exception as error:
-            raise _failed_again(letter, error) from None
-    return letter
-
-
-def _failed_again(letter: Letter, error: Exception) -> OncewardError:
-    if isinstance(error, OncewardError):
-        return error
-    said = shortened(message_of(error), MESSAGE_CHARACTERS_MAX)
-    return exits.RequeueFailed(f"{letter.name} failed again: {type_name(type(error))}: {said}; the letter was updated")
+    return asyncio.run(requeue_async(box, asked)) if isinstance(box, AsyncDeadLetterBox) else requeue(box, asked)
 
 
 def _tell_done(document: dict[str, Any], *, as_json: bool) -> None:
@@ -266,40 +237,13 @@ def _tell_done(document: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _the_letter(store: Store, asked: argparse.Namespace) -> Record:
-    if _is_by_key(asked):
+    if is_by_key(asked):
         found = store.load(id_of_letter(asked.scope, asked.key))
         candidates = [found] if found is not None else []
     else:
         candidates = find_records(store, asked.id, Selection(kind=DEAD))
-    only: Record = _only([one for one in candidates if is_letter(one)], asked)
-    return only
-
-
-def _known(found: tuple[Letter, ...] | Letter | None, asked: argparse.Namespace) -> Letter:
-    letters = list(found) if isinstance(found, tuple) else [] if found is None else [found]
-    letter: Letter = _only(letters, asked)
+    letter: Record = only([one for one in candidates if is_letter(one)], asked)
     return letter
-
-
-def _is_by_key(asked: argparse.Namespace) -> bool:
-    if asked.id is None:
-        if asked.scope is None or asked.key is None:
-            raise exits.UsageError("which dead letter? Give its id or digest, or both --scope and --key")
-        return True
-    if asked.scope is not None or asked.key is not None:
-        raise exits.UsageError("give a letter's id or digest, or --scope and --key, and not both")
-    return False
-
-
-def _only(candidates: list[Any], asked: argparse.Namespace) -> Any:
-    if not candidates:
-        which = "of that key in that scope" if asked.id is None else f"whose id begins with {asked.id}"
-        raise exits.NoSuchRecord(
-            f"there is no dead letter {which}: it was discarded or forgotten, or is in another store"
-        )
-    if len(candidates) > 1:
-        raise exits.DigestAmbiguous(f"several dead letters begin with {asked.id}; give more digits")
-    return candidates[0]
 
 
 def _app(path: str) -> DeadLetterBox | AsyncDeadLetterBox:

@@ -19,7 +19,7 @@ from onceward.cli.tables import table, visible
 
 if TYPE_CHECKING:
     from onceward.service.ledger.auditing import Audited
-    from onceward.service.ledger.opening import Ledger
+    from onceward.service.ledger.shells import Ledger
 
 _HEADINGS = ("TABLE", "ROW", "WHAT IS WRONG")
 

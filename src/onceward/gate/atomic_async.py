@@ -40,7 +40,7 @@ class AsyncAtomicBlock(Block):
             if isinstance(error, GeneratorExit) and not is_awaited():
                 # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is
                 # undone with its connection.
-                self._flow.close()
+                self._flow.close()  # of no colour
                 return False
         try:
             outcome = await self._performer.drive(resumed(self._flow, left))

@@ -62,7 +62,7 @@ from onceward.gate.sealing import Seal
 from onceward.gate.sequence_async import AsyncSequence
 from onceward.gate.waiting import AsyncBell
 from onceward.gate.window_async import AsyncWindow
-from onceward.outbox.adding import AsyncOutbox
+from onceward.outbox.adding_async import AsyncOutbox
 from onceward.stores import open_async_store
 
 T = TypeVar("T")
@@ -361,7 +361,7 @@ class AsyncGate:
     async def close(self) -> None:
         """Stop renewing, and close the store."""
         if not self._borrowed:
-            self._renewer.close()
+            self._renewer.close()  # of no colour
             await self._afterwards.close()
             await self.store.close()
 

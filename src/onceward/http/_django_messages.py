@@ -14,17 +14,19 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse, StreamingHttpResponse
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
-from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped
+from onceward.http.asgi import OPERATION as IN_SCOPE
+from onceward.http.serving.answers import on_the_wire
+from onceward.http.serving.attempt import Own
 from onceward.http.serving.environ import headers_of, raw_path
-from onceward.http.serving.profile import NEVER_STORED, Profile
 from onceward.http.serving.reception import Admitted, Incoming
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.spool import Spool
 from onceward.http.serving.upload import length_in, put_back, take_body
+from onceward.http.wsgi import OPERATION as IN_ENVIRON
 
-WITHOUT_BODY = (204, 205, 304)
+SCOPE_NAMED = 'settings.ONCEWARD["SCOPE"]'
+"""How the log calls the scope function."""
 
 
 def incoming_of(request: Any, single: frozenset[bytes]) -> Incoming:
@@ -40,12 +42,22 @@ def incoming_of(request: Any, single: frozenset[bytes]) -> Incoming:
     return Incoming(request.method.upper(), request.path, raw_path(request.META, path), query, headers, request)
 
 
+def operation_around(request: Any) -> object:
+    """The operation that a middleware of ours further out runs with this request: Django's, or its server's."""
+    if hasattr(request, "operation"):
+        return request.operation
+    if isinstance(request, ASGIRequest):
+        return (request.scope.get("state") or {}).get(IN_SCOPE)
+    return request.META.get(IN_ENVIRON)
+
+
 # --- the body ---
 
 
 def take(request: Any, admitted: Admitted, spool: Spool, now: Callable[[], float]) -> None:
     """Take the whole body in, and let the view read it from the spool."""
     if hasattr(request, "_body"):  # Somebody has read `request.body`, and Django keeps it.
+        spool.expect(len(request._body))
         admitted.fingerprint.feed(request._body)
         return
     if request._read_started:
@@ -74,45 +86,34 @@ def begin(recording: Recording, response: Any) -> None:
 
 def response_of(reply: Reply) -> HttpResponse:
     """An answer of ours as a response."""
-    response = HttpResponse(reply.body, status=reply.status)
+    headers, body = on_the_wire(reply)
+    response = HttpResponse(body, status=reply.status)
     del response["Content-Type"]
-    for name, value in reply.headers:
-        if name not in NEVER_STORED:
-            response[name] = f"{response[name]}, {value}" if name in response else value
-    if reply.status not in WITHOUT_BODY:
-        response["Content-Length"] = str(len(reply.body))
+    for name, value in headers:
+        response[name] = f"{response[name]}, {value}" if name in response else value
     return response
 
 
-def own(response: Any, recording: Recording, profile: Profile, outcome: Outcome[Any] | None) -> Any:
-    """A view's own answer, once it is stored; in an envelope, if the profile says so."""
-    wrapped = enveloped(recording.result(), profile, outcome)
-    if wrapped is not None:
-        for name in ABOUT_THE_BODY:
-            del response[name]
-        response.content = wrapped
-        response["Content-Length"] = str(len(wrapped))
-    return _noticed(response, recording)
+def own(response: Any, given: Own) -> Any:
+    """A view's own answer, once it is stored; a stream that was held back is one answer by now."""
+    if response.streaming:
+        response = _like(response, HttpResponse(given.body, status=response.status_code))
+    elif given.without:
+        response.content = given.body
+    for name in given.without:
+        del response[name]
+    return _noticed(response, given.more)
 
 
-def whole(
-    response: Any, body: bytes, recording: Recording, profile: Profile, outcome: Outcome[Any] | None
-) -> HttpResponse:
-    """A stream that was held back, as one answer."""
-    made: HttpResponse = _like(response, HttpResponse(body, status=response.status_code))
-    own(made, recording, profile, outcome)
-    return made
-
-
-def streamed(response: Any, pieces: Iterable[bytes] | Any, recording: Recording) -> StreamingHttpResponse:
+def streamed(response: Any, pieces: Iterable[bytes] | Any, notice: Iterable[tuple[str, str]]) -> StreamingHttpResponse:
     """A stream with other pieces. A new response: the first one would close its stream before its rest is recorded."""
     made: StreamingHttpResponse = _like(response, StreamingHttpResponse(pieces, status=response.status_code))
-    _noticed(made, recording)
+    _noticed(made, notice)
     return made
 
 
-def _noticed(response: Any, recording: Recording) -> Any:
-    for name, value in recording.notice:
+def _noticed(response: Any, more: Iterable[tuple[str, str]]) -> Any:
+    for name, value in more:
         response[name] = value
     return response
 

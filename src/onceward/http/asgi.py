@@ -19,36 +19,22 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias, Unpack
 from urllib.parse import quote
 
-from onceward._core.errors import (
-    ConfigurationError,
-    HandlerFailed,
-    NotSettled,
-    OncewardError,
-    ResultInvalid,
-)
-from onceward._core.operation import Operation, Outcome
+from onceward._core.errors import ConfigurationError
+from onceward._core.operation import Operation
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
-from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, settled_answer
+from onceward.http.serving.answers import on_the_wire
+from onceward.http.serving.attempt import ANSWERED, Answered, Own
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
-from onceward.http.serving.problems import WELL_KNOWN, refusal
+from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile
-from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf, log
-from onceward.http.serving.recording import Recording
+from onceward.http.serving.pushed import PushedExchange
+from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
 from onceward.http.serving.routes import Route
-from onceward.http.serving.running import (
-    FailedAnswer,
-    RaisedAndRolledBack,
-    Unkept,
-    ended,
-    refuses_by_itself,
-    remembers,
-)
-from onceward.http.serving.scoping import unknown
+from onceward.http.serving.scoping import SCOPE_NAMED
 from onceward.http.serving.spool import Spool
 from onceward.http.serving.upload import ClientLeft, receive_body
-from onceward.http.serving.weight import off_the_loop
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -56,7 +42,6 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-WITHOUT_BODY = frozenset({204, 205, 304})
 OPERATION = "operation"
 """Where the handler finds its operation: `scope["state"]["operation"]`."""
 RENDERED = "onceward.rendered"
@@ -119,8 +104,8 @@ class IdempotencyMiddleware:
         ):
             await self.app(scope, receive, send)
             return
-        admitted = self._reception.admit(_incoming(scope))
-        if admitted is None or (isinstance(admitted, Admitted) and _is_gated(scope)):
+        admitted = self._reception.admit(_incoming(scope), (scope.get("state") or {}).get(OPERATION))
+        if admitted is None:
             await self.app(scope, receive, send)
         elif isinstance(admitted, Reply):
             await _answer(admitted, scope, send)
@@ -136,169 +121,99 @@ class IdempotencyMiddleware:
 
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
+        wire = _Wire(self.app, admitted, scope, receive, send)
+        exchange = wire.exchange = PushedExchange(self._reception, admitted, wire)
         try:
-            gate = self._reception.gate_for(await self._scope_of(admitted.incoming), admitted.profile)
-        except OncewardError as error:
-            await _answer(self._reception.refused(admitted, error), scope, send)
-            return
-        if gate is None:
-            await self.app(scope, receive, send)
-            return
-        spool = Spool(admitted.profile)
-        exchange = _Exchange(self.app, admitted, scope, receive, send, spool, self._reception.well_known)
-        try:
-            reply = await self._gated(gate, admitted, exchange, spool, receive)
+            reply = await exchange.enter()
+            if exchange.passes:
+                await self.app(scope, receive, send)
+                return
             if reply is None:
-                await exchange.finish()
+                reply = await exchange.run(wire.run)
+            if reply is None:
+                await wire.finish(exchange.own())
             else:
                 await _answer(reply, scope, send)
-            await exchange.until_returned()
+            await wire.until_returned()
         except ClientLeft:
             return
         finally:
-            exchange.abandon()
-            spool.close()
-
-    async def _gated(
-        self, gate: AsyncGate, admitted: Admitted, exchange: _Exchange, spool: Spool, receive: Receive
-    ) -> Reply | None:
-        """Run it under the gate. The answer to give; None: the handler's own."""
-        reception = self._reception
-        try:
-            await receive_body(admitted, spool, receive)
-            request = await off_the_loop(admitted.fingerprint.digest, admitted.fingerprint.size)
-            outcome = await _called(gate, admitted, request, exchange)
-        except FailedAnswer:
-            return None  # It is about this attempt.
-        except RaisedAndRolledBack:
-            return None  # What was raised is raised again.
-        except OncewardError as error:
-            if error is exchange.raised or exchange.has_begun:
-                raise  # The handler's own; or too late to say anything else: the answer breaks off.
-            if isinstance(error, NotSettled) and exchange.refuses_by_itself:
-                return None
-            return reception.refused(admitted, error)
-        exchange.outcome = outcome
-        if exchange.fresh and admitted.profile.transactional:
-            return settled_answer(outcome, admitted.profile, exchange.result)
-        return None if exchange.fresh else reception.answer(admitted, outcome)
-
-    async def _scope_of(self, incoming: Incoming) -> object:
-        scope_of = self._reception.scope_of
-        if isinstance(scope_of, str):
-            return scope_of
-        try:
-            found = scope_of(incoming)
-            return await found if inspect.isawaitable(found) else found
-        except Exception as error:
-            raise unknown(error) from error
+            wire.abandon()
+            exchange.close()
 
 
-def _called(gate: AsyncGate, admitted: Admitted, request: bytes, exchange: _Exchange) -> Awaitable[Outcome[Any]]:
-    """The handler under the gate: under its key, or as a step of its plan."""
-    identity, probe = admitted.identity, admitted.profile.probe
-    if identity.plan is None:
-        return gate.call_on(
-            admitted.terms, identity.key, exchange.run, request=request, name=admitted.name, probe=probe
-        )
-    return gate.plan(identity.plan).call(
-        identity.key, exchange.run, request=request, name=admitted.name, probe=probe, **admitted.options
-    )
+class _Wire:
+    """One connection of a server: the handler's request from the spool, its answer into the recording and onwards."""
 
+    scope_named = SCOPE_NAMED
+    exchange: PushedExchange
 
-class _Exchange:
-    """One run of the handler: its request from the spool, its answer into a recording."""
-
-    def __init__(
-        self,
-        app: App,
-        admitted: Admitted,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        spool: Spool,
-        pages: str | None,
-    ) -> None:
-        self._app, self._admitted, self._scope = app, admitted, scope
-        self._receive, self._send, self._spool, self._pages = receive, send, spool, pages
-        self._recording = Recording(admitted.profile, admitted.terms.result_bytes_max)
+    def __init__(self, app: App, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
+        self._app, self._scope, self._receive, self._send = app, scope, receive, send
+        self._answer_first = admitted.profile.answer_first and not admitted.profile.transactional
+        """A transactional handler's last word is its commit."""
         self._start: Message | None = None
-        self._substitute: Reply | None = None
         self._as_it_came: Scope = {}
         if admitted.terms.retry is not None:
             self._as_it_came = {**scope, "state": dict(scope.get("state") or {})}
+        self._runs = 0
         self._hears = asyncio.Event()
         self._answered = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._left: OSError | None = None
         self._read_all = False
-        self.fresh = False
-        """Whether the handler ran, and its answer is the one to give."""
-        self.has_begun = False
-        """Whether the client has been sent something."""
-        self.raised: BaseException | None = None
-        """What the handler raised."""
-        self.outcome: Outcome[Any] | None = None
-        """What the gate made of it."""
 
-    @property
-    def result(self) -> Reply | Unkept:
-        """What the handler answered, as it is stored."""
-        return self._recording.result()
+    # --- the request ---
 
-    @property
-    def refuses_by_itself(self) -> bool:
-        """Whether the handler's own answer says that it did not work."""
-        return self._recording.complete and refuses_by_itself(self.result)
+    async def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+        """Call the scope function; it may be async."""
+        found = scope_of(incoming)
+        return await found if inspect.isawaitable(found) else found
 
-    def rendered(self) -> Reply:
-        """The handler's whole answer; refused while there is none."""
-        if not self._recording.complete:
-            raise ConfigurationError(
-                "the answer is not rendered yet: rendered(request) is for what runs after it, such as the code after "
-                "`yield` in a dependency of FastAPI 0.118 or later"
-            )
-        result = self.result
-        if isinstance(result, Unkept):
-            raise ResultInvalid("this answer is too large to be kept, so it cannot be settled with")
-        return result
+    async def take(self, admitted: Admitted, spool: Spool) -> None:
+        """Take the body in."""
+        await receive_body(admitted, spool, self._receive)
+
+    async def _replay_request(self) -> Message:
+        """The handler's `receive`: the body; then nothing, until its answer is complete."""
+        spool = self.exchange.spool
+        if not self._read_all:
+            on_disk = spool.on_disk
+            piece = await asyncio.to_thread(spool.read) if on_disk else spool.read()
+            self._read_all = not on_disk or not piece
+            return {"type": "http.request", "body": piece, "more_body": not self._read_all}
+        # A client that leaves does not end what it began: the record wants the answer, and so will the client's retry.
+        # Only one whose answer is too long to be kept learns of it: nobody would see the end of that.
+        await self._hears.wait()
+        if self.exchange.recording.complete or self._left is not None:
+            return {"type": "http.disconnect"}
+        return await self._receive()
 
     # --- running ---
 
-    async def run(self, operation: Operation) -> Reply | Unkept:
-        """What the gate runs."""
-        profile = self._admitted.profile
-        if self.fresh:
+    async def run(self, operation: Operation) -> Answered:
+        """Run the handler, for the first time or again."""
+        if self._runs:
             self._begin_again()
-        self.fresh = True
+        self._runs += 1
         self._hand_over(operation)
         try:
-            if profile.answer_first and not profile.transactional:  # Its last word is its commit.
+            if self._answer_first:
                 await self._until_answered()
             else:
                 await self._app(self._scope, self._replay_request, self._take_answer)
-            if not self._recording.complete:
+            if not self.exchange.recording.complete:
                 raise RuntimeError("the handler returned without completing its answer")
-        except Exception as error:
-            self.raised = error
-            if remembers(profile, 500):
-                return self._failure(error)
-            if profile.guarantee == "atomic":
-                raise RaisedAndRolledBack from error
-            raise
         finally:
             self._hears.set()
-        return ended(profile, self._recording.result(), operation)
+        return ANSWERED
 
     def _begin_again(self) -> None:
-        """Another attempt: the request as it came, and nothing of the answer that failed."""
-        if self.has_begun:
-            raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
+        """Another attempt: the request as it came."""
         self._scope.clear()
         self._scope.update({**self._as_it_came, "state": dict(self._as_it_came["state"])})
-        self._spool.rewind()
-        self._recording = Recording(self._admitted.profile, self._admitted.terms.result_bytes_max)
-        self._start, self._read_all, self.raised = None, False, None
+        self.exchange.spool.rewind()
+        self._start, self._read_all = None, False
         self._hears, self._answered = asyncio.Event(), asyncio.Event()
 
     def _hand_over(self, operation: Operation) -> None:
@@ -311,7 +226,7 @@ class _Exchange:
         if scope.get("state") is None:
             scope["state"] = {}
         scope["state"][OPERATION] = operation
-        scope["state"][RENDERED] = self.rendered
+        scope["state"][RENDERED] = self.exchange.rendered
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 
@@ -324,7 +239,7 @@ class _Exchange:
         except asyncio.CancelledError:
             self._task.cancel()
             await asyncio.wait({self._task})
-        if not self._recording.complete:
+        if not self.exchange.recording.complete:
             await self._task  # What it raised; or it let itself be cancelled, or not, as it likes.
 
     async def until_returned(self) -> None:
@@ -337,105 +252,67 @@ class _Exchange:
         if self._task is not None:
             self._task.cancel()
 
-    def _failure(self, error: Exception) -> Reply | Unkept:
-        """The handler raised, and that is remembered: one answer for everybody."""
-        log.exception("onceward: the handler of %s raised; its failure is remembered", self._admitted.name)
-        if self.has_begun:
-            return Unkept(500, error)
-        self.raised = None
-        self._substitute = refusal(HandlerFailed(), self._admitted.profile, pages=self._pages)
-        return self._substitute
-
-    async def _replay_request(self) -> Message:
-        """The handler's `receive`: the body; then nothing, until its answer is complete."""
-        if not self._read_all:
-            on_disk = self._spool.on_disk
-            piece = await asyncio.to_thread(self._spool.read) if on_disk else self._spool.read()
-            self._read_all = not on_disk or not piece
-            return {"type": "http.request", "body": piece, "more_body": not self._read_all}
-        # A client that leaves does not end what it began: the record wants the answer, and so will the client's retry.
-        # Only one whose answer is too long to be kept learns of it: nobody would see the end of that.
-        await self._hears.wait()
-        if self._recording.complete or self._left is not None:
-            return {"type": "http.disconnect"}
-        return await self._receive()
-
-    # --- answering ---
+    # --- the answer ---
 
     async def _take_answer(self, message: Message) -> None:
         """The handler's `send`."""
-        kind = message["type"]
+        kind, recording = message["type"], self.exchange.recording
         if kind == "http.response.start":
             if self._start is not None:
                 raise RuntimeError("the handler began its answer twice")
             self._start = message
             headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-            self._recording.begin(message["status"], headers)
-            if self._recording.passing:
+            recording.begin(message["status"], headers)
+            if recording.passing:
                 await self._pass(b"")
         elif kind == "http.response.body":
-            if self._start is None or self._recording.complete:
+            if self._start is None or recording.complete:
                 raise RuntimeError("the handler sent a body before its answer began, or after it ended")
             more = message.get("more_body", False)
-            piece = self._recording.feed(message.get("body", b""), more=more)
+            piece = recording.feed(message.get("body", b""), more=more)
             if not more:
                 self._hears.set()
                 self._answered.set()
-            elif self._recording.passing:
+            elif recording.passing:
                 await self._pass(piece)
                 self._heed()
 
     def _heed(self) -> None:
         """If the answer is too long to be kept: let the handler learn that its client has left."""
-        if not self._recording.keeps:
+        if not self.exchange.recording.keeps:
             self._hears.set()
             if self._left is not None:
                 raise self._left
 
     async def _pass(self, piece: bytes) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            self._notice()
-            await self._tell(self._start)
+        if not self.exchange.begun:
+            await self._tell(self._head(Own(b"", more=self.exchange.begin())))
         if piece:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def _tell(self, message: Message | None) -> None:
+    async def finish(self, own: Own) -> None:
+        """The rest of the handler's answer."""
+        if not self.exchange.begun:
+            await self._tell(self._head(own))
+        await self._tell({"type": "http.response.body", "body": own.body, "more_body": False})
+
+    def _head(self, own: Own) -> Message:
+        start = self._start or {}
+        if not (own.without or own.more):
+            return start
+        given = start.get("headers", ())
+        headers = [one for one in given if bytes(one[0]).lower().decode("latin-1") not in own.without]
+        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in own.more]
+        return {**start, "headers": headers}
+
+    async def _tell(self, message: Message) -> None:
         """Send, unless the client is gone: what it began goes on all the same."""
-        if self._left is not None or message is None:
+        if self._left is not None:
             return
         try:
             await self._send(message)
         except OSError as left:
             self._left = left
-
-    async def finish(self) -> None:
-        """The rest of the handler's answer, or what it raised. It is stored now, or does not have to be."""
-        if self.raised is not None:
-            raise self.raised
-        if self._substitute is not None:
-            await _answer(self._substitute, self._scope, self._send)
-            return
-        body = self._recording.rest()
-        if not self.has_begun:
-            wrapped = enveloped(self._recording.result(), self._admitted.profile, self.outcome)
-            if wrapped is not None:
-                body = wrapped
-                self._change_head(without=ABOUT_THE_BODY, more=(("content-length", str(len(body))),))
-            self._notice()
-            await self._tell(self._start)
-        await self._tell({"type": "http.response.body", "body": body, "more_body": False})
-
-    def _notice(self) -> None:
-        if notice := self._recording.notice:
-            self._change_head(more=notice)
-
-    def _change_head(self, *, without: frozenset[str] = frozenset(), more: tuple[tuple[str, str], ...] = ()) -> None:
-        start = self._start or {}
-        given = start.get("headers", ())
-        headers = [one for one in given if bytes(one[0]).lower().decode("latin-1") not in without]
-        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in more]
-        self._start = {**start, "headers": headers}
 
 
 def _incoming(scope: Scope) -> Incoming:
@@ -446,17 +323,10 @@ def _incoming(scope: Scope) -> Incoming:
     return Incoming(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
 
 
-def _is_gated(scope: Scope) -> bool:
-    """Whether a middleware of ours further out runs this request already: it is one operation, not two."""
-    return isinstance((scope.get("state") or {}).get(OPERATION), Operation)
-
-
 async def _answer(reply: Reply, scope: Scope, send: Send) -> None:
     """Send a whole answer."""
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
-    body = b"" if reply.status in WITHOUT_BODY else reply.body
-    if reply.status not in WITHOUT_BODY:
-        headers.append((b"content-length", str(len(body)).encode()))
+    given, body = on_the_wire(reply)
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
     if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

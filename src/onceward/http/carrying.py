@@ -12,6 +12,7 @@ Nothing here knows a library or acts. The transports hand in what they see, and 
 from __future__ import annotations
 
 import threading
+from asyncio import CancelledError
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
@@ -46,6 +47,9 @@ _SPOKEN = frozenset({"key", "name", "part", "safe", "whole"})
 
 KEPT_HEADERS: Final = frozenset({"accept", "content-type", "plan-key", "plan-step"})
 """What a dead letter keeps of a request's headers, besides the key's. Others may hold credentials."""
+
+STOPPED: Final = (KeyboardInterrupt, SystemExit, CancelledError)
+"""Whoever asked wants no answer any more."""
 
 KeyOf = Callable[[Any], str | None]
 PolicyOf = Callable[[str], Retry]

@@ -18,7 +18,6 @@ said in capitals (`"REQUIRE_KEY": True`), or otherwise for single views:
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -28,14 +27,24 @@ from django.db import connections
 from django.urls import Resolver404, resolve
 from django.utils.module_loading import import_string
 
-from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.errors import ConfigurationError
 from onceward._core.reply import Reply
 from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate, Gate
-from onceward.http._django_async import AsyncExchange
+from onceward.http._django_async import Apart
 from onceward.http._django_commits import Commits, look_at_all, watched
-from onceward.http._django_messages import begin, incoming_of, let_go, own, response_of, streamed, take, whole
-from onceward.http.serving.attempt import Attempt, Pulled, hold, stands_for
+from onceward.http._django_messages import (
+    SCOPE_NAMED,
+    begin,
+    incoming_of,
+    let_go,
+    operation_around,
+    own,
+    response_of,
+    streamed,
+    take,
+)
+from onceward.http.serving.attempt import Answered
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import CHANGES, samples_of, warning
 from onceward.http.serving.discovering import idempotent as idempotent
@@ -43,15 +52,15 @@ from onceward.http.serving.discovering import not_idempotent as not_idempotent
 from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
+from onceward.http.serving.pulled import Pulled, PulledExchange
+from onceward.http.serving.pushed import PushedExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, log
 from onceward.http.serving.running import FailedAnswer, Unkept
-from onceward.http.serving.scoping import unknown
 from onceward.http.serving.spool import Spool
 
 G = TypeVar("G", Gate, AsyncGate)
 
 _RAISED = "_onceward_raised"
-_SCOPE = 'settings.ONCEWARD["SCOPE"]'
 
 
 class IdempotencyMiddleware:
@@ -111,24 +120,14 @@ class IdempotencyMiddleware:
     # --- both colours ---
 
     def _serve_blocking(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
-        spool = Spool(admitted.profile)
-        try:
-            gate = reception.gate_for(_scope(reception, admitted.incoming), admitted.profile)
-            if gate is None:
-                spool.close()
-                return self._get_response(request)
-            take(request, admitted, spool, self._desk.now)
-            attempt = hold(reception, admitted, gate)
-        except OncewardError as error:
-            spool.close()
-            return response_of(reception.refused(admitted, error))
-        except BaseException:
-            spool.close()
-            raise
-        if isinstance(attempt, Reply):
-            spool.close()
-            return response_of(attempt)
-        return _run(attempt, self._get_response, request, spool)
+        wire = _Wire(request, self._desk.now)
+        exchange = wire.exchange = PulledExchange(reception, admitted, wire)
+        reply = exchange.enter()
+        if exchange.passes:
+            return self._get_response(request)
+        if reply is None:
+            reply = exchange.hold()
+        return wire.run(self._get_response) if reply is None else response_of(reply)
 
     async def _serve_in_thread(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
         serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
@@ -141,25 +140,12 @@ class IdempotencyMiddleware:
         return response
 
     async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
-        spool = Spool(admitted.profile)
-        try:
-            gate = reception.gate_for(await _scope_awaiting(reception, admitted.incoming), admitted.profile)
-            if gate is None:
-                spool.close()
-                return await self._get_response(request)
-            length = admitted.incoming.header("content-length") or ""
-            if length.isdecimal() and int(length) <= admitted.profile.memory_bytes_max:
-                take(request, admitted, spool, self._desk.now)
-            else:
-                await asyncio.to_thread(take, request, admitted, spool, self._desk.now)
-        except OncewardError as error:
-            spool.close()
-            return response_of(reception.refused(admitted, error))
-        except BaseException:
-            spool.close()
-            raise
-        exchange = AsyncExchange(reception, admitted, self._get_response, request, _raised_by, spool)
-        return await exchange.serve(gate)
+        wire = Apart(self._get_response, request, _answered, self._desk.now)
+        exchange = wire.exchange = PushedExchange(reception, admitted, wire)
+        reply = await exchange.enter()
+        if exchange.passes:
+            return await self._get_response(request)
+        return await wire.serve() if reply is None else response_of(reply)
 
 
 class _Desk(Generic[G]):
@@ -197,7 +183,7 @@ class _Desk(Generic[G]):
             return None
         if said is not None:
             reception = self._for(said[0])
-        admitted = reception.admit(incoming_of(request, self._single))
+        admitted = reception.admit(incoming_of(request, self._single), operation_around(request))
         return (reception, admitted) if isinstance(admitted, Admitted) else admitted
 
     def _look(self, urlconf: Any) -> None:
@@ -250,63 +236,51 @@ def _is_path(scope: str) -> bool:
     return "." in scope and ":" not in scope
 
 
-# --- who is calling ---
-
-
-def _scope(reception: Reception[Gate], incoming: Incoming) -> object:
-    scope_of: Any = reception.scope_of
-    if isinstance(scope_of, str):
-        return scope_of
-    try:
-        return async_to_sync(scope_of)(incoming) if iscoroutinefunction(scope_of) else scope_of(incoming)
-    except Exception as error:
-        raise unknown(error, _SCOPE) from error
-
-
-async def _scope_awaiting(reception: Reception[AsyncGate], incoming: Incoming) -> object:
-    scope_of: Any = reception.scope_of
-    if isinstance(scope_of, str):
-        return scope_of
-    try:
-        # `request.user` asks the database; Django allows that in a thread only.
-        return await (scope_of if iscoroutinefunction(scope_of) else sync_to_async(scope_of))(incoming)
-    except Exception as error:
-        raise unknown(error, _SCOPE) from error
-
-
 # --- running a view under a blocking gate ---
 
 
-def _run(attempt: Attempt, get_response: Callable[[Any], Any], request: Any, spool: Spool) -> Any:
-    request.operation = attempt.operation
-    try:
-        with watched() as commits:
-            response = get_response(request)
-        begin(attempt.recording, response)
-    except BaseException as error:
-        spool.close()
-        return response_of(attempt.failed(error))
-    if not response.streaming:
-        spool.close()
-        attempt.recording.feed(response.content, more=False)
-        raised = _raised_by(request, response, commits)
-        if raised is not None and stands_for(attempt.profile, response.status_code, raised):
-            return response_of(attempt.failed(raised))
-        instead = attempt.answered(raised, committed=commits.seen)
-        if instead is not None:
-            return response_of(instead)
-        return own(response, attempt.recording, attempt.profile, attempt.outcome)
+class _Wire:
+    """One request under a blocking gate."""
 
-    def release() -> None:
-        let_go(response)
-        spool.close()
+    scope_named = SCOPE_NAMED
+    exchange: PulledExchange
 
-    pulled = Pulled(attempt, _pieces(response), release)
-    if pulled.until_passing():
-        return streamed(response, pulled, attempt.recording)
-    if pulled.instead is not None:
-        return response_of(pulled.instead)
-    return whole(response, pulled.rest, attempt.recording, attempt.profile, attempt.outcome)
+    def __init__(self, request: Any, now: Callable[[], float]) -> None:
+        self._request, self._now = request, now
+
+    def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+        """Call the scope function; it may be async."""
+        return async_to_sync(scope_of)(incoming) if iscoroutinefunction(scope_of) else scope_of(incoming)
+
+    def take(self, admitted: Admitted, spool: Spool) -> None:
+        """Take the body in."""
+        take(self._request, admitted, spool, self._now)
+
+    def run(self, get_response: Callable[[Any], Any]) -> Any:
+        """The response: whole, once it is stored; or a stream that is stored at its end."""
+        request, exchange = self._request, self.exchange
+        request.operation = exchange.operation
+        try:
+            with watched() as commits:
+                response = get_response(request)
+            begin(exchange.recording, response)
+        except BaseException as error:
+            exchange.close()
+            return response_of(exchange.failed(error))
+        if not response.streaming:
+            exchange.close()
+            exchange.recording.feed(response.content, more=False)
+            instead = exchange.answered(_answered(request, response, commits))
+            return own(response, exchange.own()) if instead is None else response_of(instead)
+
+        def release() -> None:
+            let_go(response)
+            exchange.close()
+
+        pulled = Pulled(exchange, _pieces(response), release, lambda: _answered(request, response, commits))
+        if pulled.until_passing():
+            return streamed(response, pulled, exchange.begin())
+        return own(response, exchange.own()) if pulled.instead is None else response_of(pulled.instead)
 
 
 def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
@@ -315,17 +289,17 @@ def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
             yield piece, True
 
 
-def _raised_by(request: Any, response: Any, commits: Commits) -> BaseException | None:
+def _answered(request: Any, response: Any, commits: Commits) -> Answered:
     """
-    What the view raised, if its answer is made from that.
+    What the view raised, if its answer is made from that, and what it committed.
 
     With ATOMIC_REQUESTS a view that returns a 5xx, and raises nothing, has committed: then the answer alone does not
     say that anything was rolled back.
     """
     raised: BaseException | None = getattr(request, _RAISED, None)
     if raised is None and response.status_code >= 500 and (commits.seen or _commits_what_returns()):
-        return CommittedAnswer(Unkept(response.status_code, response))
-    return raised
+        raised = CommittedAnswer(Unkept(response.status_code, response))
+    return Answered(raised, commits.seen)
 
 
 class CommittedAnswer(FailedAnswer):

@@ -1,19 +1,23 @@
+# Made from exchange_async.py by `make halves`: change that file, not this one.
 """
 One request and all its attempts: what is common to every library.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
+from onceward._core.attempts import Attempt
 from onceward._core.errors import OncewardError, RateLimitError
 from onceward._core.stops import marked
 from onceward.http.answers import CODE_ATTRIBUTE, code_in, rate_limit
-from onceward.http.carrying import Cargo, Carrier
+from onceward.http.carrying import STOPPED, Cargo, Carrier
 from onceward.retry.policy import stop_of
 
 
-class Exchange:
+class Exchange(ABC):
     """What has come back so far. Each library adds how a request is sent and an answer is read."""
 
     def __init__(self, carrier: Carrier, cargo: Cargo, request: Any) -> None:
@@ -23,6 +27,65 @@ class Exchange:
         self.now = cargo.policy.environment.monotonic
         self.ends = 0.0
         """When the attempt must be over, on the monotonic clock."""
+
+    def send(self) -> Any:
+        """Send it, again if need be; the answer that the caller gets."""
+        attempt: Callable[..., Any] = self.attempt
+        try:
+            response = self.cargo.policy.call(attempt)
+        except OncewardError as error:
+            given_up: Exception = error
+        except TimeoutError as error:
+            given_up = self.timed_out(error)
+        except STOPPED:
+            self.drop()
+            raise
+        else:
+            return self._delivered(response)
+        if isinstance(given_up, OncewardError):
+            return self._delivered(self.surface(given_up))
+        raise given_up
+
+    def attempt(self, attempt: Attempt) -> Any:
+        """Send it once."""
+        self.drop()
+        try:
+            self.last = self.sent(attempt)
+        except Exception as error:
+            self.last = error
+            raise
+        except STOPPED:
+            self.last = self.too_late()  # By the attempt's own timer; if not, nobody will ask.
+            raise
+        return self.last
+
+    def drop(self) -> None:
+        """Give the connection of an answer back that nobody will read."""
+        if self.last is not None and not isinstance(self.last, Exception):
+            self.last.close()
+
+    def _delivered(self, response: Any) -> Any:
+        error = self.refusal(response)
+        if error is None:
+            return response
+        self.read(response)
+        raise error
+
+    # --- what each library adds ---
+
+    @abstractmethod
+    def sent(self, attempt: Attempt) -> Any:
+        """The answer to one sending, read as far as it may decide what is done next."""
+
+    @abstractmethod
+    def read(self, response: Any) -> None:
+        """Read an answer to its end, for the error that is raised in its place."""
+
+    @abstractmethod
+    def too_late(self) -> Exception:
+        """The library's own word for an attempt that took too long."""
+
+    # --- the same for all of them ---
 
     def begin(self, seconds: float) -> dict[str, str]:
         """An attempt begins: the headers that are sent with it."""
@@ -37,6 +100,17 @@ class Exchange:
         """Leave the code of a refusal where the classifier looks for it."""
         if (code := code_in(response.status_code, content)) is not None:
             setattr(response, CODE_ATTRIBUTE, code)
+
+    def timed_out(self, error: TimeoutError) -> Exception:
+        """`too_late`, for an attempt that its own timer ended; with the stop that the policy left."""
+        is_own = self.last is error
+        if is_own:
+            return error  # What sends raised it by itself.
+        late, stop = self.too_late(), stop_of(error)
+        late.__cause__ = error
+        if stop is not None:
+            marked(late, stop)
+        return late
 
     def surface(self, error: OncewardError) -> Any:
         """

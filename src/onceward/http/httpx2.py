@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Unpack
 
 import httpx2
 
-from onceward.http._httpx_family import AwaitingTransport, BlockingTransport, SdkOptions, client_options
+from onceward.http._httpx_family import SdkOptions, client_options
+from onceward.http._httpx_transport import BlockingTransport
+from onceward.http._httpx_transport_async import AwaitingTransport
 from onceward.http.carrying import Carriage, ClientOptions, PolicyOf
 from onceward.retry.policy import Retry
 

@@ -8,7 +8,7 @@ For requests: an adapter that carries the key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Unpack
 from urllib.parse import urlsplit
 
@@ -18,7 +18,6 @@ from requests.exceptions import ChunkedEncodingError, ContentDecodingError, Read
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
 from onceward._core.attempts import Attempt
-from onceward._core.errors import OncewardError
 from onceward.http.answers import HEARD_BYTES_MAX, is_worth_hearing
 from onceward.http.carrying import Carriage, Carrier, PolicyOf, Seen, clipped
 from onceward.http.exchange import Exchange
@@ -74,14 +73,8 @@ class Adapter(HTTPAdapter):
         exchange = _RequestsExchange(self, request)
         exchange.stream, exchange.timeout = stream, timeout
         exchange.connection = {"verify": verify, "cert": cert, "proxies": proxies}
-        try:
-            attempt: Callable[..., Any] = exchange.attempt
-            response = exchange.cargo.policy.call(attempt)
-        except OncewardError as error:
-            given_up = error
-        else:
-            return _delivered(exchange, response)
-        return _delivered(exchange, exchange.surface(given_up))
+        response: requests.Response = exchange.send()
+        return response
 
     def send_once(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """One attempt, by requests itself."""
@@ -111,25 +104,25 @@ class _RequestsExchange(Exchange):
         bound.origin = seen.first_origin
         request.headers[carrier.header] = bound
 
-    def attempt(self, attempt: Attempt) -> requests.Response:
-        """Send it once."""
-        if isinstance(self.last, requests.Response):
-            self.last.close()
+    def sent(self, attempt: Attempt) -> requests.Response:
+        """See `Exchange.sent`."""
         request = self.request.copy()
         for name in self.carrier.replaced:
             request.headers.pop(name, None)
         request.headers.update(self.begin(attempt.timeout))
         request.body = self.request.body if self.body is None else (self.body or None)
-        try:
-            response = self.adapter.send_once(
-                request, stream=self.stream, timeout=_timeouts(self.timeout, attempt.timeout), **self.connection
-            )
-            self._hear(response)
-            self.last = response
-        except Exception as error:
-            self.last = error
-            raise
+        response = self.adapter.send_once(
+            request, stream=self.stream, timeout=_timeouts(self.timeout, attempt.timeout), **self.connection
+        )
+        self._hear(response)
         return response
+
+    def read(self, response: requests.Response) -> None:
+        """Whoever asked for a stream reads the error's answer, too, as far as they like; others have it."""
+
+    def too_late(self) -> Exception:
+        """See `Exchange.too_late`."""
+        return ReadTimeout("the attempt took longer than it may", request=self.request)
 
     def _hear(self, response: requests.Response) -> None:
         """Read what may decide. requests keeps it, so that everybody can read it again."""
@@ -143,7 +136,7 @@ class _RequestsExchange(Exchange):
             for chunk in _pieces(response):
                 chunks.append(chunk)
                 if self.is_late():
-                    raise ReadTimeout("the attempt took longer than it may", request=self.request)
+                    raise self.too_late()
         except BaseException:
             response.close()
             raise
@@ -151,13 +144,6 @@ class _RequestsExchange(Exchange):
         response._content_consumed = True
         if is_worth_hearing(response.status_code):
             self.note_code(response, content)
-
-
-def _delivered(exchange: _RequestsExchange, response: requests.Response) -> requests.Response:
-    error = exchange.refusal(response)
-    if error is None:
-        return response
-    raise error
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:

@@ -17,19 +17,19 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, TypeAlias, Unpack
 
-from onceward._core.errors import OncewardError, ScopeMissing
 from onceward._core.reply import Reply
 from onceward.gate import Gate
-from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped
-from onceward.http.serving.attempt import Attempt, Pulled, hold
+from onceward.http.serving.answers import on_the_wire
+from onceward.http.serving.attempt import Own
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
 from onceward.http.serving.environ import identity_headers, incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
-from onceward.http.serving.profile import NEVER_STORED, Profile
+from onceward.http.serving.profile import Profile
+from onceward.http.serving.pulled import Pulled, PulledExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
 from onceward.http.serving.routes import Route
-from onceward.http.serving.scoping import unknown
+from onceward.http.serving.scoping import SCOPE_NAMED
 from onceward.http.serving.spool import Spool
 from onceward.http.serving.upload import length_in, put_back, take_body
 
@@ -39,8 +39,6 @@ App: TypeAlias = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 OPERATION = "onceward.operation"
 """Where in the environ the handler finds its operation."""
-
-WITHOUT_BODY = (204, 205, 304)
 
 
 class IdempotencyMiddleware:
@@ -83,7 +81,7 @@ class IdempotencyMiddleware:
             "PATH_INFO", ""
         ):
             return self.app(environ, start_response)
-        admitted = self._reception.admit(incoming_of(environ, self._single))
+        admitted = self._reception.admit(incoming_of(environ, self._single), environ.get(OPERATION))
         if admitted is None:
             return self.app(environ, start_response)
         if isinstance(admitted, Reply):
@@ -92,46 +90,21 @@ class IdempotencyMiddleware:
 
     def _serve(self, admitted: Admitted, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """A keyed request, from its body to its answer."""
-        reception, spool = self._reception, Spool(admitted.profile)
-        kept: Spool | None = None
-        try:
-            gate = reception.gate_for(scope_of(reception, admitted.incoming), admitted.profile)
-            if gate is None:
-                return self.app(environ, start_response)
-            take_body(admitted, spool, environ["wsgi.input"], length_in(environ), self._now)
-            attempt = hold(reception, admitted, gate)
-            if isinstance(attempt, Reply):
-                return answer(attempt, start_response)
-            kept = spool
-        except OncewardError as error:
-            return answer(reception.refused(admitted, error), start_response)
-        finally:
-            if kept is None:
-                spool.close()
-        return _Exchange(attempt, start_response, spool).run(self.app, environ)
-
-
-def scope_of(reception: Reception[Gate], incoming: Incoming) -> object:
-    """Who is calling. A function that fails does not know."""
-    if isinstance(reception.scope_of, str):
-        return reception.scope_of
-    try:
-        found = reception.scope_of(incoming)
-    except Exception as error:
-        raise unknown(error) from error
-    if inspect.iscoroutine(found):
-        found.close()
-        raise ScopeMissing("the middleware's scope function is async, and a WSGI server awaits nothing: write def")
-    return found
+        wire = _Wire(environ, start_response, self._now)
+        exchange = wire.exchange = PulledExchange(self._reception, admitted, wire)
+        reply = exchange.enter()
+        if exchange.passes:
+            return self.app(environ, start_response)
+        if reply is None:
+            reply = exchange.hold()
+        return wire.run(self.app) if reply is None else answer(reply, start_response)
 
 
 def answer(reply: Reply, start_response: StartResponse) -> list[bytes]:
     """Give a whole answer."""
-    headers = [(name, value) for name, value in reply.headers if name not in NEVER_STORED]
-    if reply.status not in WITHOUT_BODY:
-        headers.append(("content-length", str(len(reply.body))))
+    headers, body = on_the_wire(reply)
     start_response(_status_line(reply.status), headers)
-    return [reply.body]
+    return [body]
 
 
 def _status_line(status: int) -> str:
@@ -140,24 +113,37 @@ def _status_line(status: int) -> str:
     return f"{status} Unknown"
 
 
-class _Exchange:
-    """One run of the handler: its request from the spool, its answer into a recording."""
+class _Wire:
+    """One request of a server: its handler's input from the spool, its answer into the recording and onwards."""
 
-    def __init__(self, attempt: Attempt, start_response: StartResponse, spool: Spool) -> None:
-        self._attempt = attempt
-        self._start_response = start_response
-        self._spool = spool
+    scope_named = SCOPE_NAMED
+    exchange: PulledExchange
+
+    def __init__(self, environ: Environ, start_response: StartResponse, now: Callable[[], float]) -> None:
+        self._environ, self._start_response, self._now = environ, start_response, now
         self._head: tuple[str, list[tuple[str, str]]] | None = None
         self._fed = False
         self._write_on: Callable[[bytes], object] | None = None
         self._gone: Exception | None = None
         self._iterable: Iterable[bytes] = ()
 
-    def run(self, app: App, environ: Environ) -> Iterable[bytes]:
+    def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+        """Call the scope function."""
+        found = scope_of(incoming)
+        if inspect.iscoroutine(found):
+            found.close()
+            raise TypeError("it is async, and a WSGI server awaits nothing: write def")
+        return found
+
+    def take(self, admitted: Admitted, spool: Spool) -> None:
+        """Take the body in."""
+        take_body(admitted, spool, self._environ["wsgi.input"], length_in(self._environ), self._now)
+
+    def run(self, app: App) -> Iterable[bytes]:
         """The answer: whole, once it is stored; or a stream that is stored at its end."""
-        put_back(environ, self._spool)
-        environ[OPERATION] = self._attempt.operation
-        pulled = Pulled(self._attempt, self._pieces(app, environ), self._release)
+        put_back(self._environ, self.exchange.spool)
+        self._environ[OPERATION] = self.exchange.operation
+        pulled = Pulled(self.exchange, self._pieces(app), self._release)
         if pulled.until_passing():
             self._begin()
             return pulled
@@ -165,11 +151,11 @@ class _Exchange:
             raise self._gone
         if pulled.instead is not None:
             return answer(pulled.instead, self._start_response)
-        return self._own(pulled.rest)
+        return self._own(self.exchange.own())
 
-    def _pieces(self, app: App, environ: Environ) -> Iterator[tuple[bytes, bool]]:
+    def _pieces(self, app: App) -> Iterator[tuple[bytes, bool]]:
         """The handler's pieces, and whether there may be more."""
-        iterable = self._iterable = app(environ, self._take_head)
+        iterable = self._iterable = app(self._environ, self._take_head)
         count = len(iterable) if isinstance(iterable, list | tuple) else 0
         for number, piece in enumerate(iterable, 1):
             if self._head is None:
@@ -188,7 +174,7 @@ class _Exchange:
             if close is not None:
                 close()
         finally:
-            self._spool.close()
+            self.exchange.close()
 
     # --- what the handler is given (PEP 3333) ---
 
@@ -205,13 +191,13 @@ class _Exchange:
             raise AssertionError("the application called start_response twice, and without exc_info")
         self._head = (status, list(headers))
         lowered = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        self._attempt.recording.begin(int(status[:3]), lowered)
+        self.exchange.recording.begin(int(status[:3]), lowered)
         return self._take_written
 
     def _take_written(self, piece: bytes) -> None:
         """The handler's `write`, for those who still use it."""
         self._fed = True
-        free = self._attempt.recording.feed(piece, more=True)
+        free = self.exchange.recording.feed(piece, more=True)
         if not free or self._gone is not None:
             return
         try:
@@ -226,19 +212,13 @@ class _Exchange:
 
     def _begin(self) -> None:
         if self._write_on is None and self._head is not None:
-            self._attempt.begun = True
             status, headers = self._head
-            self._write_on = self._start_response(status, [*headers, *self._attempt.recording.notice])
+            self._write_on = self._start_response(status, [*headers, *self.exchange.begin()])
 
-    def _own(self, body: bytes) -> list[bytes]:
+    def _own(self, own: Own) -> list[bytes]:
         """The handler's own answer, or what is left of it."""
         if self._write_on is None and self._head is not None:
             status, headers = self._head
-            attempt = self._attempt
-            wrapped = enveloped(attempt.recording.result(), attempt.profile, attempt.outcome)
-            if wrapped is not None:
-                body = wrapped
-                headers = [pair for pair in headers if pair[0].lower() not in ABOUT_THE_BODY]
-                headers.append(("Content-Length", str(len(body))))
-            self._start_response(status, [*headers, *attempt.recording.notice])
-        return [body]
+            headers = [pair for pair in headers if pair[0].lower() not in own.without]
+            self._start_response(status, [*headers, *own.more])
+        return [own.body]

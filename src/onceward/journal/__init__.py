@@ -8,7 +8,8 @@ The journal: what was tried, and how it ended. It protects nothing; the gate doe
 """
 
 from onceward.journal.notes import Ended, Status
-from onceward.journal.shells import AsyncJournal, Journal
+from onceward.journal.shells import Journal
+from onceward.journal.shells_async import AsyncJournal
 from onceward.journal.views import CallView, RunView, TurnView
 
 __all__ = ["AsyncJournal", "CallView", "Ended", "Journal", "RunView", "Status", "TurnView"]

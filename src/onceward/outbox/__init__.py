@@ -6,7 +6,8 @@ it at least once, under the same id every time.
     Relay(url, {"billing": endpoint}).run()                                           # onceward.outbox.relay
 """
 
-from onceward.outbox.adding import AsyncOutbox, Outbox
+from onceward.outbox.adding import Outbox
+from onceward.outbox.adding_async import AsyncOutbox
 from onceward.outbox.message import Delivered, Endpoint, Failed, Gone, Message, Outcome, Refused
 
 __all__ = ["AsyncOutbox", "Delivered", "Endpoint", "Failed", "Gone", "Message", "Outbox", "Outcome", "Refused"]

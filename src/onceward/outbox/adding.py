@@ -1,9 +1,11 @@
+# Made from adding_async.py by `make halves`: change that file, not this one.
 """
-`gate.outbox(connection).add(...)`: write a message in the caller's own transaction.
+`Outbox`: write a message in the caller's own transaction.
 
-    with connection:
+    with connection.transaction():
         connection.execute("UPDATE invoices SET paid = 1 WHERE id = 9")
-        gate.outbox(connection).add("billing", {"invoice": 9}, topic="invoice.paid", aggregate="invoice:9")
+        outbox = gate.outbox(connection)
+        outbox.add("billing", {"invoice": 9}, topic="invoice.paid", aggregate="invoice:9")
 
 Row and message commit together or not at all; nothing is sent here. A relay delivers it afterwards.
 
@@ -13,51 +15,16 @@ waits until the earlier has ended. On SQLite writers take turns anyway.
 
 from __future__ import annotations
 
-import asyncio
-import json
-import re
-import threading
-import weakref
-from collections.abc import Awaitable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
 
 from onceward import failpoints
-from onceward._core.canonical import canonical
-from onceward._core.errors import ConfigurationError, KeyInvalid, KeyMissing, KeyReused
-from onceward._core.keys import check_key
 from onceward.environment import Environment
-from onceward.outbox.tables import make_tables
-from onceward.tables.steps import Sql, Steps
+from onceward.outbox.tables import are_made, made_once
+from onceward.outbox.writing import adding, checked
+from onceward.tables.steps import Steps
 
 T = TypeVar("T")
-
-PAYLOAD_BYTES_MAX = 1024 * 1024
-"""Of one message: as much as a stored result may have. Receivers of webhooks often take less."""
-HEADERS_MAX = 20
-HEADER_BYTES_MAX = 1000
-NAME_CHARACTERS_MAX = 100
-JSON_TYPE = "application/json"
-BYTES_TYPE = "application/octet-stream"
-
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
-_OWN = re.compile(r"webhook-|x-event-|x-signature|content-|host$|connection$|transfer-|authorization$", re.IGNORECASE)
-"""Headers that a delivery writes by itself."""
-
-failpoints.declare("outbox.add.before", "just before a message is written in the caller's transaction")
-failpoints.declare("outbox.add.after", "just after a message was written in the caller's transaction")
-
-
-class Added(NamedTuple):
-    """A message as it is written."""
-
-    id: str
-    endpoint: str
-    topic: str
-    aggregate: str | None
-    payload: bytes
-    content_type: str
-    headers: str
 
 
 class Walk(Protocol):
@@ -67,19 +34,14 @@ class Walk(Protocol):
         """Drive them to their end."""
 
 
-class AsyncWalk(Protocol):
-    """Same as `Walk`, but awaits."""
-
-    def __call__(self, steps: Steps[T]) -> Awaitable[T]:
-        """Drive them to their end."""
-
-
 class Outbox:
     """Messages that commit with the caller's transaction. From `gate.outbox(connection)`."""
 
     def __init__(self, walk: Walk, store: Any, environment: Environment) -> None:
         self._walk = walk
+        self._store = store
         self._environment = environment
+        # Here a caller may still be outside of a transaction, which on SQLite holds up whoever makes the tables.
         made_once(store, environment)
 
     def add(
@@ -101,134 +63,9 @@ class Outbox:
         content it is `KeyReused`.
         """
         message = checked(to, payload, topic, aggregate, id, headers, content_type, self._environment)
+        if not are_made(self._store):
+            made_once(self._store, self._environment)
         failpoints.hit("outbox.add.before")
         self._walk(adding(message))
         failpoints.hit("outbox.add.after")
         return message.id
-
-
-class AsyncOutbox:
-    """Same as `Outbox`, but awaits."""
-
-    def __init__(self, walk: AsyncWalk, store: Any, environment: Environment) -> None:
-        self._walk = walk
-        self._store = store
-        self._environment = environment
-
-    async def add(
-        self,
-        to: str,
-        payload: Any,
-        *,
-        topic: str,
-        aggregate: str | None = None,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-    ) -> str:
-        """Same as `Outbox.add`, but awaits."""
-        message = checked(to, payload, topic, aggregate, id, headers, content_type, self._environment)
-        if self._store not in _made:
-            await asyncio.to_thread(made_once, self._store, self._environment)
-        failpoints.hit("outbox.add.before")
-        await self._walk(adding(message))
-        failpoints.hit("outbox.add.after")
-        return message.id
-
-
-_made: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Stores in whose database the tables were seen."""
-_making = threading.Lock()
-
-
-def made_once(store: Any, environment: Environment) -> None:
-    """The tables, looked for once for each store."""
-    with _making:
-        if store not in _made:
-            make_tables(store, environment)
-            _made.add(store)
-
-
-def checked(
-    to: str,
-    payload: Any,
-    topic: str,
-    aggregate: str | None,
-    id: str | None,
-    headers: Mapping[str, str] | None,
-    content_type: str | None,
-    environment: Environment,
-) -> Added:
-    """The message, if it can be one: `ConfigurationError` or `RequestInvalid` says what is wrong with it."""
-    body = bytes(payload) if isinstance(payload, bytes | bytearray | memoryview) else canonical(payload)
-    if len(body) > PAYLOAD_BYTES_MAX:
-        raise ConfigurationError(
-            f"a message has at most {PAYLOAD_BYTES_MAX:,} bytes, and this one has {len(body):,}; send a reference to "
-            "what is too large, and let the receiver fetch it"
-        )
-    kind = content_type or (BYTES_TYPE if isinstance(payload, bytes | bytearray | memoryview) else JSON_TYPE)
-    if not isinstance(kind, str) or not _HEADER_VALUE.fullmatch(kind) or len(kind) > NAME_CHARACTERS_MAX:
-        raise ConfigurationError("content_type is the type of the payload, such as 'application/json'")
-    if id is not None and "." in _text("id", id, 255):
-        raise ConfigurationError(f"id has no full stop in it, because webhooks sign `id.time.body`: {id[:40]!r}")
-    return Added(
-        f"msg_{environment.random(16).hex()}" if id is None else id,
-        _text("to", to, NAME_CHARACTERS_MAX),
-        _text("topic", topic, 255),
-        None if aggregate is None else _text("aggregate", aggregate, 255),
-        body,
-        kind,
-        json.dumps(_headers(headers or {}), sort_keys=True, separators=(",", ":")),
-    )
-
-
-def _text(what: str, value: str, limit: int) -> str:
-    try:
-        return check_key(value, limit)
-    except (KeyInvalid, KeyMissing):
-        raise ConfigurationError(
-            f"{what} is 1 to {limit} visible ASCII characters without blanks, not {str(value)[:40]!r}"
-        ) from None
-
-
-def _headers(headers: Mapping[str, str]) -> dict[str, str]:
-    if not isinstance(headers, Mapping) or len(headers) > HEADERS_MAX:
-        raise ConfigurationError(f"headers: a mapping of at most {HEADERS_MAX} names to texts")
-    for name, value in headers.items():
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise ConfigurationError(f"not the name of a header: {str(name)[:40]!r}")
-        if _OWN.match(name):
-            raise ConfigurationError(f"the header {name} is written by whoever delivers the message; leave it out")
-        if not isinstance(value, str) or len(value) > HEADER_BYTES_MAX or not _HEADER_VALUE.fullmatch(value):
-            raise ConfigurationError(
-                f"the header {name} needs visible ASCII, without line breaks, of at most {HEADER_BYTES_MAX} characters"
-            )
-    return dict(headers)
-
-
-# Each table's name after one blank: so it is found whatever the caller's search path is.
-
-_TAKE_TURN = "SELECT {turn} AS taken"
-_INSERT = """INSERT INTO onceward_outbox_messages
-    (id, endpoint, topic, aggregate, payload, content_type, headers, created_at, due_at)
-    VALUES (:id, :endpoint, :topic, :aggregate, :payload, :content_type, :headers, :now, :now)
-    ON CONFLICT (id) DO NOTHING RETURNING seq"""
-_SAME = """SELECT count(*) FROM onceward_outbox_messages WHERE id = :id AND endpoint = :endpoint AND topic = :topic
-    AND coalesce(aggregate, '') = coalesce(CAST(:aggregate AS text), '') AND payload = :payload
-    AND content_type = :content_type AND headers = :headers"""
-
-
-def adding(message: Added) -> Steps[bool]:
-    """Write a message; False if it was there already, word for word. `KeyReused` if its id stands for another one."""
-    if message.aggregate is not None:
-        yield Sql(_TAKE_TURN, {"turn": f"{message.endpoint} {message.aggregate}"})
-    values = message._asdict()
-    if (yield Sql(_INSERT, values)):
-        return True
-    [(same,)] = yield Sql(_SAME, values)
-    if not same:
-        raise KeyReused(
-            f"a message with the id {message.id} was added before, with other content or to another endpoint; a "
-            "different message needs an id of its own"
-        )
-    return False

@@ -7,6 +7,8 @@ relay, or by `gate.outbox(connection)` when it is first asked; never inside the 
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -43,6 +45,24 @@ def open_outbox(url: str, environment: Environment, *, create: bool) -> Driver:
     )
 
 
+_made: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Stores in whose database the tables were seen."""
+_making = threading.Lock()
+
+
+def are_made(store: Any) -> bool:
+    """Whether the tables were seen in the database of a store."""
+    return store in _made
+
+
+def made_once(store: Any, environment: Environment) -> None:
+    """The tables, looked for once for each store."""
+    with _making:
+        if store not in _made:
+            make_tables(store, environment)
+            _made.add(store)
+
+
 def make_tables(store: Any, environment: Environment) -> None:
     """Make the tables in the database of a gate's store, on a connection of our own, unless they are there."""
     if (path := getattr(store, "path", None)) is not None:
@@ -53,7 +73,7 @@ def make_tables(store: Any, environment: Environment) -> None:
         except StoreUnavailable as error:
             raise ConfigurationError(
                 f"{path} has no tables for messages yet, and they cannot be made while a transaction is writing there; "
-                "make them once, before: `onceward relay init`, or call gate.outbox(connection) before the transaction"
+                "make them once, before: `onceward relay init`, or call Gate.outbox(connection) before the transaction"
             ) from error
         return
     if (target := getattr(store, "target", None)) is not None:

@@ -25,9 +25,18 @@ class Blocking:
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
 
+    @classmethod
+    def over(cls, tables: Blocking, name: str) -> Blocking:
+        """What a shell asks: the tables themselves."""
+        return tables
+
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
         return run(cast("CoreFlow[T]", flow), cast("Any", self.perform))
+
+    def call(self, fn: Callable[..., T], *args: Any) -> T:
+        """Something else that talks to the database."""
+        return fn(*args)
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -41,15 +50,24 @@ class Blocking:
 
 
 class Awaiting:
-    """Same as `Blocking`, but awaits: the database is asked by threads. Cancelling never undoes half a write."""
+    """
+    Same as `Blocking`, but awaits: the database is asked by threads. Cancelling never undoes half a write.
 
-    def __init__(self, blocking: Blocking, name: str) -> None:
-        self._blocking = blocking
+    Written by hand: one pool of threads is all the difference between the two, and every other shell is made of it.
+    """
+
+    def __init__(self, tables: Blocking, name: str) -> None:
+        self._tables = tables
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"onceward-{name}")
+
+    @classmethod
+    def over(cls, tables: Blocking, name: str) -> Awaiting:
+        """What a shell asks: the same tables, in threads of this name."""
+        return cls(tables, name)
 
     async def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its end."""
-        return await arun(cast("CoreFlow[T]", flow), cast("Any", self._blocking.perform), self._threaded)
+        return await arun(cast("CoreFlow[T]", flow), cast("Any", self._tables.perform), self._threaded)
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
         """Something else that talks to the database, in one of the threads."""
@@ -58,7 +76,7 @@ class Awaiting:
     async def close(self) -> None:
         """Let go of files and connections, when the last call has ended."""
         await asyncio.to_thread(self._threads.shutdown)
-        self._blocking.close()
+        self._tables.close()
 
     def _threaded(self, effect: Any) -> asyncio.Future[Any]:
-        return asyncio.get_running_loop().run_in_executor(self._threads, self._blocking.perform, effect)
+        return asyncio.get_running_loop().run_in_executor(self._threads, self._tables.perform, effect)

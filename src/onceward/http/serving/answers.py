@@ -14,11 +14,14 @@ from onceward._core.operation import Outcome
 from onceward._core.reply import Reply
 from onceward.http.serving.identity import Identity
 from onceward.http.serving.media import is_json
-from onceward.http.serving.profile import Profile
+from onceward.http.serving.profile import NEVER_STORED, Profile
 from onceward.http.serving.running import Unkept
 
 ABOUT_THE_BODY = frozenset({"content-length", "etag"})
 """Headers of an answer that are not true of its envelope."""
+
+WITHOUT_BODY = frozenset({204, 205, 304})
+"""Statuses of answers that are over after their head."""
 
 MEMBER = "idempotencyReplayed"
 """The member that marker="member" adds to a replayed JSON object."""
@@ -31,6 +34,19 @@ def as_reply(value: Any) -> Reply:
     kept = encode(value)
     kind = "application/octet-stream" if kept.codec == BYTES else "application/json"
     return Reply(200, (("content-type", kind),), kept.data or b"")
+
+
+def on_the_wire(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
+    """
+    The headers and the body with which an answer leaves that is not a handler's own.
+
+    Whatever was stored by a person or inside a transaction: secrets, and what belongs to one connection, stay here.
+    """
+    headers = [pair for pair in reply.headers if pair[0] not in NEVER_STORED]
+    if reply.status in WITHOUT_BODY:
+        return headers, b""
+    headers.append(("content-length", str(len(reply.body))))
+    return headers, reply.body
 
 
 def settled_answer(outcome: Outcome[Any], profile: Profile, result: Reply | Unkept | None = None) -> Reply | None:

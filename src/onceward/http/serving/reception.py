@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
-from onceward._core.operation import Outcome
+from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
@@ -143,8 +143,11 @@ class Reception(Generic[G]):
         for route, meant in unmatched(self._given, known):
             log.warning(warning(route, meant))
 
-    def admit(self, incoming: Incoming) -> Admitted | Reply | None:
-        """What becomes of a request; see above."""
+    def admit(self, incoming: Incoming, inside: object = None) -> Admitted | Reply | None:
+        """
+        What becomes of a request; see above. `inside` is what the wire finds where it leaves operations: if a
+        middleware of ours further out runs this request already, it is one operation, not two.
+        """
         if incoming.method == "GET" and self.well_known is not None and incoming.path.startswith(self.well_known):
             return self._published(incoming.path.removeprefix(self.well_known), self.well_known)
         treatment = self.routes.find(incoming.method, incoming.path)
@@ -155,7 +158,7 @@ class Reception(Generic[G]):
             identity = identity_of(incoming.headers, chosen)
         except OncewardError as error:
             return self.refuse(error, chosen)
-        if identity is None:
+        if identity is None or isinstance(inside, Operation):
             return None
         name = f"{incoming.method} {treatment.name or _UNSEEN.sub(b'?', incoming.raw_path).decode('ascii')}"[:200]
         fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)

@@ -18,6 +18,10 @@ SECONDS_BETWEEN_LINES = 60.0
 """A person needs to see it once; a stranger must not be able to fill the disk with it."""
 
 
+SCOPE_NAMED = "the middleware's scope function"
+"""How the log calls what a middleware was given as `scope=`."""
+
+
 class CallerUnknown(ScopeMissing):
     """It is not known who is calling, so nothing was run. Send it again with credentials, and with the same key."""
 
@@ -31,7 +35,7 @@ def nobody() -> CallerUnknown:
     )
 
 
-def unknown(error: Exception, place: str = "the middleware's scope function") -> ScopeMissing:
+def unknown(error: Exception, place: str = SCOPE_NAMED) -> ScopeMissing:
     """The scope function raised."""
     return ScopeMissing(
         f"{place} raised {type(error).__name__} ({error}), so nothing was run: it must return a text such as "

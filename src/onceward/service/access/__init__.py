@@ -13,7 +13,8 @@ from onceward.service.access.flood import FloodControl
 from onceward.service.access.flows import Swept
 from onceward.service.access.issuing import NewToken, Role, TokenView
 from onceward.service.access.scopes import scope_of, tenant_of
-from onceward.service.access.shells import Access, AsyncAccess
+from onceward.service.access.shells import Access
+from onceward.service.access.shells_async import AsyncAccess
 from onceward.service.access.tenants import Tenant
 from onceward.service.access.tokens import Issued, bearer
 from onceward.service.access.topping import top_up_once

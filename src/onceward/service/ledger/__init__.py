@@ -12,11 +12,18 @@ if TYPE_CHECKING:
     from onceward.service.ledger.app import LedgerApp
     from onceward.service.ledger.booking import Terms
     from onceward.service.ledger.flows import Place
-    from onceward.service.ledger.opening import AsyncLedger, Ledger
+    from onceward.service.ledger.shells import Ledger
+    from onceward.service.ledger.shells_async import AsyncLedger
 
 __all__ = ["AsyncLedger", "Ledger", "LedgerApp", "Place", "Terms"]
 
-_HOMES = {"AsyncLedger": "opening", "Ledger": "opening", "LedgerApp": "app", "Place": "flows", "Terms": "booking"}
+_HOMES = {
+    "AsyncLedger": "shells_async",
+    "Ledger": "shells",
+    "LedgerApp": "app",
+    "Place": "flows",
+    "Terms": "booking",
+}
 
 if not TYPE_CHECKING:  # A type checker would take any name for one that this function finds.
 

@@ -20,7 +20,7 @@ from onceward.service.ledger import wire
 from onceward.service.ledger.advising import Advice
 from onceward.service.ledger.flows import Place
 from onceward.service.ledger.keyed import Kept
-from onceward.service.ledger.opening import AsyncLedger
+from onceward.service.ledger.shells_async import AsyncLedger
 from onceward.service.web.calls import Call, Door
 from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application
 

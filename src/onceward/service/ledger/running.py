@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from onceward import OncewardError
 from onceward.environment import REAL
 from onceward.service.ledger.booking import Terms
-from onceward.service.ledger.opening import AsyncLedger, Ledger
+from onceward.service.ledger.shells_async import AsyncLedger
 from onceward.service.ledger.verifying import BATCH
 from onceward.service.settings import Settings
 
@@ -27,7 +27,7 @@ log = logging.getLogger("onceward.service")
 async def opened_ledger(url: str, settings: Settings) -> AsyncIterator[AsyncLedger]:
     """The ledger beside a store, as the settings want it."""
     terms = Terms(late=settings.ledger_late, customers=settings.ledger_customers, verify=settings.ledger_verify)
-    ledger = AsyncLedger(await asyncio.to_thread(Ledger.open, url, terms, create=True, retain=settings.retain))
+    ledger = await AsyncLedger.open(url, terms, create=True, retain=settings.retain)
     worker = asyncio.create_task(verify_forever(ledger, until_none=settings.ledger_verify == "inline"))
     try:
         yield ledger

@@ -22,10 +22,11 @@ from typing import Any
 from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.environment import Environment
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
-from onceward.service.sql.frames import IN_COMMIT, NOT_BEGUN, Beat, Seen, pack, packed, receive_async
+from onceward.service.sql.frames import IN_COMMIT, NOT_BEGUN, Beat, Seen, pack, packed
 from onceward.service.sql.hosting import Performed
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.lines import Job, Line
+from onceward.service.sql.receiving_async import receive_async
 from onceward.service.sql.values import json_text
 
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")

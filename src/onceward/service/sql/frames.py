@@ -7,11 +7,9 @@ outlives a worker that is killed, so that the engine knows whether anything can 
 
 from __future__ import annotations
 
-import asyncio
 import mmap
 import socket
 import struct
-from json import loads
 from typing import Any, NamedTuple
 
 from onceward import StoreUnavailable
@@ -35,34 +33,21 @@ def packed(text: str) -> bytes:
     return HEADER.pack(len(data)) + data
 
 
-def receive(link: socket.socket) -> Any:
-    """The next document; None if the other side is gone."""
-    header = _exactly(link, HEADER.size)
-    if header is None:
-        return None
-    (size,) = HEADER.unpack(header)
-    if size > FRAME_MAX:
-        return None
-    data = _exactly(link, size)
-    return None if data is None else loads(data)
+class SocketStream:
+    """A socket, read as asyncio's streams are."""
 
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
 
-def _exactly(link: socket.socket, size: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < size:
-        more = link.recv(min(size - len(data), 1 << 20))
-        if not more:
-            return None
-        data += more
-    return bytes(data)
-
-
-async def receive_async(reader: asyncio.StreamReader) -> Any:
-    """Same as `receive`, but awaits; `EOFError` if the other side is gone."""
-    (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-    if size > FRAME_MAX:
-        raise EOFError
-    return loads(await reader.readexactly(size))
+    def readexactly(self, size: int) -> bytes:
+        """So many bytes; `EOFError` if the other side is gone before."""
+        data = bytearray()
+        while len(data) < size:
+            more = self._link.recv(min(size - len(data), 1 << 20))
+            if not more:
+                raise EOFError
+            data += more
+        return bytes(data)
 
 
 class Seen(NamedTuple):

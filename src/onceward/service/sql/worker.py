@@ -23,11 +23,12 @@ from typing import Any, Generic, TypeVar
 from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.service.sql.errors import DatabaseUnknown, to_wire
 from onceward.service.sql.files import create_file, drop_file, identity_of
-from onceward.service.sql.frames import Beat, pack, receive
+from onceward.service.sql.frames import Beat, SocketStream, pack
 from onceward.service.sql.hosting import HostedDatabase, Outcome, ReadDatabase
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.listing import tables_of
 from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
+from onceward.service.sql.receiving import receive
 from onceward.service.sql.requests import Request
 
 Open = TypeVar("Open", bound=HostedDatabase | ReadDatabase)
@@ -159,20 +160,21 @@ def renew_processor_time(limits: Limits, requests: int) -> None:
 
 def serve(link: socket.socket, beat: Beat) -> None:
     """Do what the engine asks, until it is gone."""
-    settings = receive(link)
-    if settings is None:
-        return
+    stream = SocketStream(link)
+    settings = receive(stream)
     limits = Limits(**settings["limits"])
     restrict(limits)
     worker: Writer | Reader = (
         Writer(limits, settings["options"], beat) if settings["role"] == "writer" else Reader(limits, beat)
     )
     link.sendall(pack({"ready": os.getpid()}))
-    while (asked := receive(link)) is not None:
-        requests = [Request.from_document(one) for one in asked.get("requests", ())]
-        renew_processor_time(limits, len(requests))
-        beat.begin(asked["group"])
-        link.sendall(b"".join(_answers(worker, asked, requests)))
+    with suppress(EOFError):
+        while True:
+            asked = receive(stream)
+            requests = [Request.from_document(one) for one in asked.get("requests", ())]
+            renew_processor_time(limits, len(requests))
+            beat.begin(asked["group"])
+            link.sendall(b"".join(_answers(worker, asked, requests)))
     worker.databases.close_all()
 
 
@@ -200,7 +202,7 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 def main(arguments: list[str]) -> None:
     """Serve the engine at the other end of the socket whose number is given."""
     link, page = int(arguments[0]), int(arguments[1])
-    with suppress(ConnectionError):  # The engine is gone. What was committed will be found by the next one.
+    with suppress(ConnectionError, EOFError):  # The engine is gone. What was committed will be found by the next one.
         serve(socket.socket(fileno=link), Beat(page))
 
 

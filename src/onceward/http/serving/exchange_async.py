@@ -1,0 +1,91 @@
+# blocking half: exchange.py
+"""
+One keyed request, from who is calling to what its client gets: the same text behind every server and framework.
+
+    enter     who is calling, and the whole body: nothing is claimed before both are known
+    claim     under the key, or as a step of its plan: `pushed.py`, `pulled.py`
+    end       what the gate is told, and what the client gets: `attempt.py`
+
+A wire (`asgi.py`, `wsgi.py`, `django.py`) moves bytes and heads, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from onceward._core.colour import AWAITS
+from onceward._core.errors import OncewardError
+from onceward._core.reply import Reply
+from onceward.gate import AsyncGate
+from onceward.http.serving.attempt import Attempt
+from onceward.http.serving.reception import Admitted, Incoming, Reception
+from onceward.http.serving.scoping import unknown
+from onceward.http.serving.spool import Spool
+from onceward.http.serving.weight import off_the_loop
+
+
+class AsyncHttpWire(Protocol):
+    """What a server or a framework brings."""
+
+    scope_named: str
+    """How its scope function is called in the log."""
+
+    async def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+        """Ask the scope function who is calling."""
+
+    async def take(self, admitted: Admitted, spool: Spool) -> None:
+        """Take the whole body in: into the spool, and into the request's fingerprint."""
+
+
+class AsyncExchange(Attempt):
+    """A keyed request under a gate."""
+
+    passes = False
+    """Whether it is the application's: nobody is calling, and it wants such requests."""
+    _gate: AsyncGate | None = None
+    _request = b""
+
+    def __init__(self, reception: Reception[AsyncGate], admitted: Admitted, wire: AsyncHttpWire) -> None:
+        super().__init__(reception, admitted)
+        self.spool, self._wire = Spool(admitted.profile), wire
+
+    async def enter(self) -> Reply | None:
+        """What its client gets at once; None: it `passes`, or may be claimed."""
+        goes_on = False
+        try:
+            self._gate = self.reception.gate_for(await self._scope(), self.profile)
+            if self._gate is None:
+                self.passes = True
+                return None
+            await self._wire.take(self.admitted, self.spool)
+            body = self.admitted.fingerprint
+            self._request = await off_the_loop(body.digest, body.size) if AWAITS else body.digest()
+            goes_on = True
+        except OncewardError as error:
+            return self.reception.refused(self.admitted, error)
+        finally:
+            if not goes_on:
+                self.close()  # of no colour
+        return None
+
+    async def _scope(self) -> object:
+        """Who is calling. A function that fails does not know."""
+        scope_of: Any = self.reception.scope_of
+        if isinstance(scope_of, str):
+            return scope_of
+        try:
+            return await self._wire.ask(scope_of, self.admitted.incoming)
+        except Exception as error:
+            raise unknown(error, self._wire.scope_named) from error
+
+    def close(self) -> None:
+        """Let go of the body."""
+        self.spool.close()  # of no colour
+
+    def claim_of(self) -> tuple[AsyncGate, dict[str, Any]]:
+        """Where it is claimed, and as what: the same for a key and for a step of a plan."""
+        if self._gate is None:
+            raise RuntimeError("enter this exchange first")
+        admitted = self.admitted
+        return self._gate, {"request": self._request, "name": admitted.name, "probe": admitted.profile.probe}

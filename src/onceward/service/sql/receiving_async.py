@@ -1,0 +1,26 @@
+# blocking half: receiving.py
+"""
+Reading a frame: awaited by the engine, which has many workers; by blocking in a worker, which has one engine.
+"""
+
+from __future__ import annotations
+
+from json import loads
+from typing import Any, Protocol
+
+from onceward.service.sql.frames import FRAME_MAX, HEADER
+
+
+class AsyncStream(Protocol):
+    """What frames are read from."""
+
+    async def readexactly(self, size: int, /) -> bytes:
+        """So many bytes; `EOFError` if the other side is gone before."""
+
+
+async def receive_async(stream: AsyncStream) -> Any:
+    """The next document; `EOFError` if the other side is gone, or sends what nobody would."""
+    (size,) = HEADER.unpack(await stream.readexactly(HEADER.size))
+    if size > FRAME_MAX:
+        raise EOFError
+    return loads(await stream.readexactly(size))
