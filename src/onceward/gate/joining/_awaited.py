@@ -4,10 +4,12 @@ A blocking connection under an awaiting gate.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._joined import Joined
+from onceward.tables.steps import Steps
 
 
 class Looking(Joined, Protocol):
@@ -53,3 +55,17 @@ class Awaited:
     def is_over(self) -> bool:
         """See `Looking.is_over`."""
         return self._joined.is_over()
+
+
+def awaited_join(join: Callable[[Any, object], Looking]) -> Callable[[Any, object], Awaited]:
+    """What joins under an awaiting gate, of a library that blocks in either."""
+    return lambda connection, store: Awaited(join(connection, store))
+
+
+def awaited_walk(walk: Callable[[Any, object, Steps[Any]], Any]) -> Callable[[Any, object, Steps[Any]], Awaitable[Any]]:
+    """The same for steps of ours."""
+
+    async def walked(connection: Any, store: object, steps: Steps[Any]) -> Any:
+        return walk(connection, store, steps)
+
+    return walked
