@@ -226,7 +226,8 @@ def _kept(tree: ast.Module) -> set[int]:
 
 def _first(node: ast.stmt) -> int:
     """The line where a statement begins, with its decorators."""
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))])
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
 
 
 # --- edits that need only the words ---
