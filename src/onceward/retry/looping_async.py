@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Self, cast
 
 from onceward._core.breaker import Refused
-from onceward._core.flow import Try
+from onceward._core.colour import AWAITS
+from onceward._core.flow import INSTANT, Try
 from onceward._core.stops import StopReason
 from onceward.retry.iterating import NEXT, AttemptsBase, Block, refused_with
 from onceward.retry.working_async import AsyncWork
@@ -41,7 +42,10 @@ class AwaitingAttempts(AttemptsBase):
         flow, effect = self._resumed()
         while not isinstance(effect, NEXT):
             try:
-                answer = await work.perform(effect)
+                if AWAITS:
+                    answer = work.instant(effect) if type(effect) in INSTANT else await work.perform(effect)
+                else:
+                    answer = work.perform(effect)
             except BaseException as error:
                 effect = flow.throw(error)
             else:
