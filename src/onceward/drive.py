@@ -115,8 +115,10 @@ def rest_of(
     It ends where something of the type `until` is yielded, which it returns: there the steps pause, for whoever answers
     that in a way of its own and asks for the rest later. Otherwise it returns what the steps return.
     """
+    begin = [resume]
+    del resume  # It may hold an error, and that may come to hold this frame.
     try:
-        asked = resume()
+        asked = begin.pop()()
         while not isinstance(asked, until):
             try:
                 answer = yield asked

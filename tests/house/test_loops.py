@@ -16,10 +16,6 @@ MAY = {
     "testing/explorer/actors.py": "chooses whose turn it is after each effect",
     "testing/explorer/plays.py": "is asked for one effect at a time, by whoever chooses",
     "testing/conformance/fixtures.py": "steps of a test begin together; a blocking store has answered by then",
-    "gate/atomic.py": "a block is entered and left: the flow pauses in between, and keeps a cancellation until it ends",
-    "gate/holding.py": "pauses where a function would be called",
-    "retry/iterating.py": "pauses at each attempt, which is the body of the caller's own loop",
-    "retry/performing.py": "goes on with a coroutine that has been begun by hand",
 }
 """Who else drives one, with the reason. A loop that only pauses can be `drive.rest_of` under any of the loops."""
 

@@ -5,13 +5,14 @@ that ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from onceward import failpoints
 from onceward._core.errors import IllegalMove, RetryTransaction
 from onceward._core.flow import Call, Effect, Flow, HandOver, Raised, Returned
 from onceward._core.operation import Operation, Outcome
+from onceward.drive import rest_of
 from onceward.gate.strict import Running, begin
 
 
@@ -33,7 +34,17 @@ class Held:
 
 def until_called(flow: Flow[Outcome[Any]]) -> Flow[Call | Outcome[Any]]:
     """A flow up to the moment at which its function is to be called; or to its end, if it does not come to that."""
-    return _advance(flow, lambda: next(flow), stops=True)
+    came: Call | Outcome[Any] = yield from rest_of(flow, partial(next, flow), until=Call)
+    while type(came) is Call:
+        try:
+            yield HandOver(came.operation)
+            return came
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Nothing has run, whether this failed or a cancellation struck: the flow takes its claim back.
+            came = yield from rest_of(flow, partial(flow.throw, error), until=Call)
+    return came
 
 
 def resumed(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flow[Outcome[Any]]:
@@ -43,30 +54,10 @@ def resumed(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flow[Outcome[
         failpoints.hit("call.after")
         return flow.send(ended)
 
-    return _advance(flow, tell, stops=False)
-
-
-def _advance(flow: Flow[Outcome[Any]], first: Callable[[], Effect], *, stops: bool) -> Flow[Any]:
-    try:
-        effect = first()
-        while True:
-            try:
-                if type(effect) is not Call:
-                    answer = yield effect
-                elif stops:
-                    # If this fails, or a cancellation strikes, nothing has run: the flow takes its claim back.
-                    yield HandOver(effect.operation)
-                    return effect
-                else:
-                    raise _cannot_run_again()
-            except GeneratorExit:
-                raise
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-    except StopIteration as stop:
-        return stop.value
+    came: Outcome[Any] | Call = yield from rest_of(flow, tell, until=Call)
+    while isinstance(came, Call):
+        came = yield from rest_of(flow, partial(flow.throw, _cannot_run_again()), until=Call)
+    return came
 
 
 def _cannot_run_again() -> RetryTransaction:

@@ -7,12 +7,14 @@ The same flow as a call, resumed from outside: the loop asks for the next attemp
 
 from __future__ import annotations
 
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from onceward._core.attempts import Attempt
 from onceward._core.errors import ConfigurationError
-from onceward._core.flow import Answered, Ended, Flow, Raised, Returned, Try
+from onceward._core.flow import Ended, Flow, Raised, Returned, Try
+from onceward.drive import rest_of
 from onceward.retry.frames import CURRENT, Frame
 from onceward.retry.functions import Shape
 from onceward.retry.performing import WorkBase
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=WorkBase)
 
 _SHAPE = Shape()
-
-NEXT = (Try, Returned, Answered, Raised)
-"""Where a flow hands over to the loop's body: another attempt, or the end."""
 
 
 class Block:
@@ -125,7 +124,8 @@ class AttemptsBase:
             return error
         return end.error if isinstance(end, Raised) else None
 
-    def _resumed(self) -> tuple[Flow[Any], Any]:
+    def _resumed(self) -> Flow[Try | Ended]:
+        """The flow from the end of one attempt to the beginning of the next, or to its own end."""
         if self._outstanding is not None:
             self._finish()
             raise ConfigurationError("write `with attempt:` in the loop's body, or nobody learns how the attempt ended")
@@ -134,9 +134,9 @@ class AttemptsBase:
             raise ConfigurationError("the loop went on after its call had ended")
         ended = Raised(error)
         if self._flow is None:
-            self._flow = _with_its_end(self.work.flow(ended))
-            return self._flow, next(self._flow)
-        return self._flow, self._flow.send(ended)
+            self._flow = self.work.flow(ended)
+            return rest_of(self._flow, partial(next, self._flow), until=Try)
+        return rest_of(self._flow, partial(self._flow.send, ended), until=Try)
 
     def _finish(self) -> None:
         self._done = True
@@ -144,11 +144,6 @@ class AttemptsBase:
             self.frame.live = False
         if self._flow is not None:
             self._flow.close()
-
-
-def _with_its_end(flow: Flow[Ended]) -> Flow[Any]:
-    """A flow whose end comes as one more effect."""
-    yield (yield from flow)  # type: ignore[misc]
 
 
 def refused_with(ended: Ended) -> BaseException:

@@ -10,7 +10,8 @@ from typing import Self, cast
 from onceward._core.breaker import Refused
 from onceward._core.flow import Try
 from onceward._core.stops import StopReason
-from onceward.retry.iterating import NEXT, AttemptsBase, Block, refused_with
+from onceward.drive import walk
+from onceward.retry.iterating import AttemptsBase, Block, refused_with
 from onceward.retry.working import Work
 
 
@@ -38,17 +39,10 @@ class BlockingAttempts(AttemptsBase):
                 raise refused_with(begun.refuse(StopReason.BREAKER, ticket.retry_after))
             return self._first(ticket)
         work = cast("Work", self.work)
-        flow, effect = self._resumed()
-        while not isinstance(effect, NEXT):
-            try:
-                answer = work.perform(effect)
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-        if isinstance(effect, Try):
-            return self._block(effect.number, effect.timeout, effect.ticket)
+        came = walk(self._resumed(), work.perform)
+        if isinstance(came, Try):
+            return self._block(came.number, came.timeout, came.ticket)
         try:
-            raise self._end(effect) or StopIteration
+            raise self._end(came) or StopIteration
         finally:
-            del effect  # The error holds this frame now.
+            del came  # The error holds this frame now.

@@ -9,9 +9,10 @@ from typing import Self, cast
 
 from onceward._core.breaker import Refused
 from onceward._core.colour import AWAITS
-from onceward._core.flow import INSTANT, Try
+from onceward._core.flow import Try
 from onceward._core.stops import StopReason
-from onceward.retry.iterating import NEXT, AttemptsBase, Block, refused_with
+from onceward.drive import walk_async
+from onceward.retry.iterating import AttemptsBase, Block, refused_with
 from onceward.retry.working_async import AsyncWork
 
 
@@ -39,20 +40,10 @@ class AwaitingAttempts(AttemptsBase):
                 raise refused_with(await begun.refuse(StopReason.BREAKER, ticket.retry_after))
             return self._first(ticket)
         work = cast("AsyncWork", self.work)
-        flow, effect = self._resumed()
-        while not isinstance(effect, NEXT):
-            try:
-                if AWAITS:
-                    answer = work.instant(effect) if type(effect) in INSTANT else await work.perform(effect)
-                else:
-                    answer = work.perform(effect)
-            except BaseException as error:
-                effect = flow.throw(error)
-            else:
-                effect = flow.send(answer)
-        if isinstance(effect, Try):
-            return self._block(effect.number, effect.timeout, effect.ticket)
+        came = await walk_async(self._resumed(), work.in_turn if AWAITS else work.perform)
+        if isinstance(came, Try):
+            return self._block(came.number, came.timeout, came.ticket)
         try:
-            raise self._end(effect) or StopAsyncIteration
+            raise self._end(came) or StopAsyncIteration
         finally:
-            del effect  # The error holds this frame now.
+            del came  # The error holds this frame now.

@@ -28,6 +28,7 @@ from onceward._core.flow import (
 )
 from onceward._core.record import Guarantee
 from onceward._core.stops import GivenUp, Stop, note
+from onceward.drive import rest_of
 from onceward.gate.declaring import name_of, published
 from onceward.retry.frames import Frame
 from onceward.retry.functions import ATTEMPT, TIMEOUT, Shape, log_stop, warn
@@ -185,21 +186,7 @@ class _Rest:
         self._steps, self._first = steps, first
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        steps, waiting = self._steps, self._first
-        while True:
-            try:
-                answer = yield waiting
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as error:
-                struck: BaseException | None = error
-            else:
-                struck = None
-            try:
-                waiting = steps.send(answer) if struck is None else steps.throw(struck)
-            except StopIteration as stop:
-                return stop.value
+        return rest_of(self._steps, lambda: self._first)
 
 
 async def within(seconds: float, work: Any) -> Any:

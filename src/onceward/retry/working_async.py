@@ -52,6 +52,12 @@ class AsyncWork(WorkBase):
         """What a flow asks for; if it can be awaited, without what takes no time: that is `instant`'s."""
         return _PERFORMING[type(effect)](self, effect)
 
+    if AWAITS:
+
+        async def in_turn(self, effect: Effect) -> Any:
+            """Same as `perform`, also for what takes no time."""
+            return self.instant(effect) if type(effect) in INSTANT else await self.perform(effect)
+
     async def _slept(self, effect: Sleep) -> float:
         environment = self.policy.environment
         if AWAITS:

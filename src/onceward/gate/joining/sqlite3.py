@@ -46,7 +46,7 @@ def walk(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
 
 async def walk_async(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
     """See `onceward.gate.joining.walk_async`."""
-    return walk(connection, store, steps)
+    return JoinedSqlite3(connection, store).walk(steps)  # SQLite has no other colour; its statements are short.
 
 
 class JoinedSqlite3:
