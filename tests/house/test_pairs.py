@@ -27,12 +27,14 @@ BY_HAND = {
     "onceward.gate.performing.AsyncPerformer": "does at once what takes no time, so that nobody waits for it",
     "onceward.gate.renewal.AsyncRenewer": "a timer in each loop, or one thread; when to renew is in `leases.py`",
     "onceward.gate.waiting.AsyncBell": "wakes tasks in their loops, or threads",
-    "onceward.gate.afterwards.AsyncAfterwards": "a task looks at its one run, or a thread at all of them",
+    "onceward.gate.afterwards.AsyncAfterwards | onceward.emitter.pacing.AsyncPacer": "a task, or a thread: when "
+    "something is looked at or sent",
     "onceward.gate.joining.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
-    "onceward.gate.joining.[ds][jq]*": "Django and sqlite3 have one colour; whoever awaits is refused, or waits a little",
+    "onceward.gate.joining.django.* | onceward.gate.joining.sqlite3.*": "libraries of one colour: whoever awaits is "
+    "refused, or waits for short statements",
+    "onceward.gate.joining.writing.known_async": "a table of libraries, which are others for either colour",
     "onceward.retry.courier.*": "carries what breakers and budgets say, in a thread or in a task",
     "onceward.tables.shells.Awaiting": "asks in the caller's thread, or in a few of its own; every shell stands on it",
-    "onceward.emitter.pacing.AsyncPacer": "a thread that wakes and sends, or a task",
     "onceward.stores.*": "each store talks to another driver in each colour; the conformance suite is their one text",
 }
 """What is written twice all the same, and why: at most twelve entries, each of which is needed."""
@@ -48,7 +50,6 @@ NOT_FOR_USERS = {
 
 _HTTPX = "httpx names it so"
 ONLY_BLOCKING = {
-    "onceward.http._httpx_transport_async.AwaitingTransport": {"handle_request": _HTTPX},
     "onceward.http.httpx.AsyncTransport": {"handle_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_request": _HTTPX},
     "onceward.tables.shells.Awaiting": {"perform": "what a thread does for the awaiting one"},
@@ -57,9 +58,9 @@ ONLY_BLOCKING = {
 
 ONLY_AWAITING = {
     "onceward.gate.waiting.AsyncBell": {"is_awaited": "whether a put is worth a callback; threads ring after any"},
-    "onceward.http._httpx_transport_async.AwaitingTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx.AsyncTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_async_request": _HTTPX},
+    "onceward.retry.working_async.AsyncWork": {"in_turn": "what takes no time is not awaited; blocking callers see one"},
     "onceward.stores._postgres_links_async.AsyncLinks": {"abandon": "a loop may be over before its connections are"},
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
 }
@@ -171,7 +172,7 @@ FUNCTIONS = [pair for pair in PAIRS if pair.kind == "function" and not pair.made
 
 def entry_for(name: str) -> str | None:
     """The entry of the list that a pair is under."""
-    return next((entry for entry in BY_HAND if fnmatchcase(name, entry)), None)
+    return next((one for one in BY_HAND if any(fnmatchcase(name, part) for part in one.split(" | "))), None)
 
 
 def written_twice(pairs: list[Pair]) -> list[str]:
