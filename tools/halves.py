@@ -229,8 +229,8 @@ def _kept(tree: ast.Module) -> set[int]:
 
 def _first(node: ast.stmt) -> int:
     """The line where a statement begins, with its decorators."""
-    decorated = isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    return min([node.lineno, *(one.lineno for one in node.decorator_list)]) if decorated else node.lineno
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
 
 
 # --- edits that need only the words ---

@@ -30,11 +30,6 @@ INSTANTS = {
 }
 
 
-def kinds() -> tuple[str, ...]:
-    """SQLite, and PostgreSQL unless STORES leaves it out."""
-    return ("sqlite", "postgres") if postgres.wanted() else ("sqlite",)
-
-
 class World:
     """One place to keep tokens, and its time."""
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from access_support import PEPPER, World, kinds
+from access_support import PEPPER, World
 
 from colours import COLOURS
+from servers.postgres import kinds
 
 
 @pytest.fixture(params=kinds())

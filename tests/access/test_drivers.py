@@ -7,12 +7,13 @@ import threading
 from typing import Any
 
 import pytest
-from access_support import World, admin, kinds
+from access_support import World, admin
 
 from onceward import BalanceExhausted, StoreUnavailable, TokenInvalid
 from onceward.service.access import AsyncAccess
 from onceward.tables import Sql
 from onceward.tables.postgres import translated
+from servers.postgres import kinds
 
 UNIT = 1_000_000
 KILL = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = 'access'"

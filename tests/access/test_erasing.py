@@ -8,11 +8,12 @@ import sys
 from typing import Any
 
 import pytest
-from access_support import World, kinds
+from access_support import World
 
 from onceward import ConfigurationError, Gate, Retry, StoreForgot, TokenInvalid
 from onceward.service.access import erasing, top_up_once
 from onceward.stores import open_store
+from servers.postgres import kinds
 
 CANARY = "personal-data-of-a-customer"
 TENANTS = ("acme", "acme2", "acme-eu", "ac", "other")

@@ -500,3 +500,33 @@ class TestOthers:
         asyncio.run(end())
 
         assert ["1", "2"] == sent
+
+
+@pytest.mark.fault("a-spools-lock-cannot-be-taken-twice")
+def test_an_emit_that_is_thrown_away_gives_its_place_back_wherever_that_happens() -> None:
+    """
+    Its coroutine is closed by the garbage collector, in a thread that holds the spool at that moment.
+    """
+    places: list[int] = []
+
+    async def main() -> None:
+        async def send(items: list[Any]) -> None: ...
+
+        async def never(write: Any, expect: Any) -> Any:
+            await asyncio.Event().wait()
+
+        gate = AsyncGate("memory://", scope="test:acme")
+        gate.store.put = never  # type: ignore[method-assign]
+        emitter = AsyncEmitter(gate, "usage", send, reference="{number}", retry=Retry(), cadence=Cadence(), timer=False)
+        thrown: Any = emitter.emit({"number": 1})
+        thrown.send(None)
+        places.append(emitter._spool.under_way)
+        with emitter._lock:
+            thrown.close()
+        places.append(emitter._spool.under_way)
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+    thread.start()
+    thread.join(10)
+
+    assert [1, 0] == places

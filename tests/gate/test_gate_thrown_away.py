@@ -180,8 +180,8 @@ class TestTheJournal:
 
         with Journal(f"sqlite:///{tmp_path}/journal.db", scope="acme", worker="w") as journal:
             written: list[Any] = []
-            write = journal._write_now
-            journal._write_now = lambda notes: (written.append(notes), write(notes))  # type: ignore[method-assign, assignment, func-returns-value]
+            write = journal._write
+            journal._write = lambda notes: (written.append(notes), write(notes))  # type: ignore[method-assign, assignment, return-value]
 
             def work() -> Iterator[None]:
                 with journal.run("nightly"):

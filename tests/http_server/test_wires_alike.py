@@ -98,6 +98,7 @@ def told(wire: str, row: Row, folder: Path) -> Told:
     "a-changed-body-is-the-same-request",
     "one-operation-becomes-two",
 )
+@pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
 @pytest.mark.parametrize("row", ROWS)
 def test_every_wire_answers_and_stores_the_same(row: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """

@@ -134,7 +134,7 @@ class Wire:
         """What is asked, or happens, while the handler runs; `inner` has the answers."""
         self.inner: list[Heard] = []
         self._handler = handler or (lambda body: Said())
-        self.environment, self._store = StillEnvironment(), store
+        self.environment, self.store = StillEnvironment(), store
         self.prepare({"scope": scope, **options})
 
     def prepare(self, options: dict[str, Any]) -> None:
@@ -171,14 +171,19 @@ class Wire:
         self.gate.close()
 
 
+def blocking_gate(wire: Wire) -> Gate:
+    """A gate for a wire."""
+    store = MemoryStore(environment=wire.environment) if wire.store == "memory" else wire.store
+    return Gate(store, scope="test:a", environment=wire.environment)
+
+
 class Blocking(Wire):
     """Asks a WSGI application, which `prepare` leaves in `_app`."""
 
     _app: Any
 
     def new_gate(self) -> Gate:
-        store = MemoryStore(environment=self.environment) if self._store == "memory" else self._store
-        return Gate(store, scope="test:a", environment=self.environment)
+        return blocking_gate(self)
 
     def respond(self, body: bytes) -> Said:
         """The handler's run, and what is asked meanwhile."""
@@ -258,7 +263,7 @@ class Awaiting(Wire):
         self._loop = asyncio.new_event_loop()
 
         async def make() -> AsyncGate:
-            store = AsyncMemoryStore(environment=self.environment) if self._store == "memory" else self._store
+            store = AsyncMemoryStore(environment=self.environment) if self.store == "memory" else self.store
             return AsyncGate(store, scope="test:a", environment=self.environment)
 
         return self._loop.run_until_complete(make())
@@ -311,8 +316,11 @@ class Awaiting(Wire):
     def done(self, work: Any) -> Any:
         return self._loop.run_until_complete(work)
 
-    def close(self) -> None:
+    def close_gate(self) -> None:
         self._loop.run_until_complete(self.gate.close())
+
+    def close(self) -> None:
+        self.close_gate()
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
@@ -435,4 +443,27 @@ class DjangoAsync(_Project, Awaiting):
         super().close()
 
 
-WIRES: dict[str, type[Any]] = {"asgi": Asgi, "wsgi": Wsgi, "django": Django, "django_async": DjangoAsync}
+class DjangoThread(DjangoAsync):
+    """Async views under ASGI, but a gate that blocks: each request is served in a thread."""
+
+    def new_gate(self) -> Any:
+        self._loop = asyncio.new_event_loop()
+        return blocking_gate(self)
+
+    def begin(self, view: Any, options: dict[str, Any], **gates: Any) -> None:
+        super().begin(view, options, GATE=gates["ASYNC_GATE"])
+
+    def done(self, work: Any) -> Any:
+        return super().done(work) if asyncio.iscoroutine(work) else work
+
+    def close_gate(self) -> None:
+        self.gate.close()
+
+
+WIRES: dict[str, type[Any]] = {
+    "asgi": Asgi,
+    "wsgi": Wsgi,
+    "django": Django,
+    "django_async": DjangoAsync,
+    "django_thread": DjangoThread,
+}

@@ -31,11 +31,6 @@ OTHER = Secret.plain(OTHER_TEXT)
 TABLES = ("events", "marks", "gaps", "sources")
 
 
-def kinds() -> tuple[str, ...]:
-    """SQLite, and PostgreSQL unless STORES leaves it out."""
-    return ("sqlite", "postgres") if postgres.wanted() else ("sqlite",)
-
-
 class World:
     """One database, and its time."""
 

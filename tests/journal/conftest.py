@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journal_support import kinds, opened, url_of
+from journal_support import opened, url_of
 
 from colours import COLOURS
+from servers.postgres import kinds
 
 
 @pytest.fixture(params=kinds())

@@ -16,11 +16,6 @@ WORKER = "reconciler-v1"
 SCOPE = "test:acme"
 
 
-def kinds() -> tuple[str, ...]:
-    """SQLite, and PostgreSQL unless STORES leaves it out."""
-    return ("sqlite", "postgres") if postgres.wanted() else ("sqlite",)
-
-
 def url_of(kind: str, folder: Path) -> str:
     """An empty place for a journal."""
     if kind == "sqlite":

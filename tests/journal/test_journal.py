@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from journal_support import SCOPE, WORKER, kinds, opened, url_of
+from journal_support import SCOPE, WORKER, opened, url_of
 
 from onceward import (
     AsyncGate,
@@ -31,6 +31,7 @@ from onceward.journal import Journal
 from onceward.journal.notes import run_of
 from onceward.journal.views import Wanted
 from onceward.testing.clock import StillEnvironment
+from servers.postgres import kinds
 
 TABLE = "CREATE TABLE expenses (worker_id TEXT, idempotency_key TEXT, amount TEXT, UNIQUE (worker_id, idempotency_key))"
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_support import World, kinds
+from ledger_support import World
 
 from colours import COLOURS
+from servers.postgres import kinds
 
 
 @pytest.fixture(params=kinds())

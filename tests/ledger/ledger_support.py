@@ -23,11 +23,6 @@ TABLES = ("onceward_ledger_entries", "onceward_ledger_checkpoints", "onceward_le
 LIVE, TEST = Place.of("live", "acme"), Place.of("test", "acme")
 
 
-def kinds() -> tuple[str, ...]:
-    """SQLite, and PostgreSQL unless STORES leaves it out."""
-    return ("sqlite", "postgres") if postgres.wanted() else ("sqlite",)
-
-
 class World:
     """One place for a ledger."""
 

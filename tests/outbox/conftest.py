@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from outbox_support import World, kinds
+from outbox_support import World
+
+from servers.postgres import kinds
 
 
 @pytest.fixture(params=kinds())

@@ -29,11 +29,6 @@ TABLES = ("onceward_outbox_messages", "onceward_outbox_disabled")
 INSTANTS = {"onceward_outbox_messages": ("due_at", "ended_at"), "onceward_outbox_disabled": ("disabled_at",)}
 
 
-def kinds() -> tuple[str, ...]:
-    """SQLite, and PostgreSQL unless STORES leaves it out."""
-    return ("sqlite", "postgres") if postgres.wanted() else ("sqlite",)
-
-
 class Receiver:
     """An endpoint that answers as it is told, and remembers what it was given."""
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import psycopg
 import pytest
-from outbox_support import World, admin, kinds
+from outbox_support import World, admin
 
 from colours import COLOURS
 from onceward import ConfigurationError, IllegalMove, KeyReused, RequestInvalid
 from onceward.outbox.writing import PAYLOAD_BYTES_MAX
 from servers import postgres
+from servers.postgres import kinds
 
 on_postgres = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
 

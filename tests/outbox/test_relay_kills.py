@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from outbox_support import kinds
 
 from servers import postgres
+from servers.postgres import kinds
 
 KILLS = int(os.environ.get("RELAY_KILLS", "15"))
 DRILL = Path(__file__).with_name("relay_drill.py")

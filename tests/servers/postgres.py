@@ -57,6 +57,11 @@ def wanted() -> bool:
     return "STORES" not in os.environ or "postgres" in os.environ["STORES"].replace(" ", "").split(",")
 
 
+def kinds() -> tuple[str, ...]:
+    """Databases that tables of ours are tested on: SQLite, and PostgreSQL unless STORES leaves it out."""
+    return ("sqlite", "postgres") if wanted() else ("sqlite",)
+
+
 def needed() -> None:
     """For the top of a test module: left out only if somebody said so."""
     if not wanted():

@@ -121,7 +121,7 @@ class IdempotencyMiddleware:
 
     async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
-        wire = _Wire(self.app, admitted, scope, receive, send)
+        wire = _Wire(self.app, scope, receive, send)
         exchange = wire.exchange = PushedExchange(self._reception, admitted, wire)
         try:
             reply = await exchange.enter()
@@ -147,21 +147,14 @@ class _Wire:
 
     scope_named = SCOPE_NAMED
     exchange: PushedExchange
+    _start: Message | None = None
+    _as_it_came: Scope | None = None
+    _task: asyncio.Task[None] | None = None
+    _left: OSError | None = None
+    _read_all = False
 
-    def __init__(self, app: App, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
         self._app, self._scope, self._receive, self._send = app, scope, receive, send
-        self._answer_first = admitted.profile.answer_first and not admitted.profile.transactional
-        """A transactional handler's last word is its commit."""
-        self._start: Message | None = None
-        self._as_it_came: Scope = {}
-        if admitted.terms.retry is not None:
-            self._as_it_came = {**scope, "state": dict(scope.get("state") or {})}
-        self._runs = 0
-        self._hears = asyncio.Event()
-        self._answered = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._left: OSError | None = None
-        self._read_all = False
 
     # --- the request ---
 
@@ -193,12 +186,15 @@ class _Wire:
 
     async def run(self, operation: Operation) -> Answered:
         """Run the handler, for the first time or again."""
-        if self._runs:
-            self._begin_again()
-        self._runs += 1
+        profile, terms = self.exchange.profile, self.exchange.admitted.terms
+        if self._as_it_came is not None:
+            self._begin_again(self._as_it_came)
+        elif terms.retry is not None:
+            self._as_it_came = {**self._scope, "state": dict(self._scope.get("state") or {})}
+        self._hears, self._answered = asyncio.Event(), asyncio.Event()
         self._hand_over(operation)
         try:
-            if self._answer_first:
+            if profile.answer_first and not profile.transactional:  # Its last word is its commit.
                 await self._until_answered()
             else:
                 await self._app(self._scope, self._replay_request, self._take_answer)
@@ -208,13 +204,12 @@ class _Wire:
             self._hears.set()
         return ANSWERED
 
-    def _begin_again(self) -> None:
+    def _begin_again(self, came: Scope) -> None:
         """Another attempt: the request as it came."""
         self._scope.clear()
-        self._scope.update({**self._as_it_came, "state": dict(self._as_it_came["state"])})
+        self._scope.update({**came, "state": dict(came["state"])})
         self.exchange.spool.rewind()
         self._start, self._read_all = None, False
-        self._hears, self._answered = asyncio.Event(), asyncio.Event()
 
     def _hand_over(self, operation: Operation) -> None:
         """

@@ -118,14 +118,14 @@ class _Wire:
 
     scope_named = SCOPE_NAMED
     exchange: PulledExchange
+    _head: tuple[str, list[tuple[str, str]]] | None = None
+    _fed = False
+    _write_on: Callable[[bytes], object] | None = None
+    _gone: Exception | None = None
+    _iterable: Iterable[bytes] = ()
 
     def __init__(self, environ: Environ, start_response: StartResponse, now: Callable[[], float]) -> None:
         self._environ, self._start_response, self._now = environ, start_response, now
-        self._head: tuple[str, list[tuple[str, str]]] | None = None
-        self._fed = False
-        self._write_on: Callable[[bytes], object] | None = None
-        self._gone: Exception | None = None
-        self._iterable: Iterable[bytes] = ()
 
     def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
         """Call the scope function."""

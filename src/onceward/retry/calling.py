@@ -62,8 +62,7 @@ class BlockingRetry(PolicyBase):
         token = CURRENT.set(frame)
         try:
             try:
-                given = self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs
-                value = fn(*args, **given)
+                value = fn(*args, **(self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs))
             except Exception as error:
                 ended: Ended = Raised(error)
             except BaseException as struck:

@@ -65,12 +65,12 @@ class AwaitingRetry(PolicyBase):
         token = CURRENT.set(frame)
         try:
             try:
-                given = self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs
                 if AWAITS:
+                    given = self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs
                     left = frame.limit - began
                     value = await within(self.timeout if self.timeout < left else left, fn(*args, **given))
                 else:
-                    value = fn(*args, **given)
+                    value = fn(*args, **(self._given(shape, kwargs, key, frame, began) if shape.wants else kwargs))
             except Exception as error:
                 ended: Ended = Raised(error)
             except BaseException as struck:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Self, cast
 
 from onceward._core.breaker import Refused
+from onceward._core.colour import AWAITS
 from onceward._core.flow import Try
 from onceward._core.stops import StopReason
 from onceward.drive import walk_async
@@ -39,7 +40,7 @@ class AwaitingAttempts(AttemptsBase):
                 raise refused_with(await begun.refuse(StopReason.BREAKER, ticket.retry_after))
             return self._first(ticket)
         work = cast("AsyncWork", self.work)
-        came = await walk_async(self._resumed(), work.perform)
+        came = await walk_async(self._resumed(), work.in_turn if AWAITS else work.perform)
         if isinstance(came, Try):
             return self._block(came.number, came.timeout, came.ticket)
         try:

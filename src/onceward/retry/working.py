@@ -15,7 +15,6 @@ from onceward._core.flow import (
     Bury,
     Effect,
     Ended,
-    Flow,
     Probe,
     Raised,
     Report,
@@ -40,17 +39,16 @@ class Work(WorkBase):
 
     def persist(self, ended: Ended) -> Ended:
         """Go on from a failed first attempt."""
-        return self._drive(self.flow(ended))
+        flow = self.flow(ended)
+        return run(flow, self.perform)
 
     def refuse(self, reason: StopReason, after: float | None) -> Ended:
         """End before the first attempt."""
-        return self._drive(refuse(self, reason, after))
-
-    def _drive(self, flow: Flow[Ended]) -> Ended:
+        flow = refuse(self, reason, after)
         return run(flow, self.perform)
 
     def perform(self, effect: Effect) -> Any:
-        """Everything that a flow may ask for."""
+        """What a flow asks for; if it can be awaited, without what takes no time: that is `instant`'s."""
         return _PERFORMING[type(effect)](self, effect)
 
     def _slept(self, effect: Sleep) -> float:

@@ -16,7 +16,6 @@ from onceward._core.flow import (
     Bury,
     Effect,
     Ended,
-    Flow,
     Probe,
     Raised,
     Report,
@@ -41,21 +40,23 @@ class AsyncWork(WorkBase):
 
     async def persist(self, ended: Ended) -> Ended:
         """Go on from a failed first attempt."""
-        return await self._drive(self.flow(ended))
+        flow = self.flow(ended)
+        return await arun(flow, self.instant, self.perform) if AWAITS else run(flow, self.perform)
 
     async def refuse(self, reason: StopReason, after: float | None) -> Ended:
         """End before the first attempt."""
-        return await self._drive(refuse(self, reason, after))
-
-    async def _drive(self, flow: Flow[Ended]) -> Ended:
+        flow = refuse(self, reason, after)
         return await arun(flow, self.instant, self.perform) if AWAITS else run(flow, self.perform)
 
-    async def perform(self, effect: Effect) -> Any:
-        """Everything that a flow may ask for."""
-        if AWAITS:  # noqa: SIM102 - a branch on the colour stands by itself
-            if type(effect) in INSTANT:
-                return self.instant(effect)
-        return await _PERFORMING[type(effect)](self, effect)
+    def perform(self, effect: Effect) -> Awaitable[Any]:
+        """What a flow asks for; if it can be awaited, without what takes no time: that is `instant`'s."""
+        return _PERFORMING[type(effect)](self, effect)
+
+    if AWAITS:
+
+        async def in_turn(self, effect: Effect) -> Any:
+            """Same as `perform`, also for what takes no time."""
+            return self.instant(effect) if type(effect) in INSTANT else await self.perform(effect)
 
     async def _slept(self, effect: Sleep) -> float:
         environment = self.policy.environment

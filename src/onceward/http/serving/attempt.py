@@ -18,6 +18,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.http.serving.answers import ABOUT_THE_BODY, enveloped, in_body, settled_answer
 from onceward.http.serving.problems import refusal
+from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import (
@@ -55,6 +56,9 @@ class Own(NamedTuple):
 class Attempt:
     """A keyed request, and what its handler makes of it."""
 
+    reception: Reception[Any]
+    admitted: Admitted
+    profile: Profile
     recording: Recording
     """The handler's answer, once it has been started."""
     operation: Operation | None = None
@@ -65,9 +69,6 @@ class Attempt:
     _raised: BaseException | None = None
     _substitute: Reply | None = None
     _outcome: Outcome[Any] | None = None
-
-    def __init__(self, reception: Reception[Any], admitted: Admitted) -> None:
-        self.reception, self.admitted, self.profile = reception, admitted, admitted.profile
 
     def start(self, operation: Operation) -> None:
         """The handler is about to run, for the first time or again: nothing is left of an answer that failed."""

@@ -45,14 +45,15 @@ class Exchange(Attempt):
     _request = b""
 
     def __init__(self, reception: Reception[Gate], admitted: Admitted, wire: HttpWire) -> None:
-        super().__init__(reception, admitted)
+        self.reception, self.admitted, self.profile = reception, admitted, admitted.profile
         self.spool, self._wire = Spool(admitted.profile), wire
 
     def enter(self) -> Reply | None:
         """What its client gets at once; None: it `passes`, or may be claimed."""
-        goes_on = False
+        goes_on, scope_of = False, self.reception.scope_of
         try:
-            self._gate = self.reception.gate_for(self._scope(), self.profile)
+            caller = scope_of if isinstance(scope_of, str) else self._asked(scope_of)
+            self._gate = self.reception.gate_for(caller, self.profile)
             if self._gate is None:
                 self.passes = True
                 return None
@@ -64,14 +65,11 @@ class Exchange(Attempt):
             return self.reception.refused(self.admitted, error)
         finally:
             if not goes_on:
-                self.close()
+                self.spool.close()
         return None
 
-    def _scope(self) -> object:
-        """Who is calling. A function that fails does not know."""
-        scope_of: Any = self.reception.scope_of
-        if isinstance(scope_of, str):
-            return scope_of
+    def _asked(self, scope_of: Callable[[Incoming], Any]) -> object:
+        """Who is calling, by the scope function. One that fails does not know."""
         try:
             return self._wire.ask(scope_of, self.admitted.incoming)
         except Exception as error:

@@ -47,14 +47,15 @@ class AsyncExchange(Attempt):
     _request = b""
 
     def __init__(self, reception: Reception[AsyncGate], admitted: Admitted, wire: AsyncHttpWire) -> None:
-        super().__init__(reception, admitted)
+        self.reception, self.admitted, self.profile = reception, admitted, admitted.profile
         self.spool, self._wire = Spool(admitted.profile), wire
 
     async def enter(self) -> Reply | None:
         """What its client gets at once; None: it `passes`, or may be claimed."""
-        goes_on = False
+        goes_on, scope_of = False, self.reception.scope_of
         try:
-            self._gate = self.reception.gate_for(await self._scope(), self.profile)
+            caller = scope_of if isinstance(scope_of, str) else await self._asked(scope_of)
+            self._gate = self.reception.gate_for(caller, self.profile)
             if self._gate is None:
                 self.passes = True
                 return None
@@ -66,14 +67,11 @@ class AsyncExchange(Attempt):
             return self.reception.refused(self.admitted, error)
         finally:
             if not goes_on:
-                self.close()  # of no colour
+                self.spool.close()  # of no colour
         return None
 
-    async def _scope(self) -> object:
-        """Who is calling. A function that fails does not know."""
-        scope_of: Any = self.reception.scope_of
-        if isinstance(scope_of, str):
-            return scope_of
+    async def _asked(self, scope_of: Callable[[Incoming], Any]) -> object:
+        """Who is calling, by the scope function. One that fails does not know."""
         try:
             return await self._wire.ask(scope_of, self.admitted.incoming)
         except Exception as error:

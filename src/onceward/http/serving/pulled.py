@@ -40,7 +40,7 @@ class PulledExchange(Exchange):
             return self.refused(error)
         finally:
             if not goes_on:
-                self.close()
+                self.spool.close()
         return None
 
     def answered(self, answered: Answered = ANSWERED) -> Reply | None:
