@@ -37,8 +37,8 @@ class Store(Protocol):
     """
     A register of records. Errors are `StoreUnavailable` and its children; never a driver's own.
 
-    Where a look costs far less than a write, a store may also have a method `glance(id) -> Glance | None` (blocking in
-    both colours: microseconds, or None) and an attribute `peeks = True`. Both are speed-ups, and guard nothing.
+    What it can do besides these methods, it says with an attribute `capabilities`, a `Capabilities`; one without has
+    none.
     """
 
     def put(self, write: Write, expect: bytes | None) -> Standing:

@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward import failpoints
 from onceward._core import advice
+from onceward._core.capabilities import of_colour
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
@@ -72,7 +73,7 @@ class AsyncGate:
         environment: Environment | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else store
+        self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else of_colour(store, awaits=True)
         self._asking = Asking(
             scope,
             environment=environment,

@@ -1,29 +1,25 @@
 """
 Joining the caller's own transaction: one small adapter per database library.
 
-An adapter performs five things on the caller's connection (begin, put, extend, commit, rollback) and nothing else; what
-they are for is decided in `_core/joined.py`. `join` and `join_async` find the adapter by the connection's type, without
-importing any library that is not already in use.
+An adapter is a `Joined` (`_core/capabilities.py`): it performs on the caller's connection what `_core/joined.py`
+decides, and nothing else. A store that has a way of its own to join says so (`Capabilities.joins`), and is asked for
+the adapter. For the stores that come with Onceward, `join` and `join_async` find one of these by the connection's type,
+without importing any library that is not already in use.
 
-For `settle_inside` an adapter may say, after `begin`, whether the caller was in a savepoint of its own (`nested`).
-
-`is_over()` says, from any thread, whether the caller's own transaction has ended: what belongs after it is not waited
-for any longer then.
-
-Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
-and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
+Two more an adapter of ours may have: `nested` says, after `begin`, whether the caller was in a savepoint of its own
+(for `settle_inside`); `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from onceward import failpoints
+from onceward._core.capabilities import AsyncJoined, Joined, OwnTables, capabilities_of
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward._core.flow import Finish, Peek
+from onceward._core.flow import Finish
 from onceward._core.record import Record, Standing, Write
-from onceward._core.register import AsyncStore, Store
 from onceward.tables.steps import Steps
 
 T = TypeVar("T")
@@ -42,64 +38,27 @@ them with `_async`.
 A connection is of a library if its type, or a base of it, is defined there.
 """
 
-
-class Joined(Protocol):
-    """The caller's connection, as the flow of atomic mode needs it."""
-
-    def begin(self) -> bool:
-        """
-        Open a transaction (True) or, inside one, a savepoint (False).
-
-        The first `begin` of a call is followed by put, extend or load, before the caller's function runs: so an adapter
-        may send it along with that.
-        """
-
-    def put(self, write: Write, expect: bytes | None) -> Standing:
-        """Same as `Store.put`, inside the transaction."""
-
-    def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `Store.extend`, inside the transaction."""
-
-    def commit(self) -> None:
-        """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""
-
-    def rollback(self) -> bool:
-        """End the innermost thing that `begin` opened, undoing it; False if somebody else had ended it already."""
-
-
-class AsyncJoined(Protocol):
-    """Same as `Joined`, but awaits."""
-
-    async def begin(self) -> bool:
-        """Same as `Joined.begin`, but awaits."""
-
-    async def put(self, write: Write, expect: bytes | None) -> Standing:
-        """Same as `Joined.put`, but awaits."""
-
-    async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `Joined.extend`, but awaits."""
-
-    async def commit(self) -> None:
-        """Same as `Joined.commit`, but awaits."""
-
-    async def rollback(self) -> bool:
-        """Same as `Joined.rollback`, but awaits."""
-
-
-class Looking(Joined, Protocol):
-    """A connection in whose transaction one can look."""
-
-    def load(self, id: bytes) -> Record | None:
-        """Same as `Store.load`, inside the transaction."""
-
-    def is_over(self) -> bool:
-        """Whether the transaction has ended, seen from any thread."""
+__all__ = [
+    "ADAPTERS",
+    "ENDED",
+    "IN_PROGRESS",
+    "NO_ENCODING",
+    "AsyncJoined",
+    "Awaited",
+    "Joined",
+    "finish",
+    "finish_async",
+    "join",
+    "join_async",
+    "walk",
+    "walk_async",
+]
 
 
 class Awaited:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
 
-    def __init__(self, joined: Looking) -> None:
+    def __init__(self, joined: Joined) -> None:
         self._joined = joined
 
     async def begin(self) -> bool:
@@ -111,7 +70,7 @@ class Awaited:
         return self._joined.put(write, expect)
 
     async def load(self, id: bytes) -> Record | None:
-        """See `Looking.load`."""
+        """See `Joined.load`."""
         return self._joined.load(id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
@@ -127,19 +86,25 @@ class Awaited:
         return self._joined.rollback()
 
     def is_over(self) -> bool:
-        """See `Looking.is_over`."""
+        """See `Joined.is_over`."""
         return self._joined.is_over()
 
 
 def join(connection: Any, store: object) -> Joined:
     """The adapter for this connection under a blocking gate; refused unless it is open on the gate's own database."""
-    joined: Joined = _adapter(connection).join(connection, store)
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        return joins.join(connection)
+    joined: Joined = _adapter(connection).join(connection, _home(joins, store))
     return joined
 
 
 def join_async(connection: Any, store: object) -> AsyncJoined:
     """Same as `join`, under an awaiting gate."""
-    joined: AsyncJoined = _adapter(connection).join_async(connection, store)
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        return joins.join_async(connection)
+    joined: AsyncJoined = _adapter(connection).join_async(connection, _home(joins, store))
     return joined
 
 
@@ -150,14 +115,29 @@ def walk(connection: Any, store: object, steps: Steps[T]) -> T:
     Refused in autocommit outside of a transaction, where each statement would commit alone, and unless it is open on
     the gate's own database.
     """
-    answer: T = _adapter(connection).walk(connection, store, steps)
+    answer: T = _adapter(connection).walk(connection, _walkable(store), steps)
     return answer
 
 
 async def walk_async(connection: Any, store: object, steps: Steps[T]) -> T:
     """Same as `walk`, under an awaiting gate."""
-    answer: T = await _adapter(connection).walk_async(connection, store, steps)
+    answer: T = await _adapter(connection).walk_async(connection, _walkable(store), steps)
     return answer
+
+
+def _home(joins: OwnTables | None, store: object) -> object:
+    """The store whose tables the records are in: it may be wrapped by another, which has passed this on."""
+    return store if joins is None else joins.store
+
+
+def _walkable(store: object) -> object:
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        raise ConfigurationError(
+            f"{type(store).__name__} joins connections in a way of its own, which is for records only: what else is "
+            "written in your transaction (an outbox) needs a gate on sqlite:/// or postgresql://"
+        )
+    return _home(joins, store)
 
 
 def _adapter(connection: Any) -> Any:
@@ -188,20 +168,6 @@ IN_PROGRESS = (
     "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
     "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
 )
-
-
-def peek(joined: Joined, store: Store, effect: Peek) -> Record | None:
-    """Look at a record inside the transaction, or outside it if the adapter cannot: a look guards nothing."""
-    load = getattr(joined, "load", None) or store.load
-    found: Record | None = load(effect.id)
-    return found
-
-
-async def peek_async(joined: AsyncJoined, store: AsyncStore, effect: Peek) -> Record | None:
-    """Same as `peek`, but awaits."""
-    load = getattr(joined, "load", None) or store.load
-    found: Record | None = await load(effect.id)
-    return found
 
 
 def finish(joined: Joined, effect: Finish) -> Standing:

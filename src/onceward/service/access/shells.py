@@ -31,8 +31,7 @@ from onceward.service.access.opening import Place, open_place
 from onceward.service.access.scopes import check_tenant
 from onceward.service.access.steps import Count
 from onceward.service.access.tenants import Tenant
-from onceward.service.access.usage import COUNT
-from onceward.tables import Awaiting, Blocking, Flow, Sql, Steps
+from onceward.tables import Awaiting, Blocking, Flow
 
 T = TypeVar("T")
 
@@ -57,7 +56,7 @@ class _Asked(Blocking):
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
         if isinstance(effect, Count):
-            return [*self._place.records.look(_counted), *self._elsewhere(effect.tenants)]
+            return [*self._place.records.counted(), *self._elsewhere(effect.tenants)]
         return super().perform(effect)
 
     def close(self) -> None:
@@ -375,7 +374,3 @@ class AsyncAccess(_Shell):
 
     async def _run(self, flow: Flow[T]) -> T:
         return await self._awaiting.run(flow)
-
-
-def _counted() -> Steps[list[tuple[Any, ...]]]:
-    return (yield Sql(COUNT, {}))

@@ -18,7 +18,7 @@ from onceward.service.ledger.booking import Terms
 from onceward.service.ledger.flows import Flows
 from onceward.service.ledger.keyed import Tables
 from onceward.service.ledger.verifying import WAYS
-from onceward.stores import open_store
+from onceward.stores import open_store, tables_url
 from onceward.tables import Awaiting, Flow, Schema, open_tables
 from onceward.tables.opening import file_beside
 
@@ -122,6 +122,7 @@ class AsyncLedger:
 
 def records_of(url: str) -> str:
     """The store of the records that commit with the ledger's rows: it must be the ledger's own database."""
+    url = tables_url(url) or url
     if urlsplit(url).scheme.lower() != "sqlite":
         return url
     from onceward.stores._sqlite_file import parse
