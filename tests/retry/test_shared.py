@@ -16,7 +16,7 @@ from retry_support import REFUSED, Script, Sleepless
 
 from onceward import AsyncGate, CircuitOpen, ConfigurationError, Gate, Retry, StoreUnavailable
 from onceward.retry import Breaker, Budget
-from onceward.stores import open_async_store, open_store
+from onceward.stores import Capabilities, capabilities_of, open_async_store, open_store
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from servers import postgres, redis
 
@@ -31,6 +31,10 @@ class Counting:
         self.calls = 0
         self.away = False
         self.hang: threading.Event | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities_of(self._store)
 
     def load(self, id: bytes) -> Any:
         return self._pass(self._store.load, id)

@@ -347,8 +347,8 @@ def _courier(store: Any, errand: Errand, environment: Environment, patience: flo
     awaits = capabilities_of(store).awaits
     if awaits is None:
         raise ConfigurationError(
-            "a shared budget or breaker needs a gate, or a store that says whether it awaits, which "
-            f"{type(store).__name__} does not: pass the gate, or let it say `capabilities = Capabilities(awaits=...)`"
+            "a shared budget or breaker needs a gate or a store, and a store that says whether it awaits "
+            f"(`capabilities = Capabilities(awaits=...)`); {type(store).__name__} does not"
         )
     return (AsyncCourier if awaits else Courier)(store, errand, environment, patience)
 

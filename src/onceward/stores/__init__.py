@@ -50,7 +50,7 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
     opens = kind_of(url).open
     if opens is None:
         raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are offered for awaiting callers only (AsyncGate); this needs one that blocks"
+            f"stores of {scheme_of(url)}:// are for awaiting callers only (AsyncGate), and this needs one that blocks"
         )
     return opens(url, environment=environment)
 
@@ -60,7 +60,7 @@ def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore
     opens = kind_of(url).open_async
     if opens is None:
         raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are offered for blocking callers only (Gate); this needs one that awaits"
+            f"stores of {scheme_of(url)}:// are for blocking callers only (Gate), and this needs one that awaits"
         )
     return opens(url, environment=environment)
 
