@@ -88,6 +88,41 @@ class AsyncJoined(Protocol):
         """Same as `Joined.is_over`; it does not wait."""
 
 
+class Awaited:
+    """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+
+    async def begin(self) -> bool:
+        """See `Joined.begin`."""
+        return self._joined.begin()
+
+    async def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `Joined.put`."""
+        return self._joined.put(write, expect)
+
+    async def load(self, id: bytes) -> Record | None:
+        """See `Joined.load`."""
+        return self._joined.load(id)
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `Joined.extend`."""
+        return self._joined.extend(family, replay, forget)
+
+    async def commit(self) -> None:
+        """See `Joined.commit`."""
+        self._joined.commit()
+
+    async def rollback(self) -> bool:
+        """See `Joined.rollback`."""
+        return self._joined.rollback()
+
+    def is_over(self) -> bool:
+        """See `Joined.is_over`."""
+        return self._joined.is_over()
+
+
 class Joins(Protocol):
     """How a store writes its records on a connection of the caller's own, for `gate.atomic` and `settle_inside`."""
 

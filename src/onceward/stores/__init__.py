@@ -13,7 +13,7 @@ Nothing here decides anything. The one module a URL names is imported when that 
 
 from __future__ import annotations
 
-from onceward._core.capabilities import AsyncJoined, Capabilities, Joined, Joins, OwnTables, capabilities_of
+from onceward._core.capabilities import AsyncJoined, Awaited, Capabilities, Joined, Joins, OwnTables, capabilities_of
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import AsyncStore, Purged, Selection, Store
@@ -24,6 +24,7 @@ from onceward.stores._upkeep import Check, Move, Upkeep
 __all__ = [
     "AsyncJoined",
     "AsyncStore",
+    "Awaited",
     "Capabilities",
     "Check",
     "Glance",

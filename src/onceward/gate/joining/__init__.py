@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from onceward import failpoints
-from onceward._core.capabilities import AsyncJoined, Joined, OwnTables, capabilities_of
+from onceward._core.capabilities import AsyncJoined, Awaited, Joined, OwnTables, capabilities_of
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.flow import Finish
-from onceward._core.record import Record, Standing, Write
+from onceward._core.record import Standing
 from onceward.tables.steps import Steps
 
 T = TypeVar("T")
@@ -53,41 +53,6 @@ __all__ = [
     "walk",
     "walk_async",
 ]
-
-
-class Awaited:
-    """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
-
-    def __init__(self, joined: Joined) -> None:
-        self._joined = joined
-
-    async def begin(self) -> bool:
-        """See `Joined.begin`."""
-        return self._joined.begin()
-
-    async def put(self, write: Write, expect: bytes | None) -> Standing:
-        """See `Joined.put`."""
-        return self._joined.put(write, expect)
-
-    async def load(self, id: bytes) -> Record | None:
-        """See `Joined.load`."""
-        return self._joined.load(id)
-
-    async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
-        return self._joined.extend(family, replay, forget)
-
-    async def commit(self) -> None:
-        """See `Joined.commit`."""
-        self._joined.commit()
-
-    async def rollback(self) -> bool:
-        """See `Joined.rollback`."""
-        return self._joined.rollback()
-
-    def is_over(self) -> bool:
-        """See `Joined.is_over`."""
-        return self._joined.is_over()
 
 
 def join(connection: Any, store: object) -> Joined:
