@@ -14,6 +14,21 @@ QUIET = ("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "--tb=
 
 # Broken store -> the part of the suite that is about what was broken, and the test in it that must fail.
 CAUGHT_BY = {
+    "lockperprocess": ("test_processes", "test_each_key_has_one_winner_among_all_processes"),
+    "leaking": ("test_away", "test_every_call_says_that_it_is_away"),
+    "lettingthrough": ("test_away", "test_no_exception_of_a_driver_gets_out"),
+    "neverback": ("test_away", "test_the_same_handle_goes_on_when_it_is_back"),
+    "answeringearly": (
+        "test_away",
+        "test_cut_in_the_middle_nothing_that_was_answered_is_lost_and_nothing_lands_twice",
+    ),
+    "clockoftheprocess": ("test_time", "test_a_process_whose_clock_is_wrong_sees_and_writes_the_same"),
+    "clockoftheenvironment": ("test_time", "test_two_handles_with_clocks_of_their_own_agree"),
+    "fenceinthehandle": ("test_fences", "test_not_to_anybody_who_opens_the_store_afterwards"),
+    "alikeisthesame": ("test_text", "test_scopes_that_look_alike_are_two"),
+    "normalising": ("test_text", "test_keys_that_look_alike_are_two"),
+    "uncomparing": ("test_text", "test_a_version_that_looks_alike_is_another"),
+    "oftheothercolour": ("test_capabilities", "test_its_colour_is_the_one_it_was_opened_in"),
     "upserting": ("test_put", "test_a_second_put_is_refused_and_shown_what_stands"),
     "tokencomparing": ("test_put", "test_of_two_changes_from_the_same_start_only_the_first_lands"),
     "fingerprintdropping": ("test_put", "test_the_fingerprint_survives_every_move"),
@@ -67,4 +82,27 @@ def test_every_broken_store_is_judged() -> None:
     """
     None is forgotten in the table above.
     """
-    assert {"sound", *CAUGHT_BY} == set(broken_stores.FACTORIES)
+    assert {"sound", "remote", *CAUGHT_BY} == set(broken_stores.CANDIDATES)
+
+
+def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
+    """
+    Cut, restored and cut in the middle: what says that it is away, and goes on, is not at fault.
+    """
+    passed, failed = judged(pytester, f"{SUITE}.test_away", "remote")
+
+    assert set() == failed
+    assert passed > 8
+
+
+@pytest.mark.fault("a-store-without-a-second-handle-passes")
+def test_a_function_that_opens_a_new_store_each_time_does_not_pass(pytester: pytest.Pytester) -> None:
+    """
+    With one handle nobody can tell whether two processes both win; and a store that other processes cannot open has
+    to say so.
+    """
+    _, failed = judged(pytester, f"{SUITE}.test_processes", "function")
+    _, fences = judged(pytester, f"{SUITE}.test_fences", "function")
+
+    assert "test_each_key_has_one_winner_among_all_processes" in failed
+    assert {"test_not_to_anybody_who_opens_the_store_afterwards"} == fences
