@@ -3,9 +3,10 @@ One process of a race: claims keys of a store, or changes what stands there, and
 
     python -m onceward.testing.racer URL SCOPE HOW_MANY NAME [claim|change [blocking|awaiting [MODULE:NAME]]]
 
-It opens the store (by its URL, or by a function), prints `ready`, waits for a line on its standard input (so that all
-start together), claims the keys k0, k1, ... and prints one line of JSON: the keys it won, and whom it saw standing at
-each key. To change, it first reads what stands at each key; then it settles all of them, each from the version it read.
+It opens the store (by its URL, or by a function), and prints `ready`. For each of the keys k0, k1, ... it waits for a
+line on its standard input, so that all of them start together, claims the key, and prints `done`. In the end it prints
+one line of JSON: the keys it won, and whom it saw standing at each key. To change, it first reads what stands at each
+key; then it settles all of them, each from the version it read.
 """
 
 from __future__ import annotations
@@ -49,13 +50,14 @@ def race(scope: str, keys: int, name: str, *, changes: bool) -> Steps:
             held = yield partial(_load, claim.id)
             writes.append((settled(held, result=name.encode(), operation=name), held.version))
     print("ready", flush=True)
-    sys.stdin.readline()
     won: list[str] = []
     seen: dict[str, str] = {}
     for write, expect in writes:
+        sys.stdin.readline()
         standing = yield partial(_put, write, expect)
         won += [write.key] if standing.landed else []
         seen |= {write.key: standing.record.operation} if standing.record is not None else {}
+        print("done", flush=True)
     yield lambda store: store.close()
     print(json.dumps({"won": won, "seen": seen}))
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections import Counter
 from typing import Any
 
@@ -52,18 +53,24 @@ def _raced(what: str, url: str, scope: str, place: Place) -> list[dict[str, Any]
     ending = ending_of(place)
     racing = [started("racer", url, scope, str(KEYS), f"racer {number}", what, *ending) for number in range(PROCESSES)]
     try:
-        for one in racing:
-            assert one.stdout is not None
-            assert "ready\n" == one.stdout.readline()
-        for one in racing:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
+        _heard(racing, "ready\n")
+        for _ in range(KEYS):  # All of them at the same key, each time.
+            for one in racing:
+                assert one.stdin is not None
+                one.stdin.write("go\n")
+                one.stdin.flush()
+            _heard(racing, "done\n")
         return [json.loads(one.communicate(timeout=SECONDS_MAX)[0]) for one in racing]
     finally:
         for one in racing:
             one.kill()
             one.communicate()
+
+
+def _heard(racing: list[subprocess.Popen[str]], word: str) -> None:
+    for one in racing:
+        assert one.stdout is not None
+        assert word == one.stdout.readline()
 
 
 def _stands(do: Do, store: Any, scope: str) -> dict[str, str]:
