@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward import drive
+from onceward._core.capabilities import Awaited
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._adapters import ENDED
-from onceward.gate.joining._awaited import Awaited
 from onceward.gate.joining.homes import meaning_inside
 from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
