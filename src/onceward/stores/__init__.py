@@ -13,7 +13,9 @@ Nothing here decides anything. The one module a URL names is imported when that 
 
 from __future__ import annotations
 
-from onceward._core.capabilities import AsyncJoined, Awaited, Capabilities, Joined, Joins, OwnTables, capabilities_of
+from onceward._core.capabilities import Awaited, Capabilities, Joins, OwnTables, capabilities_of
+from onceward._core.connection import Joined
+from onceward._core.connection_async import AsyncJoined
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import AsyncStore, Purged, Selection, Store
