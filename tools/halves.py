@@ -183,6 +183,8 @@ def _check_colours(tree: ast.Module, twins: Twins, lines: list[str]) -> None:
         match node:
             case ast.Name(id=name) if name in twins.imported & ours:
                 raise Refused(f"line {node.lineno}: {name} blocks, and has an awaiting twin")
+            case ast.Call(func=ast.Attribute(value=ast.Constant())):
+                pass  # A text's own method: `", ".join(...)`.
             case ast.Call(func=ast.Attribute(attr=name)) if name in twins.called and id(node) not in awaited:
                 raise Refused(
                     f"line {node.lineno}: .{name}() blocks, and has the twin {twins.called[name]}; if it is "

@@ -14,11 +14,11 @@ import pytest
 import server_stores as stores
 
 from onceward import ConfigurationError, Gate, OncewardError
+from onceward.cli.opening import upkeep_of
 from onceward.environment import REAL
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _redis_upkeep as redis_upkeep
 from onceward.stores import open_store
-from onceward.stores._upkeep import upkeep_of
 from servers import postgres, redis
 
 needs_postgres = pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")

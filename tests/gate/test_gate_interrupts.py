@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -183,10 +184,9 @@ async def ended(work: Any) -> Any:
 class Slow:
     """A store whose every call takes a few steps of the loop, like a real one's."""
 
-    peeks = False
-
     def __init__(self, store: Any) -> None:
         self._store = store
+        self.capabilities = replace(store.capabilities, glance=None)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)

@@ -117,6 +117,8 @@ LAYER_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/__init__.py": frozenset
 
 # The one door for time and chance, and what has to come through it. A trailing dot means everything below.
 THE_DOOR = "onceward/environment.py"
+# Who sets the clocks of its own process wrong, to show what a store makes of that.
+CLOCK_SETTERS = frozenset({"onceward/testing/skewed.py"})
 TIME_AND_CHANCE = (
     "time.",
     "random.",
@@ -328,7 +330,9 @@ def test_time_and_chance_have_one_door() -> None:
     """
     Clocks, sleeps and random numbers come from the environment object, so that a test can replace them all.
     """
-    assert [] == offences(uses_of_time_and_chance, [file for file in FILES if file != THE_DOOR])
+    assert [] == offences(
+        uses_of_time_and_chance, [file for file in FILES if file != THE_DOOR and file not in CLOCK_SETTERS]
+    )
 
 
 APPS = sorted(path.parent.name for path in (SRC / PACKAGE / "service").glob("*/app.py"))

@@ -32,15 +32,11 @@ BY_HAND = {
     "onceward.gate.joining.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
     "onceward.gate.joining.django.* | onceward.gate.joining.sqlite3.*": "libraries of one colour: whoever awaits is "
     "refused, or waits for short statements",
-    "onceward.gate.joining.writing.known_async": "a table of libraries, which are others for either colour",
     "onceward.retry.courier.*": "carries what breakers and budgets say, in a thread or in a task",
     "onceward.tables.shells.Awaiting": "asks in the caller's thread, or in a few of its own; every shell stands on it",
     "onceward.stores.*": "each store talks to another driver in each colour; the conformance suite is their one text",
 }
 """What is written twice all the same, and why: at most twelve entries, each of which is needed."""
-
-NOT_YET = ("onceward._core.register.*",)
-"""What is still written twice, until it is written once. This list ends empty."""
 
 NOT_FOR_USERS = {
     "onceward.gate.joining.sqlalchemy.AsyncJoinedSqlalchemy": "an adapter; nested transactions are told in another way",
@@ -60,7 +56,9 @@ ONLY_AWAITING = {
     "onceward.gate.waiting.AsyncBell": {"is_awaited": "whether a put is worth a callback; threads ring after any"},
     "onceward.http.httpx.AsyncTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_async_request": _HTTPX},
-    "onceward.retry.working_async.AsyncWork": {"in_turn": "what takes no time is not awaited; blocking callers see one"},
+    "onceward.retry.working_async.AsyncWork": {
+        "in_turn": "what takes no time is not awaited; blocking callers see one"
+    },
     "onceward.stores._postgres_links_async.AsyncLinks": {"abandon": "a loop may be over before its connections are"},
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
 }
@@ -177,8 +175,7 @@ def entry_for(name: str) -> str | None:
 
 def written_twice(pairs: list[Pair]) -> list[str]:
     """Pairs that nothing makes, and that are on no list."""
-    names = [pair.awaiting for pair in pairs if not pair.made and entry_for(pair.awaiting) is None]
-    return [name for name in names if not any(fnmatchcase(name, entry) for entry in NOT_YET)]
+    return [pair.awaiting for pair in pairs if not pair.made and entry_for(pair.awaiting) is None]
 
 
 def test_the_pairs_are_found() -> None:

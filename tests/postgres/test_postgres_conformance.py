@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from onceward.testing.conformance.suite import *  # noqa: F403
-from servers.postgres import PRIVATE, needed
+from servers.postgres import JUDGED, needed
 
 needed()
 
-STORES = (PRIVATE,)
+STORES = (JUDGED,)

@@ -13,7 +13,7 @@ from retry_support import Sleepless
 
 from colours import Colour
 from onceward import StoreUnavailable
-from onceward.stores import open_async_store, open_store
+from onceward.stores import Capabilities, capabilities_of, open_async_store, open_store
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 
 _numbers = count()
@@ -29,6 +29,10 @@ class Counting:
         self.calls = 0
         self.away = False
         self.hang: threading.Event | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities_of(self._store)
 
     def load(self, id: bytes) -> Any:
         return self._pass(self._store.load, id)

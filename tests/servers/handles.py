@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +13,25 @@ from onceward._core.record import Write
 from onceward.stores import open_async_store, open_store
 
 COLOURS = ("blocking", "awaiting")
+
+
+class Deferred(str):
+    """
+    A URL for the conformance suite that is filled in when a test uses it.
+
+    It reads the same in every worker (the names of tests must), although each worker has a server of its own.
+    """
+
+    _fill: Callable[[], str]
+
+    def __new__(cls, name: str, fill: Callable[[], str]) -> Deferred:
+        made = super().__new__(cls, name)
+        made._fill = fill
+        return made
+
+    def replace(self, *_: Any) -> str:
+        """The suite fills in its placeholders with this."""
+        return self._fill()
 
 
 class Handle:

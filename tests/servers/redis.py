@@ -26,11 +26,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from . import ending
+from .handles import Deferred
 
 SECONDS_MAX = 20
 
@@ -192,18 +192,4 @@ def running() -> RedisServer:
     return holder.__enter__()
 
 
-class _Private(str):
-    """
-    A URL that is filled in when a test uses it.
-
-    It reads the same in every worker (the names of tests must), although each worker has a server of its own.
-    """
-
-    __slots__ = ()
-
-    def replace(self, *_: Any) -> str:
-        """The conformance suite fills in its placeholders with this."""
-        return running().url(prefix="{fresh}")
-
-
-PRIVATE = _Private("redis://private")
+PRIVATE = Deferred("redis://private", lambda: running().url(prefix="{fresh}"))

@@ -1,19 +1,29 @@
 """
 Stores that are wrong in one way each, so that the conformance suite can be shown to notice.
 
-Each is a memory store with one method spoiled, and has a factory of the same name in small letters.
+Each is a sound store with something spoiled (one in memory; one in memory, reached over a line; one in a file, which
+other processes open), and has a `Candidate` of the same name in small letters.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any
+from unicodedata import normalize
 
-from onceward.stores import Purged, Record, Standing, Write
+import shelf
+
+from onceward import StoreUnavailable
+from onceward.stores import Capabilities, Purged, Record, Selection, Standing, StoreKind, Write
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore, _Row, _Rows
+from onceward.testing.conformance import Candidate
+
+Shelf: Any = shelf.Shelf
 
 
 class Sound(MemoryStore):
@@ -192,8 +202,8 @@ class DriversOwn(MemoryStore):
 class HalfWriting:
     """Awaits in the middle of a write."""
 
-    def __init__(self, **options: Any) -> None:
-        self._rows = _Rows()
+    def __init__(self, *, rows: _Rows, **options: Any) -> None:
+        self._rows = rows
         self._store = AsyncMemoryStore(rows=self._rows, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -209,18 +219,238 @@ class HalfWriting:
         return standing._replace(record=standing.record._replace(operation=write.operation))
 
 
-def _factory(broken: Any, offered: str) -> Any:
-    def factory(colour: str, environment: Any) -> Any:
-        return broken(environment=environment) if colour == offered else None
-
-    factory.__name__ = broken.__name__
-    return factory
+# Wrong only for a second handle or another process, or on files: spoiled copies of the store in a file.
 
 
-FACTORIES = {
-    broken.__name__.lower(): _factory(broken, "blocking")
-    for broken in MemoryStore.__subclasses__()
-    if broken.__module__ == __name__
+class LockPerProcess(Shelf):
+    """Keeps two from winning by a lock, which other processes do not have, and by no constraint."""
+
+    _lock = threading.Lock()
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        with self._lock:
+            found = self.load(write.id)
+            if (found.version if found is not None else None) != expect:
+                return Standing(False, found)
+            time.sleep(0.002)
+            with self.transaction() as (cursor, now):
+                cursor.execute("DELETE FROM shelf WHERE id = ?", (write.id,))
+                return shelf.put(cursor, write, None, now)
+
+
+class ClockOfTheProcess(Shelf):
+    """Is said to be a server's, and takes the time from whichever process asks."""
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+
+class ClockOfTheEnvironment(Shelf):
+    """Is said to be a server's, and takes the time from what it was given."""
+
+
+class FenceInTheHandle(Shelf):
+    """Remembers the fences that it deletes, but nobody else does."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._floor = 0
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        if write.rise:
+            write = write._replace(fence=max(write.fence, self._floor + 1))
+        return super().put(write, expect)
+
+    def purge(self, limit: int) -> Purged:
+        with self.transaction() as (cursor, _):
+            self._floor = max(self._floor, *cursor.execute("SELECT coalesce(max(fence), 0) FROM shelf").fetchone())
+        purged = super().purge(limit)
+        with self.transaction() as (cursor, _):
+            cursor.execute("UPDATE shelf_floor SET fence = 0")
+        return purged
+
+
+class LettingThrough(Shelf):
+    """Lets its driver's exceptions through."""
+
+    @contextmanager
+    def connected(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as connection:
+            yield connection
+
+
+class AlikeIsTheSame(Shelf):
+    """Compares text as people read it: as MySQL does, unless it is told otherwise."""
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        found = super().scan(after, 1000, selection._replace(scope=None, kind=None))
+        same = [
+            one
+            for one in found
+            if (selection.scope is None or _folded(one.scope) == _folded(selection.scope))
+            and (selection.kind is None or _folded(one.kind) == _folded(selection.kind))
+        ]
+        return same[:limit]
+
+
+class Normalising(Shelf):
+    """Stores text in the normal form."""
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        texts = {name: normalize("NFC", getattr(write, name)) for name in ("scope", "key", "operation")}
+        return super().put(write._replace(**texts), expect)
+
+
+class Uncomparing(Shelf):
+    """Takes versions for text, in which small letters and large ones are the same."""
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        stands = None if expect is None else self.load(write.id)
+        if stands is not None and expect is not None and stands.version.lower() == expect.lower():
+            expect = stands.version
+        return super().put(write, expect)
+
+
+class OfTheOtherColour(Shelf):
+    """Blocks, and says that it awaits."""
+
+    capabilities = Capabilities(awaits=True)
+
+
+def _folded(text: str) -> str:
+    return normalize("NFKD", text).casefold().rstrip()
+
+
+# Wrong only when the server is away: a store in memory behind a line that can be cut.
+
+
+class Wire:
+    """A line to a store that is none."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.is_cut = False
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+    def restore(self) -> None:
+        self.is_cut = False
+
+
+_wires: dict[str, Wire] = {}
+
+
+@contextmanager
+def wire(url: str) -> Iterator[Wire]:
+    """The line to the store of that URL."""
+    yield _wires.setdefault(url, Wire(url))
+
+
+class Remote:
+    """Nothing is wrong with this one: away is `StoreUnavailable`, and it goes on when the server is back."""
+
+    def __init__(self, *, environment: Any, rows: Any, url: str) -> None:
+        self._store = MemoryStore(environment=environment, rows=rows)
+        self._wire = _wires.setdefault(url, Wire(url))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if name in ("capabilities", "close"):
+            return found
+
+        def call(*arguments: Any) -> Any:
+            if self._wire.is_cut:
+                raise self.away()
+            return found(*arguments)
+
+        return call
+
+    def away(self) -> Exception:
+        return StoreUnavailable("the server is away")
+
+
+class Leaking(Remote):
+    """Lets the driver say that the server is away."""
+
+    def away(self) -> Exception:
+        return ConnectionResetError("Connection reset by peer")
+
+
+class NeverBack(Remote):
+    """Has to be opened again when the server was away."""
+
+    def away(self) -> Exception:
+        self._wire = Wire("another")
+        self._wire.cut()
+        return super().away()
+
+
+class AnsweringEarly(Remote):
+    """Answers before the server has it; what was under way when the line was cut is lost."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._sent: list[bytes] = []
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        if self._wire.is_cut:
+            self._store.erase(self._sent)
+            raise self.away()
+        self._sent = [*self._sent[-3:], write.id]
+        return self._store.put(write, expect)
+
+
+# What the suite is told about them.
+
+_rows: dict[str, _Rows] = {}
+
+
+def _in_memory(broken: Any) -> Candidate:
+    def opened(url: str, *, environment: Any) -> Any:
+        return broken(environment=environment, rows=_rows.setdefault(url, _Rows()))
+
+    return Candidate(kind=StoreKind(open=opened, local=True, processes=False), url=f"{broken.__name__}://{{fresh}}")
+
+
+def _behind_a_wire(broken: Any) -> Candidate:
+    def opened(url: str, *, environment: Any) -> Any:
+        return broken(environment=environment, rows=_rows.setdefault(url, _Rows()), url=url)
+
+    kind = StoreKind(open=opened, local=True, processes=False)
+    return Candidate(kind=kind, url=f"{broken.__name__}://{{fresh}}", line=wire)
+
+
+def _half_writing(url: str, *, environment: Any) -> Any:
+    return HalfWriting(environment=environment, rows=_rows.setdefault(url, _Rows()))
+
+
+def _in_a_file(broken: Any) -> Candidate:
+    local = broken not in (ClockOfTheProcess, ClockOfTheEnvironment)
+    kind = StoreKind(open=broken.from_url, local=local)
+    connect = None if broken is OfTheOtherColour else _connected
+    return Candidate(kind=kind, url="shelf:///{tmp}/shelf.db", connect=connect, no_line="a file has no line")
+
+
+def _connected(url: str) -> sqlite3.Connection:
+    return sqlite3.connect(shelf.path_of(url))
+
+
+def _ours(base: type) -> list[type]:
+    return [one for one in base.__subclasses__() if one.__module__ == __name__]
+
+
+def function(colour: str, environment: Any) -> Any:
+    """A sound store, of which no second handle can be opened."""
+    return MemoryStore(environment=environment) if colour == "blocking" else None
+
+
+CANDIDATES = {
+    **{broken.__name__.lower(): _in_memory(broken) for broken in _ours(MemoryStore)},
+    **{broken.__name__.lower(): _behind_a_wire(broken) for broken in (Remote, *_ours(Remote))},
+    **{broken.__name__.lower(): _in_a_file(broken) for broken in _ours(Shelf)},
+    "halfwriting": Candidate(
+        kind=StoreKind(open_async=_half_writing, local=True, processes=False), url="HalfWriting://{fresh}"
+    ),
 }
-FACTORIES["halfwriting"] = _factory(HalfWriting, "awaiting")
-globals().update(FACTORIES)
+globals().update(CANDIDATES)

@@ -7,6 +7,8 @@ from pathlib import Path
 import broken_stores
 import pytest
 
+from onceward.testing.conformance import test_away
+
 pytest_plugins = ["pytester"]
 
 SUITE = "onceward.testing.conformance"
@@ -32,6 +34,36 @@ CAUGHT_BY = {
 }
 
 
+CUT = "test_cut_in_the_middle_nothing_that_was_answered_is_lost_and_nothing_lands_twice"
+BACK = "test_the_same_handle_goes_on_when_it_is_back"
+AWAY = "test_every_call_says_that_it_is_away"
+SKEWED = "test_a_process_whose_clock_is_wrong_sees_and_writes_the_same"
+RACES = (
+    "test_each_key_has_one_winner_among_all_processes",
+    "test_of_changes_from_one_version_one_lands_among_all_processes",
+)
+
+# The same, with every test of that part that fails: these passed once, because nobody tried a second handle, another
+# process, a line that is cut, a clock that is wrong, or texts that look alike.
+CAUGHT_BY_ALL = {
+    "lockperprocess": ("test_processes", RACES),
+    "leaking": ("test_away", (AWAY, BACK, CUT)),
+    "lettingthrough": ("test_away", ("test_no_exception_of_a_driver_gets_out",)),
+    "neverback": ("test_away", (BACK, CUT)),
+    "answeringearly": ("test_away", (CUT,)),
+    "clockoftheprocess": ("test_time", (SKEWED,)),
+    "clockoftheenvironment": ("test_time", (SKEWED, "test_two_handles_with_clocks_of_their_own_agree")),
+    "fenceinthehandle": ("test_fences", ("test_not_to_anybody_who_opens_the_store_afterwards",)),
+    "alikeisthesame": (
+        "test_text",
+        ("test_kinds_that_look_alike_are_two", "test_scopes_that_look_alike_are_two"),
+    ),
+    "normalising": ("test_text", ("test_keys_that_look_alike_are_two", "test_scopes_that_look_alike_are_two")),
+    "uncomparing": ("test_text", ("test_a_version_that_looks_alike_is_another",)),
+    "oftheothercolour": ("test_capabilities", ("test_its_colour_is_the_one_it_was_opened_in",)),
+}
+
+
 def judged(pytester: pytest.Pytester, part: str, factory: str) -> tuple[int, set[str]]:
     """How many tests of a part of the suite passed on a store, and the names of those that failed."""
     pytester.syspathinsert(Path(__file__).parent)
@@ -53,6 +85,24 @@ def test_a_broken_store_is_caught(pytester: pytest.Pytester, factory: str, caugh
     assert passed > 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("factory", "caught_by"), CAUGHT_BY_ALL.items(), ids=CAUGHT_BY_ALL.keys())
+def test_a_store_that_is_only_wrong_from_outside_is_caught(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, factory: str, caught_by: tuple[str, tuple[str, ...]]
+) -> None:
+    """
+    By these tests of the part that is about it, and by no other; what has nothing to do with it passes.
+    """
+    part, tests = caught_by
+    monkeypatch.setattr(test_away, "BACK_SECONDS_MAX", 0.1)  # For the one that never comes back.
+
+    _, failed = judged(pytester, f"{SUITE}.{part}", factory)
+    passed, beside = judged(pytester, f"{SUITE}.test_put", factory)
+
+    assert set(tests) == failed
+    assert (set(), True) == (beside, passed > 0)
+
+
 def test_a_sound_store_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
     """
     So that what fails above fails for what was broken, and not for how it was run.
@@ -67,4 +117,27 @@ def test_every_broken_store_is_judged() -> None:
     """
     None is forgotten in the table above.
     """
-    assert {"sound", *CAUGHT_BY} == set(broken_stores.FACTORIES)
+    assert {"sound", "remote", *CAUGHT_BY, *CAUGHT_BY_ALL} == set(broken_stores.CANDIDATES)
+
+
+def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
+    """
+    Cut, restored and cut in the middle: what says that it is away, and goes on, is not at fault.
+    """
+    passed, failed = judged(pytester, f"{SUITE}.test_away", "remote")
+
+    assert set() == failed
+    assert passed > 8
+
+
+@pytest.mark.fault("a-store-without-a-second-handle-passes")
+def test_a_function_that_opens_a_new_store_each_time_does_not_pass(pytester: pytest.Pytester) -> None:
+    """
+    With one handle nobody can tell whether two processes both win; and a store that other processes cannot open has
+    to say so.
+    """
+    _, failed = judged(pytester, f"{SUITE}.test_processes", "function")
+    _, fences = judged(pytester, f"{SUITE}.test_fences", "function")
+
+    assert "test_each_key_has_one_winner_among_all_processes" in failed
+    assert {"test_not_to_anybody_who_opens_the_store_afterwards"} == fences

@@ -66,7 +66,7 @@ def test_a_module_that_imports_the_suite_says_which_stores(pytester: pytest.Pyte
     ("options", "words"),
     [
         ((), "say which store to judge"),
-        (("--store-factory", "no_colon"), "module:function"),
+        (("--store-factory", "no_colon"), "module:name"),
         (("--store", "sqlit://"), "did you mean sqlite://?"),
     ],
 )

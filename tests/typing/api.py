@@ -7,6 +7,7 @@ What a user writes must type-check, and what is returned must have the type that
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, assert_type
@@ -34,7 +35,23 @@ from onceward import (
     needs_key,
     stop_of,
 )
-from onceward.stores import AsyncStore, Store, open_async_store, open_store
+from onceward.environment import Environment
+from onceward.stores import (
+    AsyncStore,
+    Capabilities,
+    Purged,
+    Record,
+    Selection,
+    Standing,
+    Store,
+    StoreKind,
+    Write,
+    capabilities_of,
+    open_async_store,
+    open_store,
+)
+from onceward.stores.memory import AsyncMemoryStore, MemoryStore
+from onceward.testing.conformance import Candidate
 
 
 def a_blocking_gate() -> None:
@@ -110,6 +127,57 @@ def stores() -> None:
     awaiting: AsyncStore = open_async_store("memory://")
     Gate(store, scope="test:acme")
     AsyncGate(awaiting, scope="test:acme")
+    assert_type(capabilities_of(store), Capabilities)
+    assert_type(capabilities_of(store).awaits, bool | None)
+    StoreKind(open=MemoryStore.from_url, open_async=AsyncMemoryStore.from_url, local=True, processes=False, tables=str)
+
+
+class SilentStore:
+    """A store of somebody's own, with the eight methods and nothing else."""
+
+    def put(self, write: Write, expect: bytes | None) -> Standing:
+        """Put."""
+        raise NotImplementedError
+
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+        """Put back."""
+        raise NotImplementedError
+
+    def erase(self, ids: Sequence[bytes]) -> int:
+        """Erase."""
+        raise NotImplementedError
+
+    def load(self, id: bytes) -> Record | None:
+        """Load."""
+        raise NotImplementedError
+
+    def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """Extend."""
+        raise NotImplementedError
+
+    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
+        """Scan."""
+        raise NotImplementedError
+
+    def purge(self, limit: int) -> Purged:
+        """Purge."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close."""
+
+
+def open_silently(url: str, *, environment: Environment) -> SilentStore:
+    """What a kind names."""
+    return SilentStore()
+
+
+def stores_of_other_packages() -> None:
+    """A store needs no base class; what it can do, and how it is opened and judged, is typed."""
+    Gate(SilentStore(), scope="test:acme")
+    kind = StoreKind(open=open_silently)
+    Candidate(kind=kind, url="acme://{fresh}", no_line="there is no server")
+    Capabilities(awaits=True, relaxes=True, tables="sqlite:///agent.db")
 
 
 def a_tool_that_needs_a_key() -> None:

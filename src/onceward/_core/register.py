@@ -2,121 +2,15 @@
 The seam between the rules and the stores: one record per id, changed by compare-and-swap.
 
 A store knows nothing of leases, retries or replay. Those rules live once, in `record.py`, so that a new store
-cannot get them wrong. What a store owes is in the docstrings below; `onceward.testing.conformance` judges it.
+cannot get them wrong. What a store owes is in `store_async.py`, and `onceward.testing.conformance` judges it.
 
 Two colours, the same names: `Store` blocks, `AsyncStore` awaits. A store opened from a URL has both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, Protocol
+from onceward._core.register_values import Purged, Selection
+from onceward._core.store import Store
+from onceward._core.store_async import AsyncStore
 
-from onceward._core.record import Record, Standing, Write
-
-
-class Purged(NamedTuple):
-    """What one bounded purge did."""
-
-    forgotten: int
-    """Rows deleted: settled or released, and past their time to be forgotten."""
-    shrunk: int
-    """Rows made tombstones: settled, past their retention; result, codec and error are dropped, the rest stays."""
-
-
-class Selection(NamedTuple):
-    """Which records a scan is to show."""
-
-    scope: str | None = None
-    kind: str | None = None
-    unsettled: bool = False
-    """Only claimed and in-doubt records."""
-
-
-class Store(Protocol):
-    """
-    A register of records. Errors are `StoreUnavailable` and its children; never a driver's own.
-
-    Where a look costs far less than a write, a store may also have a method `glance(id) -> Glance | None` (blocking in
-    both colours: microseconds, or None) and an attribute `peeks = True`. Both are speed-ups, and guard nothing.
-    """
-
-    def put(self, write: Write, expect: bytes | None) -> Standing:
-        """
-        Put `write` where a record of version `expect` stands (None: where none stands).
-
-        Atomic and, once it returns, durable. Answers whether it landed and what stands there now, in one round
-        trip. A put that is sent again after its answer was lost does not land twice: what stands there then has
-        the write's own version, and the caller recognises it. With `expect` given and no row there: not landed,
-        and `record` is None.
-        """
-
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
-        """
-        Put `write` where nothing stands, and where none of the records `marks` stands, either.
-
-        For a claim that the store forgot (a failover, a restored backup) while it was held: its ending is put back,
-        but never what was erased. A mark whose time to be forgotten has come counts as absent. Writing and looking for
-        the marks are one atomic step: a mark that has landed before this lands keeps it from landing. Otherwise as
-        `put`. If a mark is in the way: not landed, and `record` is what stands there, or None. Marks begin with the
-        same half-byte as the write's id, so that a store that is spread by it finds them beside the record.
-        """
-
-    def erase(self, ids: Sequence[bytes]) -> int:
-        """
-        Delete these records, whatever their state; says how many there were.
-
-        As with a purge, no later claim of the same key can get a fence that was deleted.
-        """
-
-    def load(self, id: bytes) -> Record | None:
-        """Read one record."""
-
-    def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """
-        Give every settled record of a family that still replays this long to live (microseconds); says how many.
-
-        Lives are only ever lengthened, and what has already expired stays expired.
-        """
-
-    def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """At most `limit` records with ids greater than `after`, in order of id."""
-
-    def purge(self, limit: int) -> Purged:
-        """
-        Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either.
-
-        Claimed and in-doubt records are never touched. The greatest fence deleted is remembered, so that no
-        later claim of the same key can get it again, whatever the clock does.
-        """
-
-    def close(self) -> None:
-        """Let go of files and connections. Closing twice is fine."""
-
-
-class AsyncStore(Protocol):
-    """Same as `Store`, but awaits. A put must not be undone, or left half done, by cancelling its caller."""
-
-    def put(self, write: Write, expect: bytes | None) -> Awaitable[Standing]:
-        """Same as `Store.put`, but awaits."""
-
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Awaitable[Standing]:
-        """Same as `Store.put_back`, but awaits."""
-
-    def erase(self, ids: Sequence[bytes]) -> Awaitable[int]:
-        """Same as `Store.erase`, but awaits."""
-
-    def load(self, id: bytes) -> Awaitable[Record | None]:
-        """Same as `Store.load`, but awaits."""
-
-    def extend(self, family: bytes, replay: int, forget: int) -> Awaitable[int]:
-        """Same as `Store.extend`, but awaits."""
-
-    def scan(self, after: bytes, limit: int, selection: Selection) -> Awaitable[list[Record]]:
-        """Same as `Store.scan`, but awaits."""
-
-    def purge(self, limit: int) -> Awaitable[Purged]:
-        """Same as `Store.purge`, but awaits."""
-
-    def close(self) -> Awaitable[None]:
-        """Same as `Store.close`, but awaits."""
+__all__ = ["AsyncStore", "Purged", "Selection", "Store"]

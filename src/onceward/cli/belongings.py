@@ -13,6 +13,7 @@ from onceward._core.errors import ConfigurationError
 from onceward.cli.databases import erase_databases
 from onceward.environment import REAL
 from onceward.service.access.scopes import tenant_of
+from onceward.stores import tables_url
 from onceward.tables import Blocking, Schema, open_tables
 from onceward.tables.erasing import erased
 
@@ -59,20 +60,22 @@ def _erase_rows(url: str, schema: Schema, at: str, tables: dict[str, str], tenan
 
 def _erase_records_of_deltas(url: str, tenant: str, counted: Counter[str]) -> Iterator[str]:
     """On SQLite the records of the ledger's keys are in its own file; elsewhere they are among all the others."""
-    if urlsplit(url).scheme.lower() != "sqlite":
+    beside = tables_url(url) or ""
+    if urlsplit(beside).scheme.lower() != "sqlite":
         return
     from onceward.service.access.erasing import Progress, erase_records
+    from onceward.service.access.holdings import TableRecords
     from onceward.stores._sqlite_file import parse
     from onceward.tables.opening import file_beside
     from onceward.tables.sqlite import SqliteDriver
 
-    path = file_beside(parse(url)[0], "ledger")
+    path = file_beside(parse(beside)[0], "ledger")
     if not path.exists():
         return
     driver = SqliteDriver(path, REAL)
     try:
         before = 0
-        for done in erase_records(driver, tenant, Progress(0, 0)):
+        for done in erase_records(TableRecords(driver), tenant, Progress(0, 0)):
             if done.records > before:
                 counted[ROWS] += done.records - before
                 before = done.records

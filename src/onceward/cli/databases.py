@@ -15,6 +15,7 @@ from onceward.cli.exits import UsageError
 from onceward.cli.opening import existing_url_of
 from onceward.cli.parsing import Parser
 from onceward.service.settings import DATABASES, PREFIX
+from onceward.stores import tables_url
 from onceward.stores._sqlite_file import parse
 
 VARIABLE = f"{PREFIX}FOLDER"
@@ -36,7 +37,7 @@ def folder_of_databases(asked: argparse.Namespace) -> Path | None:
         if not Path(said).is_dir():
             raise UsageError(f"{said} is no folder; give the service's, which has a folder {DATABASES!r} in it")
         return Path(said) / DATABASES
-    url = existing_url_of(asked)
+    url = tables_url(existing_url_of(asked)) or ""
     if urlsplit(url).scheme.lower() != "sqlite":
         return None
     beside = Path(os.path.realpath(parse(url)[0])).parent / DATABASES

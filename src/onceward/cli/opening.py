@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from onceward._core.errors import ConfigurationError
 from onceward._core.register import Store
 from onceward.stores import check_url, open_store
+from onceward.stores._kinds import kind_of
 from onceward.stores._upkeep import Upkeep
-from onceward.stores._upkeep import upkeep_of as find_upkeep
 
 VARIABLE = "ONCEWARD_STORE"
 
@@ -51,11 +51,12 @@ def existing_url_of(asked: argparse.Namespace) -> str:
 
 
 def upkeep_of(url: str) -> Upkeep | None:
-    """How the store that a URL names is looked after; None for a memory store, which needs nothing."""
-    upkeep = find_upkeep(url)
-    if upkeep is None:
-        open_store(url).close()  # It says what is wrong with the URL.
-    return upkeep
+    """How the store that a URL names is looked after; None for one that needs nothing, such as a memory store."""
+    find = kind_of(url).upkeep
+    if find is not None:
+        return find()
+    open_store(url).close()  # It says what is wrong with the URL.
+    return None
 
 
 @contextmanager

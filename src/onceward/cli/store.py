@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from onceward._core.keys import digest_of
@@ -17,8 +18,10 @@ from onceward.cli.opening import add_store_argument, existing_url_of, upkeep_of,
 from onceward.cli.parsing import Groups, add_command, add_group
 from onceward.cli.printing import note, say, say_document
 from onceward.cli.tables import facts, table
+from onceward.stores import Selection, open_store
 
 _URL = "--store sqlite:///agent.db"
+_PAGE = 500
 
 
 def add_to(parsers: Groups) -> None:
@@ -62,9 +65,9 @@ def _init(asked: argparse.Namespace) -> int:
     upkeep = upkeep_of(url)
     if asked.sql:
         if upkeep is None:
-            raise exits.UsageError("a memory store has no tables, so there is no SQL to print: leave --sql out")
+            raise exits.UsageError("this store has no tables, so there is no SQL to print: leave --sql out")
         return _tell_sql(asked, upkeep.schema_sql(0))
-    where = "nowhere: a memory store is made ready by opening it" if upkeep is None else str(upkeep.init(url))
+    where = "nowhere: this store is made ready by opening it" if upkeep is None else str(upkeep.init(url))
     return _tell(asked, {"ready": True, "at": where}, exits.FINE)
 
 
@@ -112,7 +115,7 @@ def _check(asked: argparse.Namespace) -> int:
     upkeep = upkeep_of(url)
     # Records are counted below, by the states that people see: a claim that lapsed is in doubt.
     checks = [one._asdict() for one in upkeep.check(url) if one.name != "records"] if upkeep is not None else []
-    held = _count(upkeep.held(url) if upkeep is not None else ())
+    held = _count(upkeep.held(url) if upkeep is not None else _scanned(url))
     healthy = all(one["ok"] for one in checks)
     oldest = held.oldest_in_doubt
     document = {
@@ -146,6 +149,15 @@ def _show_check(document: dict[str, Any]) -> None:
             ]
         )
     )
+
+
+def _scanned(url: str) -> Iterator[Record]:
+    """Every record of a store without upkeep."""
+    with closing(open_store(url)) as store:
+        after = b""
+        while page := store.scan(after, _PAGE, Selection()):
+            yield from page
+            after = page[-1].id
 
 
 def _count(records: Iterable[Record]) -> _Holdings:

@@ -77,8 +77,7 @@ class _Telling:
 def _is_over(joined: Any) -> bool:
     """Whether the transaction that was joined has ended; False if that cannot be seen."""
     try:
-        ask = getattr(joined, "is_over", None)
-        return ask is not None and bool(ask())
+        return bool(joined.is_over())
     except Exception:  # A connection that was closed, or is in other hands.
         return True
 

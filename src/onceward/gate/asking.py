@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple, TypeAlias
 
+from onceward._core.capabilities import capabilities_of
 from onceward._core.codec import Restore
 from onceward._core.composing import around
 from onceward._core.engine import Ask, glanced
@@ -18,7 +19,7 @@ from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.inside import INSIDE
 from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, digest_of, environment_key, record_id
 from onceward._core.operation import Operation, Outcome
-from onceward._core.record import Claimant, Glance, Guarantee
+from onceward._core.record import Claimant, Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, agree
 from onceward._core.unrun import refuse_generator
 from onceward.environment import REAL, Environment
@@ -56,16 +57,17 @@ class Asking:
         store: object = None,
     ) -> None:
         self._name(check_scope(scope))
-        self._relaxes = bool(getattr(store, "relaxes", False))
-        self._joins = store is None or bool(getattr(store, "joins", False))
+        said = capabilities_of(store)
+        self._relaxes = said.relaxes
+        self._joins = store is None or said.joins is not None
         self.terms = self._possible(agree(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
-        self._peeks = bool(getattr(store, "peeks", False))
-        self._glance: Callable[[bytes], Glance | None] | None = getattr(store, "glance", None) if self._peeks else None
+        self._glance = said.glance
+        self._peeks = said.glance is not None
 
     def _name(self, scope: str) -> None:
         self.scope = scope

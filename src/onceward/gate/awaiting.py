@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
+from onceward._core.capabilities import of_colour
 from onceward._core.colour import AWAITS
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
@@ -88,7 +89,7 @@ class AsyncGate:
         environment: Environment | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else store
+        self.store: AsyncStore = open_async_store(store) if isinstance(store, str) else of_colour(store, awaits=AWAITS)
         self._asking = Asking(
             scope,
             environment=environment,

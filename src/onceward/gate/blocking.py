@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
+from onceward._core.capabilities import of_colour
 from onceward._core.durations import SECOND
 from onceward._core.engine import Ask, reconcile
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
@@ -86,7 +87,7 @@ class Gate:
         environment: Environment | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.store: Store = open_store(store) if isinstance(store, str) else store
+        self.store: Store = open_store(store) if isinstance(store, str) else of_colour(store, awaits=False)
         self._asking = Asking(
             scope,
             environment=environment,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from onceward._core.capabilities import capabilities_of
 from onceward._core.engine import Ask
 from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Inside, Operation
@@ -68,6 +69,6 @@ class SettlesInside(Inside):
 
 async def introduce(store: object) -> None:
     """Let an awaiting store find out which database it is in: a function that blocks could not ask it."""
-    identify = getattr(store, "identify", None)
+    identify = capabilities_of(store).identify
     if identify is not None:
         await identify()

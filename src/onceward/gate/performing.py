@@ -49,7 +49,7 @@ from onceward._core.unrun import DATA
 from onceward.drive import arun, run
 from onceward.gate.asking import Called
 from onceward.gate.inside import SettlesInside, introduce
-from onceward.gate.joining import AsyncJoined, Joined, finish, finish_async, peek, peek_async
+from onceward.gate.joining import AsyncJoined, Joined, finish, finish_async
 from onceward.gate.strict import begin
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Performer:
             case Begin() if joined is not None:
                 return joined.begin()
             case Peek() if joined is not None:
-                return peek(joined, gate.store, effect)
+                return joined.load(effect.id)
             case Finish() if joined is not None:
                 return finish(joined, effect)
             case Commit() if joined is not None:
@@ -305,7 +305,7 @@ class AsyncPerformer:
             case Begin() if joined is not None:
                 return joined.begin()
             case Peek() if joined is not None:
-                return peek_async(joined, gate.store, effect)
+                return joined.load(effect.id)
             case Finish() if joined is not None:
                 return finish_async(joined, effect)
             case Commit() if joined is not None:

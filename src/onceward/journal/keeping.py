@@ -12,13 +12,12 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
-from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
 from onceward.journal import views
 from onceward.journal.notes import Note, settled
-from onceward.stores import check_url
+from onceward.stores import tables_url
 from onceward.tables import Driver, Flow, Schema, Sql, Steps, open_tables, transacted
 from onceward.tables.steps import declare
 
@@ -38,8 +37,7 @@ class LazyDriver:
     """A database that is opened by whoever first needs it: so that one that is away stops nobody from beginning."""
 
     def __init__(self, url: str, environment: Environment, *, create: bool = True) -> None:
-        check_url(url)
-        if urlsplit(url).scheme.lower() not in ("sqlite", "postgresql", "postgres"):
+        if tables_url(url) is None:
             raise ConfigurationError(
                 "a journal is kept on SQLite or PostgreSQL: sqlite:///agent.db or postgresql://..."
             )

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from typing import Any
 from urllib.parse import urlsplit
 
+from onceward._core.capabilities import capabilities_of
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.environment import Environment
-from onceward.stores import check_url
+from onceward.stores import tables_url
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Driver
 
@@ -26,36 +26,40 @@ _PATIENCE = 1.0
 
 def open_outbox(url: str, environment: Environment, *, create: bool) -> Driver:
     """The messages of the database that a URL names; with `create`, the tables are made if they are not there."""
-    check_url(url)
-    match urlsplit(url).scheme.lower():
+    return _opened(tables_url(url) or "", environment, None, create=create)
+
+
+def _opened(place: str, environment: Environment, patience: float | None, *, create: bool) -> Driver:
+    match urlsplit(place).scheme.lower():
         case "sqlite":
             from onceward.stores._sqlite_file import parse as parse_sqlite
             from onceward.tables.sqlite import SqliteDriver
 
-            path, options = parse_sqlite(url)
-            return SqliteDriver.opened(path, OUTBOX, environment, options.busy_seconds, create=create)
+            path, options = parse_sqlite(place)
+            seconds = options.busy_seconds if patience is None else patience
+            return SqliteDriver.opened(path, OUTBOX, environment, seconds, create=create)
         case "postgresql" | "postgres":
             from onceward.stores._postgres_url import parse as parse_postgres
             from onceward.tables.postgres import PostgresDriver
 
-            return PostgresDriver.opened(parse_postgres(url), OUTBOX, create=create)
+            return PostgresDriver.opened(parse_postgres(place), OUTBOX, environment, create=create)
     raise ConfigurationError(
         "an outbox is in the database of the rows that its messages tell of: SQLite or PostgreSQL; this store is "
         "neither"
     )
 
 
-_made: weakref.WeakSet[Any] = weakref.WeakSet()
+_made: weakref.WeakSet[object] = weakref.WeakSet()
 """Stores in whose database the tables were seen."""
 _making = threading.Lock()
 
 
-def are_made(store: Any) -> bool:
+def are_made(store: object) -> bool:
     """Whether the tables were seen in the database of a store."""
     return store in _made
 
 
-def made_once(store: Any, environment: Environment) -> None:
+def made_once(store: object, environment: Environment) -> None:
     """The tables, looked for once for each store."""
     with _making:
         if store not in _made:
@@ -63,25 +67,21 @@ def made_once(store: Any, environment: Environment) -> None:
             _made.add(store)
 
 
-def make_tables(store: Any, environment: Environment) -> None:
+def make_tables(store: object, environment: Environment) -> None:
     """Make the tables in the database of a gate's store, on a connection of our own, unless they are there."""
-    if (path := getattr(store, "path", None)) is not None:
-        from onceward.tables.sqlite import SqliteDriver
-
-        try:
-            SqliteDriver.opened(path, OUTBOX, environment, _PATIENCE, create=True).close()
-        except StoreUnavailable as error:
-            raise ConfigurationError(
-                f"{path} has no tables for messages yet, and they cannot be made while a transaction is writing there; "
-                "make them once, before: `onceward relay init`, or call Gate.outbox(connection) before the transaction"
-            ) from error
-        return
-    if (target := getattr(store, "target", None)) is not None:
-        from onceward.tables.postgres import PostgresDriver
-
-        PostgresDriver.opened(target, OUTBOX, create=True).close()
-        return
-    raise ConfigurationError(
-        "this gate's store is neither a SQLite file nor a PostgreSQL database, so no message could share your "
-        "transaction; open the gate on the same database: Gate('postgresql://...', ...)"
-    )
+    place = capabilities_of(store).tables
+    if place is None:
+        raise ConfigurationError(
+            "this gate's store is neither a SQLite file nor a PostgreSQL database, so no message could share your "
+            "transaction; open the gate on the same database: Gate('postgresql://...', ...)"
+        )
+    try:
+        _opened(place, environment, _PATIENCE, create=True).close()
+    except StoreUnavailable as error:
+        if urlsplit(place).scheme.lower() != "sqlite":
+            raise
+        raise ConfigurationError(
+            "the store's file has no tables for messages yet, and they cannot be made while a transaction is writing "
+            "there; make them once, before: `onceward relay init`, or call Gate.outbox(connection) before the "
+            "transaction"
+        ) from error

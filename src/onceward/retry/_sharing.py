@@ -9,6 +9,7 @@ from typing import Any
 
 from onceward._core.breaker import CircuitState, Refused
 from onceward._core.budget import Bucket, BudgetRule
+from onceward._core.capabilities import capabilities_of
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Flow
 from onceward._core.keys import check_scope
@@ -28,7 +29,6 @@ from onceward._core.shared import (
 )
 from onceward.environment import Environment
 from onceward.gate import AsyncGate, Gate
-from onceward.gate.declaring import is_async
 from onceward.retry.breaker import Breaker, checked_name
 from onceward.retry.budget import Budget
 from onceward.retry.courier import AsyncCourier, Courier, Errand
@@ -251,16 +251,13 @@ def _courier(store: Any, errand: Errand, environment: Environment, patience: flo
         return Courier(store.store, errand, environment, patience)
     if isinstance(store, AsyncGate):
         return AsyncCourier(store.store, errand, environment, patience)
-    missing = [name for name in ("put", "load") if not callable(getattr(store, name, None))]
-    if missing:
-        raise ConfigurationError(f"a shared budget or breaker needs a gate or a store, not {type(store).__name__}")
-    return (AsyncCourier if _awaits(store.load) else Courier)(store, errand, environment, patience)
-
-
-def _awaits(load: Any) -> bool:
-    """Whether a store is an awaiting one: by what it says it returns, because some return futures at once."""
-    said = str(getattr(load, "__annotations__", {}).get("return", ""))
-    return is_async(load) or any(word in said for word in ("Future", "Coroutine", "Awaitable"))
+    awaits = capabilities_of(store).awaits
+    if awaits is None:
+        raise ConfigurationError(
+            "a shared budget or breaker needs a gate or a store, and a store that says whether it awaits "
+            f"(`capabilities = Capabilities(awaits=...)`); {type(store).__name__} does not"
+        )
+    return (AsyncCourier if awaits else Courier)(store, errand, environment, patience)
 
 
 def _scope(store: Any, scope: str | None) -> str:

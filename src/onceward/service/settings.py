@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from onceward import ConfigurationError
+from onceward.stores import tables_url
 
 PREFIX = "ONCEWARD_SERVE_"
 DATABASES = "databases"
@@ -187,14 +188,23 @@ def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
         refuse("hooks_path", "a folder")
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
-    if made.store and made.store.partition(":")[0] not in ("sqlite", "postgresql", "postgres"):
-        # Without its value: a URL may have a password in it.
-        raise ConfigurationError(
-            f"{places.get('store', 'store')} is sqlite:///... or postgresql://...: tokens and tenants are kept beside "
-            "the records"
-        )
+    if made.store:
+        _check_store(made.store, places.get("store", "store"))
     _check_networks(made.trusted_proxies, places.get("trusted_proxies", ""))
     return made
+
+
+def _check_store(url: str, where: str) -> None:
+    """Without its value: a URL may have a password in it."""
+    try:
+        beside = tables_url(url)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+    if beside is None:
+        raise ConfigurationError(
+            f"{where} is sqlite:///... or postgresql://..., or a store of another package that says where tables may "
+            "be: tokens and tenants are kept beside the records"
+        )
 
 
 def _check_networks(texts: tuple[str, ...], where: str) -> None:

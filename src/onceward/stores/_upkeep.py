@@ -1,15 +1,14 @@
 """
 What operators ask of a store, whatever it is made of: make it ready, look it over, move its schema forward.
 
-Each store has a module with these functions; `upkeep_of` finds the one that a URL names. A memory store has none: it
-lives as long as its process.
+Each store has a module with these functions, which its `StoreKind` names. A memory store has none: it lives as long as
+its process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 from onceward._core.record import Record
 
@@ -59,21 +58,3 @@ class Upkeep(Protocol):
 def clock_detail(seconds: float) -> str:
     """How far a server's clock is from ours. It decides nothing: leases and retention go by the server's alone."""
     return f"{abs(seconds):.3f} s {'ahead of' if seconds >= 0 else 'behind'} this machine's; only the server's counts"
-
-
-def upkeep_of(url: str) -> Upkeep | None:
-    """The upkeep of the store that a URL names; None if it needs none."""
-    match urlsplit(url).scheme.lower():
-        case "sqlite":
-            from onceward.stores import _sqlite_upkeep
-
-            return _sqlite_upkeep
-        case "postgresql" | "postgres":
-            from onceward.stores import _postgres_upkeep
-
-            return _postgres_upkeep
-        case "redis" | "rediss":
-            from onceward.stores import _redis_upkeep
-
-            return _redis_upkeep
-    return None

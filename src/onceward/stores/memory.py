@@ -15,10 +15,12 @@ from heapq import heappop, heappush
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
+from onceward._core.capabilities import Capabilities
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, State, Write, as_landed
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
+from onceward.stores._kinds import StoreKind
 
 T = TypeVar("T")
 
@@ -72,8 +74,8 @@ class _Rows:
 class MemoryStore:
     """Records in this process's memory."""
 
-    relaxes = True
-    """Nothing here is on a disk anyway."""
+    capabilities = Capabilities(awaits=False, relaxes=True)
+    """Settles are relaxed: nothing here is on a disk anyway."""
 
     def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
         self._environment = environment
@@ -180,7 +182,7 @@ class MemoryStore:
 class AsyncMemoryStore:
     """Same as `MemoryStore`, but awaits (it is always ready)."""
 
-    relaxes = True
+    capabilities = Capabilities(awaits=True, relaxes=True)
 
     def __init__(self, *, environment: Environment = REAL, rows: _Rows | None = None) -> None:
         self._store = MemoryStore(environment=environment, rows=rows)
@@ -244,3 +246,7 @@ def _shrinkable(row: _Row, now: int) -> bool:
 
 def _full(write: Write) -> bool:
     return write.codec is not None or write.error is not None
+
+
+KIND = StoreKind(open=MemoryStore.from_url, open_async=AsyncMemoryStore.from_url, local=True, processes=False)
+"""It lives as long as its process, so it needs no upkeep, and nobody else can open it."""

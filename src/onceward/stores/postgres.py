@@ -29,18 +29,21 @@ from collections.abc import Coroutine, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
+from onceward._core.capabilities import Capabilities, OwnTables
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.environment import REAL, Environment
 from onceward.stores import _postgres_flow as flows
 from onceward.stores._commit import ALONE, Entry, GroupCommit
+from onceward.stores._kinds import StoreKind
 from onceward.stores._loop_commit import LoopCommit
 from onceward.stores._postgres_links import Links
 from onceward.stores._postgres_links_async import AsyncLinks
 from onceward.stores._postgres_url import Target, parse
+from onceward.stores._upkeep import Upkeep
 
-__all__ = ["AsyncPostgresStore", "PostgresStore"]
+__all__ = ["KIND", "AsyncPostgresStore", "PostgresStore"]
 
 
 class _Loop(NamedTuple):
@@ -53,13 +56,9 @@ class _Loop(NamedTuple):
 class PostgresStore:
     """Records in a PostgreSQL database."""
 
-    peeks = False
-    joins = True
-    """See `SqliteStore.joins`."""
-
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self._url = url
         self.target: Target = parse(url)
-        self.relaxes = self.target.may_relax
         self.environment = environment
         self._start_over()
         _stores.add(self)
@@ -73,6 +72,16 @@ class PostgresStore:
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
         """Name the database. Nothing is opened before it is needed; then the tables are made if they are not there."""
         return cls(url, environment=environment)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `onceward.stores.Capabilities`."""
+        return Capabilities(
+            awaits=False,
+            relaxes=self.target.may_relax,
+            joins=OwnTables(self),
+            tables=self._url,
+        )
 
     def put(self, write: Write, expect: bytes | None) -> Standing:
         """See `onceward.stores.Store.put`."""
@@ -122,13 +131,9 @@ class PostgresStore:
 class AsyncPostgresStore:
     """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
 
-    peeks = False
-    joins = True
-    """See `SqliteStore.joins`."""
-
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
+        self._url = url
         self.target: Target = parse(url)
-        self.relaxes = self.target.may_relax
         self.environment = environment
         self._by_loop: dict[asyncio.AbstractEventLoop, _Loop] = {}
         self._identity: tuple[Any, ...] | None = None
@@ -141,6 +146,17 @@ class AsyncPostgresStore:
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
         """Same as `PostgresStore.from_url`."""
         return cls(url, environment=environment)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `onceward.stores.Capabilities`."""
+        return Capabilities(
+            awaits=True,
+            relaxes=self.target.may_relax,
+            joins=OwnTables(self),
+            identify=self.identify,
+            tables=self._url,
+        )
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
@@ -222,3 +238,13 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _upkeep() -> Upkeep:
+    from onceward.stores import _postgres_upkeep
+
+    return _postgres_upkeep
+
+
+KIND = StoreKind(open=PostgresStore.from_url, open_async=AsyncPostgresStore.from_url, tables=str, upkeep=_upkeep)
+"""What `postgresql://` opens. Other tables are in the same database."""

@@ -28,25 +28,30 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Self, TypeVar
 
+from onceward._core.capabilities import Capabilities
 from onceward._core.errors import OncewardError
 from onceward._core.record import Record, Standing, Write
 from onceward._core.register import Purged, Selection
 from onceward.drive import walk, walk_async
 from onceward.environment import REAL, Environment
 from onceward.stores import _redis_steps as steps
+from onceward.stores._kinds import StoreKind
 from onceward.stores._redis_cluster import links_to
 from onceward.stores._redis_pipeline import Call, Server
 from onceward.stores._redis_rows import Command
 from onceward.stores._redis_steps import Steps
 from onceward.stores._redis_url import Address, parse
+from onceward.stores._upkeep import Upkeep
 
-__all__ = ["AsyncRedisStore", "RedisStore"]
+__all__ = ["KIND", "AsyncRedisStore", "RedisStore"]
 
 T = TypeVar("T")
 
 
 class RedisStore:
     """Records on a Redis server."""
+
+    capabilities = Capabilities(awaits=False)
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
@@ -105,6 +110,8 @@ class AsyncRedisStore:
 
     Opening it blocks while the server is checked, for `timeout` seconds at most.
     """
+
+    capabilities = Capabilities(awaits=True)
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self.environment = environment
@@ -168,3 +175,13 @@ class AsyncRedisStore:
 
 def _open(address: Address) -> Server:
     return Server(address, links_to(address))
+
+
+def _upkeep() -> Upkeep:
+    from onceward.stores import _redis_upkeep
+
+    return _redis_upkeep
+
+
+KIND = StoreKind(open=RedisStore.from_url, open_async=AsyncRedisStore.from_url, upkeep=_upkeep)
+"""What `redis://` opens."""

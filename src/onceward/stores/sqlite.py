@@ -30,7 +30,9 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
+from urllib.parse import quote
 
+from onceward._core.capabilities import Capabilities, OwnTables
 from onceward._core.errors import OncewardError
 from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import Purged, Selection
@@ -39,6 +41,7 @@ from onceward.environment import REAL, Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores._commit import Entry
+from onceward.stores._kinds import StoreKind
 from onceward.stores._sqlite_database import Database
 from onceward.stores._sqlite_file import (
     BUSY_SECONDS,
@@ -51,9 +54,9 @@ from onceward.stores._sqlite_file import (
     prepare,
 )
 from onceward.stores._sqlite_rows import put_on
-from onceward.stores._upkeep import Check
+from onceward.stores._upkeep import Check, Upkeep
 
-__all__ = ["AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on", "schema_version"]
+__all__ = ["KIND", "AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on", "schema_version"]
 
 T = TypeVar("T")
 
@@ -61,8 +64,7 @@ T = TypeVar("T")
 class _Opened:
     """What both colours share: how a file is opened, and the quick look."""
 
-    joins = True
-    """Whether records can be written in a transaction of the caller's own."""
+    _awaits = False
 
     def __init__(
         self,
@@ -79,8 +81,6 @@ class _Opened:
         self._database = database if database is not None else Database(Path(path), options, environment)
         self.path = self._database.path
         self.environment = self._database.environment
-        self.peeks = self._database.options.read_first
-        self.relaxes = self._database.options.settle == "relaxed"
         self._wall_us = self._database.environment.wall_us
 
     @classmethod
@@ -88,6 +88,18 @@ class _Opened:
         """Open the file that a URL names, and create it if it is not there."""
         path, options = parse(url)
         return cls(path, database=Database(path, options, environment))
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """See `onceward.stores.Capabilities`."""
+        options = self._database.options
+        return Capabilities(
+            awaits=self._awaits,
+            relaxes=options.settle == "relaxed",
+            glance=self.glance if options.read_first else None,
+            joins=OwnTables(self),
+            tables=f"sqlite:///{quote(str(self.path))}",
+        )
 
     def glance(self, id: bytes) -> Glance | None:
         """
@@ -144,6 +156,8 @@ class SqliteStore(_Opened):
 
 class AsyncSqliteStore(_Opened):
     """Same as `SqliteStore`, but awaits. Reads are done at once; writes go to a worker that commits them together."""
+
+    _awaits = True
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
         """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
@@ -266,3 +280,15 @@ def _findings(cursor: sqlite3.Cursor, path: Path, options: Options) -> list[Chec
         Check("mode", mode & 0o077 == 0, f"{mode:04o}"),
         Check("records", True, ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"),
     ]
+
+
+def _upkeep() -> Upkeep:
+    from onceward.stores import _sqlite_upkeep
+
+    return _sqlite_upkeep
+
+
+KIND = StoreKind(
+    open=SqliteStore.from_url, open_async=AsyncSqliteStore.from_url, local=True, tables=str, upkeep=_upkeep
+)
+"""What `sqlite://` opens. Other tables are in files beside it, or in it."""

@@ -3,6 +3,7 @@ Where the tables of a subject are: beside the records that a store's URL names.
 
     sqlite:///agent.db          agent.<subject>.db, in the same folder
     postgresql://.../shop       the same database
+    of another package          beside the database that its kind names (`StoreKind.tables`)
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
-from onceward.stores import check_url
+from onceward.stores import tables_url
 from onceward.tables.schema import Schema
 from onceward.tables.steps import Shared
 
 
 def open_tables(url: str, schema: Schema, environment: Environment, *, create: bool) -> Shared:
     """Open the tables of a subject; with `create`, make them if they are not there."""
-    check_url(url)
-    match urlsplit(url).scheme.lower():
+    place = tables_url(url) or ""
+    match urlsplit(place).scheme.lower():
         case "sqlite":
             from onceward.stores._sqlite_file import parse as parse_sqlite
             from onceward.tables.sqlite import SqliteDriver
 
-            path, options = parse_sqlite(url)
+            path, options = parse_sqlite(place)
             return SqliteDriver.opened(
                 file_beside(path, schema.name), schema, environment, options.busy_seconds, create=create
             )
@@ -34,7 +35,7 @@ def open_tables(url: str, schema: Schema, environment: Environment, *, create: b
             from onceward.stores._postgres_url import parse as parse_postgres
             from onceward.tables.postgres import PostgresDriver
 
-            return PostgresDriver.opened(parse_postgres(url), schema, environment, create=create)
+            return PostgresDriver.opened(parse_postgres(place), schema, environment, create=create)
     raise ConfigurationError(
         f"the tables of {schema.name} are kept beside the records of a SQLite or PostgreSQL store; this store is "
         "neither"

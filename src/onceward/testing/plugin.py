@@ -5,7 +5,7 @@ The pytest plug-in that comes with the package: the switch for retries, and the 
     onceward_retries = no-sleep
 
     pytest --pyargs onceward.testing.conformance --store sqlite://
-    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:open_my_store
+    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:CANDIDATE
 
 It is loaded in every pytest run on a machine that has Onceward, so it imports nothing unless it is asked for, defines
 no fixture, and adds its options only to a run that names the suite: `--store` is too good a name to take away from
@@ -63,7 +63,8 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
         "--store-factory",
         action="append",
         default=[],
-        metavar="MODULE:FUNCTION",
-        help="a store to judge, by a function (colour, environment) -> store; colour is 'blocking' or 'awaiting', and "
-        "None means: not offered in this colour. Every call opens another, empty store",
+        metavar="MODULE:NAME",
+        help="a store to judge, by a Candidate (onceward.testing.conformance): its kind, what to open, how the line to "
+        "it is cut. A function (colour, environment) -> store is taken, too, but opens a new store at every call, and "
+        "fails the tests that need a second handle",
     )

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from onceward import AsyncGate, Gate, Operation, current_operation
 from onceward.http import Route, profile
 from onceward.http.asgi import IdempotencyMiddleware
+from onceward.stores import Capabilities, StoreKind
 
 gate = Gate("memory://", scope="test:types")
 agate = AsyncGate("memory://", scope="test:types")
@@ -117,3 +118,16 @@ def middleware(app: Starlette) -> None:
 def accessors() -> None:
     """With a default, it may be the default."""
     print(current_operation(None).key)  # wrong
+
+
+class NoStore:
+    """Has one method of a store."""
+
+    def load(self, id: bytes) -> None:
+        """Nothing."""
+
+
+Gate(NoStore(), scope="test:types")  # wrong
+Capabilities(True)  # wrong
+Capabilities(awaits="no")  # wrong
+StoreKind(open=NoStore)  # wrong

@@ -1,23 +1,21 @@
 """
 Joining the caller's own transaction: one small adapter per database library.
 
-An adapter performs five things on the caller's connection (begin, put, extend, commit, rollback) and nothing else; what
-they are for is decided in `_core/joined.py`. `join` and `join_async` find the adapter by the connection's type, without
-importing any library that is not already in use.
+An adapter is a `Joined` (`_core/connection_async.py`): it performs on the caller's connection what `_core/joined.py`
+decides, and nothing else. A store that has a way of its own to join says so (`Capabilities.joins`), and is asked for
+the adapter. For the stores that come with Onceward, `join` and `join_async` find one of these by the connection's type,
+without importing any library that is not already in use.
 
-For `settle_inside` an adapter may say, after `begin`, whether the caller was in a savepoint of its own (`nested`).
-
-`is_over()` says, from any thread, whether the caller's own transaction has ended: what belongs after it is not waited
-for any longer then.
-
-Two more an adapter may have, for speed: `load(id)` looks inside the transaction (otherwise the gate's store is asked),
-and `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
+Two more an adapter of ours may have: `nested` says, after `begin`, whether the caller was in a savepoint of its own
+(for `settle_inside`); `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
 """
 
+from onceward._core.capabilities import Awaited
+from onceward._core.connection import Joined
+from onceward._core.connection_async import AsyncJoined
 from onceward.gate.joining._adapters import ADAPTERS, ENDED, IN_PROGRESS, NO_ENCODING
-from onceward.gate.joining._awaited import Awaited
-from onceward.gate.joining._joined import Joined, finish, join, peek, walk
-from onceward.gate.joining._joined_async import AsyncJoined, finish_async, join_async, peek_async, walk_async
+from onceward.gate.joining._joined import finish, join, walk
+from onceward.gate.joining._joined_async import finish_async, join_async, walk_async
 
 __all__ = [
     "ADAPTERS",
@@ -31,8 +29,6 @@ __all__ = [
     "finish_async",
     "join",
     "join_async",
-    "peek",
-    "peek_async",
     "walk",
     "walk_async",
 ]

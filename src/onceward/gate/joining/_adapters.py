@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from onceward._core.capabilities import OwnTables, capabilities_of
 from onceward._core.errors import ConfigurationError
 
 ADAPTERS = {
@@ -50,3 +51,19 @@ def adapter_of(connection: Any) -> Any:
         f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
         f"{type(connection).__name__}; it knows those of {', '.join(known)}"
     )
+
+
+def home_of(joins: OwnTables | None, store: object) -> object:
+    """The store whose tables the records are in: it may be wrapped by another, which has passed this on."""
+    return store if joins is None else joins.store
+
+
+def walkable(store: object) -> object:
+    """The store in whose database steps of ours may be run beside the records; refused if it has a way of its own."""
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        raise ConfigurationError(
+            f"{type(store).__name__} joins connections in a way of its own, which is for records only: what else is "
+            "written in your transaction (an outbox) needs a gate on sqlite:/// or postgresql://"
+        )
+    return home_of(joins, store)

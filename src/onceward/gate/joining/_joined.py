@@ -1,50 +1,30 @@
 # Made from _joined_async.py by `make halves`: change that file, not this one.
 """
-The caller's connection, as the flow of atomic mode needs it, and how it is found, looked at and finished.
+How the adapter for a caller's connection is found, and how it is finished.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from onceward import failpoints
+from onceward._core.capabilities import OwnTables, capabilities_of
+from onceward._core.connection import Joined
 from onceward._core.errors import IllegalMove
-from onceward._core.flow import Finish, Peek
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register import Store
-from onceward.gate.joining._adapters import ENDED, adapter_of
+from onceward._core.flow import Finish
+from onceward._core.record import Standing
+from onceward.gate.joining._adapters import ENDED, adapter_of, home_of, walkable
 from onceward.tables.steps import Steps
 
 T = TypeVar("T")
 
 
-class Joined(Protocol):
-    """The caller's connection, as the flow of atomic mode needs it."""
-
-    def begin(self) -> bool:
-        """
-        Open a transaction (True) or, inside one, a savepoint (False).
-
-        The first `begin` of a call is followed by put, extend or load, before the caller's function runs: so an adapter
-        may send it along with that.
-        """
-
-    def put(self, write: Write, expect: bytes | None) -> Standing:
-        """Same as `Store.put`, inside the transaction."""
-
-    def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `Store.extend`, inside the transaction."""
-
-    def commit(self) -> None:
-        """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""
-
-    def rollback(self) -> bool:
-        """End the innermost thing that `begin` opened, undoing it; False if somebody else had ended it already."""
-
-
 def join(connection: Any, store: object) -> Joined:
     """The adapter for this connection under a `Gate`; refused unless it is open on the gate's own database."""
-    joined: Joined = adapter_of(connection).join(connection, store)
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        return joins.join(connection)
+    joined: Joined = adapter_of(connection).join(connection, home_of(joins, store))
     return joined
 
 
@@ -55,18 +35,11 @@ def walk(connection: Any, store: object, steps: Steps[T]) -> T:
     Refused in autocommit outside of a transaction, where each statement would commit alone, and unless it is open on
     the gate's own database.
     """
-    answer: T = adapter_of(connection).walk(connection, store, steps)
+    answer: T = adapter_of(connection).walk(connection, walkable(store), steps)
     return answer
 
 
 # What an adapter need not have.
-
-
-def peek(joined: Joined, store: Store, effect: Peek) -> Record | None:
-    """Look at a record inside the transaction, or outside it if the adapter cannot: a look guards nothing."""
-    load = getattr(joined, "load", None) or store.load
-    found: Record | None = load(effect.id)
-    return found
 
 
 def finish(joined: Joined, effect: Finish) -> Standing:

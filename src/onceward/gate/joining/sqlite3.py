@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward import drive
+from onceward._core.capabilities import Awaited
 from onceward._core.errors import ConfigurationError, IllegalMove
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._adapters import ENDED
-from onceward.gate.joining._awaited import awaited_join, awaited_walk
 from onceward.gate.joining.homes import meaning_inside
 from onceward.stores._sqlite_rows import extend, find_on
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore, put_on
@@ -34,13 +34,19 @@ def join(connection: sqlite3.Connection, store: object) -> JoinedSqlite3:
     return JoinedSqlite3(connection, store)
 
 
+def join_async(connection: sqlite3.Connection, store: object) -> Awaited:
+    """See `onceward.gate.joining.join_async`. SQLite has no other colour; its statements are short."""
+    return Awaited(JoinedSqlite3(connection, store))
+
+
 def walk(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
     """See `onceward.gate.joining.walk`."""
     return JoinedSqlite3(connection, store).walk(steps)
 
 
-# SQLite has no other colour; its statements are short.
-join_async, walk_async = awaited_join(join), awaited_walk(walk)
+async def walk_async(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
+    """See `onceward.gate.joining.walk_async`."""
+    return JoinedSqlite3(connection, store).walk(steps)  # SQLite has no other colour; its statements are short.
 
 
 class JoinedSqlite3:

@@ -9,8 +9,7 @@ from typing import Any
 
 from onceward.service.access.opening import Place
 from onceward.service.access.steps import Count
-from onceward.service.access.usage import COUNT
-from onceward.tables import Blocking, Sql, Steps
+from onceward.tables import Blocking
 
 Elsewhere = Callable[[Sequence[str]], Iterable[tuple[str, int, int]]]
 """What some tenants hold outside of the store: (scope, records, bytes). Asked in a thread, about once a minute."""
@@ -32,13 +31,9 @@ class CountingTables(Blocking):
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
         if isinstance(effect, Count):
-            return [*self._place.records.look(_counted), *self._elsewhere(effect.tenants)]
+            return [*self._place.records.counted(), *self._elsewhere(effect.tenants)]
         return super().perform(effect)
 
     def close(self) -> None:
         """Let go of files and connections."""
         self._place.close()
-
-
-def _counted() -> Steps[list[tuple[Any, ...]]]:
-    return (yield Sql(COUNT, {}))

@@ -21,14 +21,13 @@ from onceward._core.keys import ENVIRONMENTS
 from onceward.environment import Environment
 from onceward.gate.operate import operate
 from onceward.service.access.callers import REMEMBERED_SECONDS
+from onceward.service.access.holdings import PAGE, Records
 from onceward.service.access.opening import Place
 from onceward.service.access.peppers import Peppers, no_pepper
 from onceward.service.access.scopes import OPERATOR, tenant_of
 from onceward.stores import open_store
-from onceward.tables.steps import Driver, Row, Sql, Steps, one
+from onceward.tables.steps import Sql, Steps, one
 
-PAGE = 1_000
-"""Records looked at in one statement, and so at most deleted in one transaction: a few milliseconds."""
 PASSES_MAX = 3
 """
 Calls that were under way may have made records behind us: a pass that finds nothing is the last. Not for ever, though:
@@ -42,10 +41,6 @@ _THERE = "SELECT name FROM onceward_tenants WHERE name = :tenant"
 _TOMBSTONE = """INSERT INTO onceward_erasures (digest, pepper, started_at) VALUES (:digest, :pepper, :now)
     ON CONFLICT (digest) DO UPDATE SET started_at = excluded.started_at, finished_at = NULL"""
 _FIND = "SELECT started_at, finished_at FROM onceward_erasures WHERE digest = :digest"
-_RECORDS = """SELECT id, scope FROM onceward_records WHERE id > :after AND kind <> 'erasure'
-    ORDER BY id LIMIT :limit"""
-_DELETE = "DELETE FROM onceward_records WHERE id IN ({}) RETURNING fence"
-_FLOOR = "UPDATE onceward_meta SET value = :fence WHERE name = 'fence_floor' AND value < :fence"
 _BELONGINGS = (
     """DELETE FROM onceward_tokens WHERE id IN (
         SELECT id FROM onceward_tokens WHERE tenant = :tenant LIMIT :limit) RETURNING id""",
@@ -128,13 +123,13 @@ def leave_marks(url: str, tenant: str, environment: Environment) -> None:
             operate(store, mark_beneath(f"{whose}:{tenant}"), environment=environment)
 
 
-def erase_records(records: Driver, tenant: str, done: Progress) -> Generator[Progress, None, Progress]:
+def erase_records(records: Records, tenant: str, done: Progress) -> Generator[Progress, None, Progress]:
     """Once through all records, in order of id."""
     after = b""
-    while page := records.look(partial(_page, after)):
-        after = bytes(page[-1][0])
-        theirs = [bytes(id) for id, scope in page if tenant_of(scope) == tenant]
-        erased = records.transact("access.erase", partial(_delete, theirs)) if theirs else 0
+    while page := records.page(after):
+        after = page[-1][0]
+        theirs = [id for id, scope in page if tenant_of(scope) == tenant]
+        erased = records.erase(theirs) if theirs else 0
         done = done._replace(looked_at=done.looked_at + len(page), records=done.records + erased)
         yield done
     return done
@@ -158,19 +153,6 @@ def _begin(tenant: str, peppers: Peppers) -> Steps[bool]:
         yield Sql(_TOMBSTONE, {"digest": digest, "pepper": peppers.current})
         return True
     return bool((yield Sql(_THERE, {"tenant": tenant}))) or (yield from tombstone(peppers, tenant)) is not None
-
-
-def _page(after: bytes) -> Steps[list[Row]]:
-    return (yield Sql(_RECORDS, {"after": after, "limit": PAGE}))
-
-
-def _delete(ids: list[bytes]) -> Steps[int]:
-    """Delete records; the greatest fence deleted is remembered, so that no later claim can get it again."""
-    names = [f"id{number}" for number in range(len(ids))]
-    fences = yield Sql(_DELETE.format(", ".join(f":{name}" for name in names)), dict(zip(names, ids, strict=True)))
-    if fences:
-        yield Sql(_FLOOR, {"fence": max(fence for (fence,) in fences)})
-    return len(fences)
 
 
 def _some(statement: str, tenant: str) -> Steps[int]:

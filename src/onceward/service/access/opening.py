@@ -3,6 +3,7 @@ Where tokens, tenants and balances are kept: beside the records that a store's U
 
     sqlite:///agent.db          agent.access.db, and agent.access.pepper, in the same folder
     postgresql://.../shop       the same database; the pepper comes from ONCEWARD_PEPPER
+    of another package          beside the database that its kind names (`StoreKind.tables`)
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward.environment import Environment
+from onceward.service.access.holdings import Records, StoreRecords, TableRecords
 from onceward.service.access.peppers import Peppers, peppers_of
-from onceward.stores import check_url
+from onceward.stores import open_store, tables_url
 from onceward.tables import Driver, Schema, open_tables
 
 SCHEMA = Schema("access", "onceward.service.access", 1, "`onceward tenant create NAME` makes the first tenant")
@@ -25,7 +27,7 @@ class Place(NamedTuple):
     """What a URL leads to, opened."""
 
     driver: Driver
-    records: Driver
+    records: Records
     """Of the store itself: to count and to erase."""
     peppers: Peppers
     url: str
@@ -34,39 +36,49 @@ class Place(NamedTuple):
     def close(self) -> None:
         """Let go of files and connections."""
         self.driver.close()
-        if self.records is not self.driver:
-            self.records.close()
+        self.records.close()
 
 
 def open_place(url: str, environment: Environment, *, create: bool) -> Place:
     """Open the place that belongs to a store, and make it if it may be made."""
-    check_url(url)
-    match urlsplit(url).scheme.lower():
+    beside = tables_url(url) or ""
+    match urlsplit(beside).scheme.lower():
         case "sqlite":
-            return _sqlite(url, environment, create=create)
+            driver, peppers = _sqlite(beside, environment, create=create)
         case "postgresql" | "postgres":
-            return _postgres(url, environment, create=create)
-    raise ConfigurationError(
-        "tokens and tenants are kept beside the records of a SQLite or PostgreSQL store; this store is neither"
-    )
+            peppers = peppers_of(None, environment.random, create=create)
+            driver = open_tables(beside, SCHEMA, environment, create=create)
+        case _:
+            raise ConfigurationError(
+                "tokens and tenants are kept beside the records of a SQLite or PostgreSQL store; this store is neither"
+            )
+    try:
+        return Place(driver, _records(url, beside, driver, environment), peppers, url)
+    except BaseException:
+        driver.close()
+        raise
 
 
-def _sqlite(url: str, environment: Environment, *, create: bool) -> Place:
+def _sqlite(url: str, environment: Environment, *, create: bool) -> tuple[Driver, Peppers]:
+    from onceward.stores._sqlite_file import parse
+
+    real = Path(os.path.realpath(parse(url)[0]))
+    driver = open_tables(url, SCHEMA, environment, create=create)
+    try:
+        return driver, peppers_of(real.with_name(f"{real.stem}.access.pepper"), environment.random, create=create)
+    except BaseException:
+        driver.close()
+        raise
+
+
+def _records(url: str, beside: str, driver: Driver, environment: Environment) -> Records:
+    """The records: in tables of ours, in the file or database itself; otherwise the store knows where."""
+    if beside != url:
+        return StoreRecords(open_store(url, environment=environment))
+    if urlsplit(url).scheme.lower() != "sqlite":
+        return TableRecords(driver)
     from onceward.stores._sqlite_file import parse
     from onceward.tables.sqlite import SqliteDriver
 
     path, options = parse(url)
-    real = Path(os.path.realpath(path))
-    driver = open_tables(url, SCHEMA, environment, create=create)
-    try:
-        peppers = peppers_of(real.with_name(f"{real.stem}.access.pepper"), environment.random, create=create)
-    except BaseException:
-        driver.close()
-        raise
-    return Place(driver, SqliteDriver(real, environment, options.busy_seconds), peppers, url)
-
-
-def _postgres(url: str, environment: Environment, *, create: bool) -> Place:
-    peppers = peppers_of(None, environment.random, create=create)
-    driver = open_tables(url, SCHEMA, environment, create=create)
-    return Place(driver, driver, peppers, url)
+    return TableRecords(SqliteDriver(Path(os.path.realpath(path)), environment, options.busy_seconds))

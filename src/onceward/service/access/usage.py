@@ -29,8 +29,6 @@ TENANTS_MAX = 10_000
 BATCH = 100
 """Tenants written in one transaction: their rows are held meanwhile, and charges wait."""
 
-COUNT = """SELECT scope, count(*), coalesce(sum(coalesce(length(result), 0) + coalesce(length(error), 0)), 0)
-    FROM onceward_records GROUP BY scope"""
 _HOLDING = """SELECT quota_records, quota_bytes, used_records, used_bytes, at.value, :now - at.value, took.value
     FROM onceward_tenants, onceward_access AS at, onceward_access AS took
     WHERE onceward_tenants.name = :tenant AND at.name = 'counted_at' AND took.name = 'counted_us'"""

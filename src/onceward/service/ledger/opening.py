@@ -15,7 +15,7 @@ from onceward.environment import Environment
 from onceward.service.ledger.booking import Terms
 from onceward.service.ledger.keyed import Tables
 from onceward.service.ledger.verifying import WAYS
-from onceward.stores import open_store
+from onceward.stores import open_store, tables_url
 from onceward.tables import Schema, open_tables
 from onceward.tables.opening import file_beside
 
@@ -48,6 +48,7 @@ def open_ledger(url: str, terms: Terms, environment: Environment, *, create: boo
 
 def records_of(url: str) -> str:
     """The store of the records that commit with the ledger's rows: it must be the ledger's own database."""
+    url = tables_url(url) or url
     if urlsplit(url).scheme.lower() != "sqlite":
         return url
     from onceward.stores._sqlite_file import parse

@@ -3,13 +3,17 @@ One suite for every store, in both colours: a store is done when it passes.
 
     pytest --pyargs onceward.testing.conformance --store sqlite://
     pytest --pyargs onceward.testing.conformance --store 'memory://,sqlite:///{tmp}/store.db'
-    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:open_my_store
+    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:CANDIDATE
 
 To have it run with your own tests, import it into a module of them and say which stores:
 
     from onceward.testing.conformance.suite import *
 
-    STORES = ("sqlite://",)         # URLs, or functions (colour, environment) -> store
+    STORES = ("sqlite://",)         # URLs, or instances of Candidate
 
 Every test gets an empty store. A test does not know its colour: `do` brings an answer home from either.
 """
+
+from onceward.testing.conformance.candidates import Candidate, Line, TcpLine, tcp_line
+
+__all__ = ["Candidate", "Line", "TcpLine", "tcp_line"]

@@ -3,8 +3,10 @@
 from onceward.testing.conformance.fixtures import (
     another,
     clock,
+    distant,
     do,
     gate,
+    line,
     loop,
     opened,
     place,
@@ -13,14 +15,17 @@ from onceward.testing.conformance.fixtures import (
     scope,
     store,
     together,
+    tried,
     url,
 )
 
 __all__ = [
     "another",
     "clock",
+    "distant",
     "do",
     "gate",
+    "line",
     "loop",
     "opened",
     "place",
@@ -29,5 +34,6 @@ __all__ = [
     "scope",
     "store",
     "together",
+    "tried",
     "url",
 ]

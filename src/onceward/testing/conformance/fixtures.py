@@ -21,12 +21,14 @@ import pytest
 
 from onceward import AsyncGate, Gate
 from onceward.environment import REAL
+from onceward.testing.conformance.candidates import Line
 from onceward.testing.conformance.clocks import Clock, is_still, probe_row
 from onceward.testing.conformance.places import COLOURS, Awaiting, Place, Source, name_of, new_place, sources_of
 
 Do: TypeAlias = Callable[[Any], Any]
 Steps: TypeAlias = Generator[Any, Any, Any]
 Together: TypeAlias = Callable[..., list[Any]]
+Tried: TypeAlias = Callable[[Callable[[], Any]], Any]
 
 _TOGETHER_SECONDS_MAX = 60
 _PURGES_MAX, _PURGE_LIMIT = 100, 1_000
@@ -36,16 +38,12 @@ _still: dict[Source, bool] = {}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every store in both colours; what needs an event loop, a second handle or a URL, only where there is one."""
+    """Every store in both colours; what needs an event loop, only where there is one."""
     wants = frozenset(metafunc.fixturenames)
     if "place" not in wants:
         return
     sources = sources_of(metafunc.config, metafunc.module)
-    if wants & {"another", "url"}:
-        sources = [source for source in sources if isinstance(source, str)]
-    if "url" in wants:
-        sources = [source for source in sources if not str(source).startswith("memory:")]
-    colours = COLOURS[:1] if "url" in wants else COLOURS[1:] if "loop" in wants else COLOURS
+    colours = COLOURS[1:] if "loop" in wants else COLOURS
     places = [
         pytest.param((source, colour), id=f"{name_of(source)}-{colour}") for source in sources for colour in colours
     ]
@@ -102,15 +100,50 @@ def store(opened: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture
-def another(store: Any, opened: Callable[..., Any]) -> Any:
-    """A second handle on the same store, as another process would have. For stores named by a URL."""
-    return opened()
+def another(place: Place, store: Any, opened: Callable[..., Any]) -> Any:
+    """A second handle on the same store, as another process would have."""
+    return opened(place._replace(source=place.candidate))
 
 
 @pytest.fixture
 def url(place: Place) -> str:
-    """The store's URL, for other processes to open. Between them the colour does not matter: such tests block."""
-    return str(place.source)
+    """The store's URL, for other processes to open."""
+    if not place.candidate.kind.processes:
+        pytest.skip("the store says that other processes cannot open it")
+    return place.url
+
+
+@pytest.fixture
+def line(place: Place) -> Iterator[Line]:
+    """What lies between a test and its store, to be cut and restored."""
+    with place.line() as line:
+        yield line
+        line.restore()
+
+
+@pytest.fixture
+def distant(place: Place, line: Line, opened: Callable[..., Any]) -> Any:
+    """The store under judgement, reached over the line."""
+    return opened(place.over(line))
+
+
+@pytest.fixture
+def tried(place: Place) -> Tried:
+    """Make a call, and answer what it answers or the exception that it raises."""
+
+    def blocking(call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except Exception as error:
+            return error
+
+    async def awaiting(call: Callable[[], Any]) -> Any:
+        try:
+            return await call()
+        except Exception as error:
+            return error
+
+    return blocking if place.colour == "blocking" else awaiting
 
 
 @pytest.fixture

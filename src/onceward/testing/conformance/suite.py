@@ -3,14 +3,16 @@ The whole suite, for a test module of your own to import.
 
     from onceward.testing.conformance.suite import *
 
-    STORES = ("sqlite://",)         # URLs, or functions (colour, environment) -> store
+    STORES = ("sqlite://",)         # URLs, or instances of Candidate
 """
 
 from onceward.testing.conformance.fixtures import (
     another,
     clock,
+    distant,
     do,
     gate,
+    line,
     loop,
     opened,
     place,
@@ -19,8 +21,11 @@ from onceward.testing.conformance.fixtures import (
     scope,
     store,
     together,
+    tried,
     url,
 )
+from onceward.testing.conformance.test_away import TestAServerThatIsAway, TestDamage
+from onceward.testing.conformance.test_capabilities import TestWhatAStoreSays
 from onceward.testing.conformance.test_disciplines import TestDisciplines, connection
 from onceward.testing.conformance.test_extend import TestExtend
 from onceward.testing.conformance.test_failures import TestAClosedStore, TestCancellation
@@ -42,13 +47,17 @@ from onceward.testing.conformance.test_rules import (
     effects,
 )
 from onceward.testing.conformance.test_scan import TestScan
-from onceward.testing.conformance.test_time import TestACallersClock, TestDurations, TestInstants
+from onceward.testing.conformance.test_text import TestBytesAreComparedAsBytes, TestTextIsComparedAsBytes
+from onceward.testing.conformance.test_time import TestACallersClock, TestDurations, TestInstants, TestWhoseClockItIs
 
 __all__ = [
     "TestACallersClock",
     "TestAClosedStore",
+    "TestAServerThatIsAway",
     "TestAfterAPurge",
+    "TestBytesAreComparedAsBytes",
     "TestCancellation",
+    "TestDamage",
     "TestDisciplines",
     "TestDurations",
     "TestErasing",
@@ -67,14 +76,19 @@ __all__ = [
     "TestRising",
     "TestScan",
     "TestShrinking",
+    "TestTextIsComparedAsBytes",
     "TestTheWholeRecord",
+    "TestWhatAStoreSays",
+    "TestWhoseClockItIs",
     "another",
     "clock",
     "connection",
     "crash_before_settling",
+    "distant",
     "do",
     "effects",
     "gate",
+    "line",
     "loop",
     "opened",
     "place",
@@ -83,5 +97,6 @@ __all__ = [
     "scope",
     "store",
     "together",
+    "tried",
     "url",
 ]

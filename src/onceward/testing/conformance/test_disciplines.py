@@ -12,6 +12,9 @@ import pytest
 
 from onceward import ConfigurationError, Expired
 from onceward.environment import REAL
+from onceward.stores import OwnTables, capabilities_of
+from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
+from onceward.testing.conformance.candidates import Candidate
 from onceward.testing.conformance.clocks import Clock
 from onceward.testing.conformance.fixtures import Do, Steps, Together
 from onceward.testing.conformance.places import Place
@@ -25,24 +28,40 @@ class Spoiled(Exception):
 
 
 @pytest.fixture
-def connection(place: Place, store: Any, do: Do) -> Iterator[sqlite3.Connection | None]:
+def connection(place: Place, store: Any, do: Do) -> Iterator[Any]:
     """The caller's own connection to the store's database, for stores that can share a transaction."""
-    if not (isinstance(place.source, str) and place.source.startswith("sqlite:")):
+    do(store.load(bytes(32)))  # A file is there once the store has been used.
+    ours = _connected(place, store if place.colour == "blocking" else store.handle)
+    if ours is None:
         yield None
         return
-    do(store.load(bytes(32)))  # The file is there once the store has been used.
-    path = (store if place.colour == "blocking" else store.handle).path
-    ours = sqlite3.connect(path)
-    ours.execute("CREATE TABLE effects (name TEXT)")
+    cursor = ours.cursor()
+    cursor.execute("CREATE TABLE effects (name VARCHAR(10))")
+    ours.commit()
     yield ours
     ours.close()
+
+
+def _connected(place: Place, handle: Any) -> Any:
+    joins = capabilities_of(handle).joins
+    candidate = place.candidate if isinstance(place.source, str | Candidate) else None
+    if candidate is not None and candidate.connect is not None:
+        return candidate.connect(candidate.url)
+    if isinstance(handle, SqliteStore | AsyncSqliteStore):
+        return sqlite3.connect(handle.path)
+    if joins is not None and not isinstance(joins, OwnTables):
+        pytest.fail(
+            f"{place.name} says that it joins callers' transactions: let the suite have a connection to join, with "
+            "Candidate(connect=...)"
+        )
+    return None
 
 
 class TestDisciplines:
     """Each one left out lets something happen twice."""
 
     def test_the_record_commits_with_the_effect_or_the_store_says_that_it_cannot(
-        self, do: Do, gate: Callable[..., Any], connection: sqlite3.Connection | None
+        self, do: Do, gate: Callable[..., Any], connection: Any
     ) -> None:
         """
         Same transaction: rolled back, neither stands; committed, both do. A store apart from the rows refuses.
@@ -54,7 +73,7 @@ class TestDisciplines:
             return
 
         def work(fails: bool) -> str:
-            connection.execute("INSERT INTO effects VALUES ('one')")
+            connection.cursor().execute("INSERT INTO effects VALUES ('one')")
             if fails:
                 raise Spoiled
             return "done"
@@ -62,6 +81,7 @@ class TestDisciplines:
         with pytest.raises(Spoiled):
             do(ours.atomic(connection, "k", lambda: work(True)))
         undone = (_count(connection), do(ours.records.get("k")))
+        connection.rollback()  # Counting may have begun a transaction.
         answers = [do(ours.atomic(connection, "k", lambda: work(False))) for _ in range(2)]
 
         assert (0, None) == undone
@@ -117,6 +137,8 @@ class TestDisciplines:
             do(refusing.run("refused", lambda: "third"))
 
 
-def _count(connection: sqlite3.Connection) -> int:
-    [(count,)] = connection.execute("SELECT count(*) FROM effects").fetchall()
+def _count(connection: Any) -> int:
+    cursor = connection.cursor()
+    cursor.execute("SELECT count(*) FROM effects")
+    [(count,)] = cursor.fetchall()
     return int(count)

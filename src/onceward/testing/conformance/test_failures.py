@@ -19,6 +19,8 @@ from onceward.testing.conformance.rows import row, settled, timeless
 
 CALLS: dict[str, Callable[[Any, str], Any]] = {
     "put": lambda store, scope: store.put(row(scope), None),
+    "put_back": lambda store, scope: store.put_back(row(scope), ()),
+    "erase": lambda store, scope: store.erase([row(scope).id]),
     "load": lambda store, scope: store.load(row(scope).id),
     "extend": lambda store, scope: store.extend(bytes(32), 1, 1),
     "scan": lambda store, scope: store.scan(b"", 1, Selection(scope=scope)),

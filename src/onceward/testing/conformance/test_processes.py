@@ -6,40 +6,72 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 from onceward.testing.conformance.fixtures import Do
+from onceward.testing.conformance.places import Place
+from onceward.testing.conformance.programs import SECONDS_MAX, ending_of, started
 from onceward.testing.conformance.rows import row
 
 PROCESSES, KEYS = 4, 50
-SECONDS_MAX = 60
 
 
 class TestProcesses:
-    """Each opens the store by its URL."""
+    """Each opens the store by its URL, or by the function that its kind names."""
 
-    def test_each_key_has_one_winner_among_all_processes(self, do: Do, store: Any, scope: str, url: str) -> None:
+    def test_each_key_has_one_winner_among_all_processes(
+        self, do: Do, store: Any, scope: str, url: str, place: Place
+    ) -> None:
         """
         Four processes claim the same fifty keys at the same time: each key is won once, and all agree by whom.
         """
-        racing = [_start(url, scope, number) for number in range(PROCESSES)]
-        for one in racing:
-            assert one.stdout is not None
-            assert "ready\n" == one.stdout.readline()
-        for one in racing:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
-        told = [json.loads(one.communicate(timeout=SECONDS_MAX)[0]) for one in racing]
+        told = _raced("claim", url, scope, place)
 
-        won = Counter(key for one in told for key in one["won"])
-        assert {f"k{n}": 1 for n in range(KEYS)} == dict(won)
+        assert {f"k{n}": 1 for n in range(KEYS)} == dict(Counter(key for one in told for key in one["won"]))
         assert 1 == len({json.dumps(one["seen"], sort_keys=True) for one in told})
-        assert told[0]["seen"] == {f"k{n}": do(store.load(row(scope, f"k{n}").id)).operation for n in range(KEYS)}
+        assert told[0]["seen"] == _stands(do, store, scope)
+
+    def test_of_changes_from_one_version_one_lands_among_all_processes(
+        self, do: Do, store: Any, scope: str, url: str, place: Place
+    ) -> None:
+        """
+        Four processes have read the same fifty records, and settle all of them: each is settled once, by whom all say.
+        """
+        for n in range(KEYS):
+            do(store.put(row(scope, f"k{n}"), None))
+
+        told = _raced("change", url, scope, place)
+
+        assert {f"k{n}": 1 for n in range(KEYS)} == dict(Counter(key for one in told for key in one["won"]))
+        assert 1 == len({json.dumps(one["seen"], sort_keys=True) for one in told})
+        assert told[0]["seen"] == _stands(do, store, scope)
 
 
-def _start(url: str, scope: str, number: int) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "onceward.testing.racer", url, scope, str(KEYS), f"racer {number}"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603 - ours
+def _raced(what: str, url: str, scope: str, place: Place) -> list[dict[str, Any]]:
+    """What each process says, after all have run at the same time."""
+    ending = ending_of(place)
+    racing = [started("racer", url, scope, str(KEYS), f"racer {number}", what, *ending) for number in range(PROCESSES)]
+    try:
+        _heard(racing, "ready\n")
+        for _ in range(KEYS):  # All of them at the same key, each time.
+            for one in racing:
+                assert one.stdin is not None
+                one.stdin.write("go\n")
+                one.stdin.flush()
+            _heard(racing, "done\n")
+        return [json.loads(one.communicate(timeout=SECONDS_MAX)[0]) for one in racing]
+    finally:
+        for one in racing:
+            one.kill()
+            one.communicate()
+
+
+def _heard(racing: list[subprocess.Popen[str]], word: str) -> None:
+    for one in racing:
+        assert one.stdout is not None
+        assert word == one.stdout.readline()
+
+
+def _stands(do: Do, store: Any, scope: str) -> dict[str, str]:
+    return {f"k{n}": do(store.load(row(scope, f"k{n}").id)).operation for n in range(KEYS)}

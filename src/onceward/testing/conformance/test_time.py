@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -12,12 +13,17 @@ import pytest
 
 from onceward import Expired, InFlight
 from onceward._core.record import NOW
+from onceward.environment import REAL
 from onceward.stores import Selection
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.conformance.clocks import Clock
 from onceward.testing.conformance.fixtures import Do
-from onceward.testing.conformance.rows import row, settled
+from onceward.testing.conformance.places import Place
+from onceward.testing.conformance.programs import SECONDS_MAX, ending_of, started
+from onceward.testing.conformance.rows import HOUR_US, row, settled
 
+MINUTE_US = 60 * 1_000_000
+DAY_US = 24 * HOUR_US
 SPANS = ("lease_left", "replay_left", "forget_left")
 
 
@@ -124,6 +130,53 @@ class TestInstants:
 
         assert clock.us(1) <= found.first_at - held.first_at
         assert clock.near(0, found.age)
+
+
+class TestWhoseClockItIs:
+    """A server's time is the server's: for stores that do not live on this machine."""
+
+    def test_two_handles_with_clocks_of_their_own_agree(
+        self, do: Do, place: Place, opened: Callable[..., Any], scope: str
+    ) -> None:
+        """
+        One is handed a clock that is more than a year behind, the other one that is as much ahead: no instant, no
+        lease and no age depends on whose handle wrote or reads.
+        """
+        _check_is_elsewhere(place)
+        handles = []
+        for days in (-400, 400):
+            environment = StillEnvironment(seed="caller", wall_us=REAL.wall_us() + days * DAY_US)
+            handles.append(opened(place._replace(environment=environment)))
+        wrote = [do(one.put(row(scope, f"k{n}", lease=HOUR_US), None)).record for n, one in enumerate(handles)]
+        read = [do(one.load(held.id)) for one in handles for held in wrote]
+
+        assert abs(wrote[0].first_at - wrote[1].first_at) < MINUTE_US
+        assert [True] * 4 == [abs(HOUR_US - found.lease_left) < MINUTE_US for found in read]
+        assert [True] * 4 == [abs(found.age) < MINUTE_US for found in read]
+
+    @pytest.mark.parametrize("days", [-400, 400], ids=["behind", "ahead"])
+    def test_a_process_whose_clock_is_wrong_sees_and_writes_the_same(
+        self, do: Do, store: Any, place: Place, scope: str, url: str, days: int
+    ) -> None:
+        """
+        Every clock of its machine is more than a year off, as Python tells the time: what it claims begins when the
+        store says, runs as long as it asked for, and what others hold runs for as long as they see themselves.
+        """
+        _check_is_elsewhere(place)
+        fair = do(store.put(row(scope, "fair", lease=HOUR_US), None)).record
+        program = started("skewed", url, scope, str(days * 86_400), *ending_of(place))
+        told = json.loads(program.communicate(timeout=SECONDS_MAX)[0])
+        theirs = do(store.load(row(scope, "skewed").id))
+
+        assert abs(told["first_at"] - fair.first_at) < MINUTE_US
+        assert [True] * 3 == [
+            abs(HOUR_US - left) < MINUTE_US for left in (told["own_left"], told["fair_left"], theirs.lease_left)
+        ]
+
+
+def _check_is_elsewhere(place: Place) -> None:
+    if place.candidate.kind.local:
+        pytest.skip("the store is on this machine, whose clock is the store's")
 
 
 class TestACallersClock:

@@ -1,0 +1,136 @@
+"""
+What a store can do besides its eight methods, as it says itself: nothing is found out by looking at its attributes.
+
+    class AcmeStore:
+        capabilities = Capabilities(awaits=False, relaxes=True)
+
+A store that says nothing has none of them. One that wraps another passes them on (`return self._store.capabilities`),
+or some of them (`dataclasses.replace`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from onceward._core.connection import Joined
+from onceward._core.connection_async import AsyncJoined
+from onceward._core.errors import ConfigurationError
+from onceward._core.record import Glance, Record, Standing, Write
+
+S = TypeVar("S")
+
+
+class Awaited:
+    """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
+
+    def __init__(self, joined: Joined) -> None:
+        self._joined = joined
+
+    async def begin(self) -> bool:
+        """See `Joined.begin`."""
+        return self._joined.begin()
+
+    async def put(self, write: Write, expect: bytes | None) -> Standing:
+        """See `Joined.put`."""
+        return self._joined.put(write, expect)
+
+    async def load(self, id: bytes) -> Record | None:
+        """See `Joined.load`."""
+        return self._joined.load(id)
+
+    async def extend(self, family: bytes, replay: int, forget: int) -> int:
+        """See `Joined.extend`."""
+        return self._joined.extend(family, replay, forget)
+
+    async def commit(self) -> None:
+        """See `Joined.commit`."""
+        self._joined.commit()
+
+    async def rollback(self) -> bool:
+        """See `Joined.rollback`."""
+        return self._joined.rollback()
+
+    def is_over(self) -> bool:
+        """See `Joined.is_over`."""
+        return self._joined.is_over()
+
+
+class Joins(Protocol):
+    """How a store writes its records on a connection of the caller's own, for `gate.atomic` and `settle_inside`."""
+
+    def join(self, connection: Any) -> Joined:
+        """
+        The caller's connection, ready to be joined by a function that blocks.
+
+        Refuse, with `ConfigurationError`, a connection of a kind that you do not know, and one that is open on another
+        database than the store's: there the record could not commit with the caller's rows.
+        """
+
+    def join_async(self, connection: Any) -> AsyncJoined:
+        """Same as `join`, for a function that awaits; refuse what cannot be awaited, if it would stop the loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTables:
+    """The records are in Onceward's own tables, and its adapters for database libraries write them there."""
+
+    store: object
+    """One of the stores that come with Onceward."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a store can do besides its eight methods. The defaults mean: nothing."""
+
+    awaits: bool | None = None
+    """
+    Whether its methods are awaited. None: it does not say. A gate then takes it for one of the gate's own colour; what
+    takes stores of both colours (a shared budget or breaker) refuses it.
+    """
+    relaxes: bool = False
+    """Whether it heeds `Write.relaxed`: a settle that asks for it does not wait for the disk."""
+    glance: Callable[[bytes], Glance | None] | None = field(default=None, repr=False)
+    """
+    A quick look at what a replay needs: microseconds, in both colours, or None. For stores where a look costs far less
+    than a write; it is a speed-up, and guards nothing.
+    """
+    joins: Joins | OwnTables | None = field(default=None, repr=False)
+    """How its records are written in a transaction of the caller's own."""
+    identify: Callable[[], Awaitable[object]] | None = field(default=None, repr=False)
+    """
+    Awaited before a function that may `settle_inside`: for an awaiting store that has to ask which database it is in,
+    and could not ask when a function that blocks joins it.
+    """
+    tables: str | None = field(default=None, repr=False)
+    """
+    The URL (sqlite:// or postgresql://) of the database that its records are in, where tables of other kinds may stand
+    beside them: an outbox.
+    """
+
+
+NONE = Capabilities()
+
+
+def capabilities_of(store: object) -> Capabilities:
+    """What a store says that it can do: the one place where it is asked."""
+    said = getattr(store, "capabilities", NONE)
+    if not isinstance(said, Capabilities):
+        raise ConfigurationError(
+            f"{type(store).__name__}.capabilities is an onceward.stores.Capabilities, not {type(said).__name__}; a "
+            "store that can do nothing special leaves it out"
+        )
+    return said
+
+
+def of_colour(store: S, *, awaits: bool) -> S:
+    """Give a store back, unless it says that it is of the other colour than its gate."""
+    said = capabilities_of(store).awaits
+    if said is not None and said is not awaits:
+        ours, others = ("AsyncGate", "Gate") if awaits else ("Gate", "AsyncGate")
+        raise ConfigurationError(
+            f"{type(store).__name__} says that it {'awaits' if said else 'blocks'} (its capabilities), so it is for "
+            f"{others}, not for {ours}"
+        )
+    return store
