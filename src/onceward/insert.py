@@ -59,7 +59,7 @@ def insert_once(
     pool), SQLAlchemy's AsyncSession or AsyncConnection. On SQLite a Decimal is stored as text: make its column TEXT.
     Floats are stored as they are.
     """
-    way = known(connection)
+    way = known(connection, awaits=False)
 
     def perform(statement: Statement) -> Any:
         return (way.ask if statement.asks else way.run)(statement.sql, statement.values)

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 from onceward._core.colour import AWAITS
 from onceward.drive import walk_async
-from onceward.gate.joining.writing import awaited_sqlalchemy, known_async
+from onceward.gate.joining.writing import awaited_sqlalchemy, known
 from onceward.inserting import Inserted, OnDuplicate, Statement, Table, steps
 
 
@@ -68,7 +68,7 @@ async def insert_once_async(
 
             choices: dict[str, Any] = {"key": key, "on_duplicate": on_duplicate, "returning": returning}
             return await awaited_sqlalchemy(connection).run_sync(blocking, table, values, **choices)  # type: ignore[no-any-return]
-    way = known_async(connection)
+    way = known(connection, awaits=AWAITS)
 
     async def perform(statement: Statement) -> Any:
         return await (way.ask if statement.asks else way.run)(statement.sql, statement.values)

@@ -32,7 +32,6 @@ BY_HAND = {
     "onceward.gate.joining.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
     "onceward.gate.joining.django.* | onceward.gate.joining.sqlite3.*": "libraries of one colour: whoever awaits is "
     "refused, or waits for short statements",
-    "onceward.gate.joining.writing.known_async": "a table of libraries, which are others for either colour",
     "onceward.retry.courier.*": "carries what breakers and budgets say, in a thread or in a task",
     "onceward.tables.shells.Awaiting": "asks in the caller's thread, or in a few of its own; every shell stands on it",
     "onceward.stores.*": "each store talks to another driver in each colour; the conformance suite is their one text",

@@ -1,6 +1,6 @@
 """
-How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver: `known` has the
-drivers that block, `known_async` those that are awaited. psycopg is both, and its functions are one text.
+How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver. psycopg has
+both colours, and its functions are one text.
 
 A connection is known by its type, without importing any library that is not already in use.
 """
@@ -26,17 +26,34 @@ class Known(NamedTuple):
     """The rows, as tuples; to be awaited if the connection is."""
 
 
-def known(connection: Any) -> Known:
-    """How to write through this connection; refused if it is awaited, or of no library that is known."""
+def known(connection: Any, *, awaits: bool) -> Known:
+    """How to write through this connection; refused if it is of the other colour, or of no library that is known."""
+    found = _awaited(connection) if awaits else _blocking(connection)
+    if found is not None:
+        return found
+    kind = f"{type(connection).__module__}.{type(connection).__name__}"
+    if awaits:
+        raise ConfigurationError(
+            f"insert_once_async does not know connections of {kind}; it knows psycopg.AsyncConnection, asyncpg's "
+            "connections, and SQLAlchemy's AsyncSession and AsyncConnection. For one that blocks: "
+            "insert_once(connection, ...)"
+        )
+    raise ConfigurationError(
+        f"insert_once does not know connections of {kind}; it knows sqlite3.Connection, psycopg.Connection, psycopg2's "
+        "connection, SQLAlchemy's Session and Connection, and Django's connection"
+    )
+
+
+def _blocking(connection: Any) -> Known | None:
     # Whoever has such a connection has imported its library; nobody else needs it.
     for base in type(connection).__mro__:
         match base.__module__.partition(".")[0]:
             case "sqlite3" | "_sqlite3" if isinstance(connection, sys.modules["sqlite3"].Connection):
                 return Known("sqlite", "sqlite", *_of_sqlite(connection))
             case "psycopg" if isinstance(connection, sys.modules["psycopg"].Connection):
-                from onceward.gate.joining._psycopg_writing import ways as ways_of_psycopg
+                from onceward.gate.joining._psycopg_writing import ways
 
-                return Known("postgresql", "postgresql", *ways_of_psycopg(connection))
+                return Known("postgresql", "postgresql", *ways(connection))
             case "psycopg2" if isinstance(connection, sys.modules["psycopg2"].extensions.connection):
                 return Known("postgresql", "postgresql", *_of_psycopg2(connection))
             case "psycopg" | "asyncpg":
@@ -47,15 +64,10 @@ def known(connection: Any) -> Known:
             case "sqlalchemy" | "django" as library:
                 writer = import_module(f"onceward.gate.joining.{library}").writer(connection)
                 return Known(writer.database, "postgresql", writer.run, writer.ask)
-    raise ConfigurationError(
-        f"insert_once does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
-        "knows sqlite3.Connection, psycopg.Connection, psycopg2's connection, SQLAlchemy's Session and Connection, and "
-        "Django's connection"
-    )
+    return None
 
 
-def known_async(connection: Any) -> Known:
-    """Same as `known`, for connections that are awaited."""
+def _awaited(connection: Any) -> Known | None:
     for base in type(connection).__mro__:
         match base.__module__.partition(".")[0]:
             case "psycopg" if isinstance(connection, sys.modules["psycopg"].AsyncConnection):
@@ -64,11 +76,7 @@ def known_async(connection: Any) -> Known:
                 return Known("postgresql", "postgresql", *ways_async(connection))
             case "asyncpg" if hasattr(connection, "fetch"):
                 return Known("postgresql", "asyncpg", *_of_asyncpg(connection))
-    raise ConfigurationError(
-        f"insert_once_async does not know connections of {type(connection).__module__}.{type(connection).__name__}; it "
-        "knows psycopg.AsyncConnection, asyncpg's connections, and SQLAlchemy's AsyncSession and AsyncConnection. For "
-        "one that blocks: insert_once(connection, ...)"
-    )
+    return None
 
 
 def awaited_sqlalchemy(connection: Any) -> Any:
