@@ -14,8 +14,11 @@ from pathlib import Path
 import pytest
 
 from onceward.environment import REAL
-from onceward.stores import open_store
-from onceward.testing.conformance import tcp_line
+from onceward.stores import StoreKind, open_store
+from onceward.stores.memory import MemoryStore
+from onceward.testing.clock import StillEnvironment
+from onceward.testing.conformance import Candidate, tcp_line
+from onceward.testing.conformance.places import Place
 from onceward.testing.conformance.rows import HOUR_US, row
 
 DAYS = 400
@@ -94,3 +97,19 @@ def test_a_program_with_a_wrong_clock_tells_another_time(tmp_path: Path, days: i
     assert abs(told["first_at"] - REAL.wall_us() - days * DAY_US) < HOUR_US
     assert abs(told["fair_left"] - HOUR_US + days * DAY_US) < HOUR_US
     assert abs(told["own_left"] - HOUR_US) < HOUR_US
+
+
+@pytest.mark.fault("another-process-opens-the-base-class")
+def test_other_processes_open_the_class_that_is_judged() -> None:
+    """
+    An inherited class method opens the class it is called on, here and in every other process.
+    """
+
+    kind = StoreKind(open=Derived.from_url)
+    place = Place(Candidate(kind=kind, url="derived://"), "blocking", StillEnvironment())
+
+    assert f"{__name__}:Derived.from_url" == place.opener()
+
+
+class Derived(MemoryStore):
+    """A store that inherits how it is opened."""

@@ -34,19 +34,19 @@ def join(connection: sqlite3.Connection, store: object) -> JoinedSqlite3:
     return JoinedSqlite3(connection, store)
 
 
-def join_async(connection: sqlite3.Connection, store: object) -> Awaited:
-    """See `onceward.gate.joining.join_async`. SQLite has no other colour; its statements are short."""
-    return Awaited(JoinedSqlite3(connection, store))
-
-
 def walk(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
     """See `onceward.gate.joining.walk`."""
     return JoinedSqlite3(connection, store).walk(steps)
 
 
+def join_async(connection: sqlite3.Connection, store: object) -> Awaited:
+    """See `onceward.gate.joining.join_async`. SQLite has no other colour; its statements are short."""
+    return Awaited(JoinedSqlite3(connection, store))
+
+
 async def walk_async(connection: sqlite3.Connection, store: object, steps: Steps[T]) -> T:
     """See `onceward.gate.joining.walk_async`."""
-    return JoinedSqlite3(connection, store).walk(steps)  # SQLite has no other colour; its statements are short.
+    return JoinedSqlite3(connection, store).walk(steps)
 
 
 class JoinedSqlite3:

@@ -90,8 +90,12 @@ class Place(NamedTuple):
         opens: Any = self._opens()
         if opens is None:
             pytest.skip(f"{self.name} is not offered in the {self.colour} colour")
-        name = f"{opens.__module__}:{opens.__qualname__}"
-        if "<" in name or opens.__module__ == "__main__":
+        owner = getattr(opens, "__self__", None)
+        if isinstance(owner, type):  # A class method, which may be inherited: the class that it is called on is meant.
+            name = f"{owner.__module__}:{owner.__qualname__}.{opens.__name__}"
+        else:
+            name = f"{opens.__module__}:{opens.__qualname__}"
+        if "<" in name or name.startswith("__main__:"):
             pytest.fail(f"{name} cannot be imported by another process: open the store by a function of a module")
         return name
 

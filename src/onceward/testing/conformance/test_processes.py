@@ -11,7 +11,7 @@ from typing import Any
 
 from onceward.testing.conformance.fixtures import Do
 from onceward.testing.conformance.places import Place
-from onceward.testing.conformance.programs import SECONDS_MAX, ending_of, started
+from onceward.testing.conformance.programs import ending_of, started
 from onceward.testing.conformance.rows import row
 
 PROCESSES, KEYS = 4, 50
@@ -60,7 +60,7 @@ def _raced(what: str, url: str, scope: str, place: Place) -> list[dict[str, Any]
                 one.stdin.write("go\n")
                 one.stdin.flush()
             _heard(racing, "done\n")
-        return [json.loads(one.communicate(timeout=SECONDS_MAX)[0]) for one in racing]
+        return [json.loads(_line(one)) for one in racing]
     finally:
         for one in racing:
             one.kill()
@@ -69,8 +69,13 @@ def _raced(what: str, url: str, scope: str, place: Place) -> list[dict[str, Any]
 
 def _heard(racing: list[subprocess.Popen[str]], word: str) -> None:
     for one in racing:
-        assert one.stdout is not None
-        assert word == one.stdout.readline()
+        assert word == _line(one)
+
+
+def _line(one: subprocess.Popen[str]) -> str:
+    """Never `communicate`, which does not know of what was read ahead."""
+    assert one.stdout is not None
+    return one.stdout.readline()
 
 
 def _stands(do: Do, store: Any, scope: str) -> dict[str, str]:
