@@ -18,6 +18,7 @@ from playing import Scenario, play
 
 from onceward import AsyncGate, Gate, InFlight, KeyReused
 from onceward._core.flow import Returned
+from onceward.environment import REAL
 from onceward.gate import afterwards
 from onceward.gate.asking import Housekeeping
 from servers import postgres
@@ -275,3 +276,30 @@ def test_too_many_at_once_are_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None
             book.follow(afterwards.After(bytes([number % 256]) * 32, b"t", (), False), None, tidies=False)
 
         assert len(book._followed) == afterwards.FOLLOWED_MAX
+
+
+@pytest.mark.fault("closing-does-not-wait-for-a-look")
+def test_a_look_that_is_under_way_ends_before_the_gate_is_closed() -> None:
+    """
+    The store is closed right after; a look that came later would find it closed, and say so in the log.
+    """
+    order: list[str] = []
+
+    class Slow:
+        def load(self, id: bytes) -> None:
+            closer.start()
+            closer.join(0.2)  # It must not get past us; that it tries is enough.
+            order.append("looked")
+
+    def close() -> None:
+        book.close()
+        order.append("closed")
+
+    closer = threading.Thread(target=close)
+    book: Any = afterwards.Afterwards(REAL, Slow(), lambda event: None, lambda: None)  # type: ignore[arg-type]
+    book.follow(afterwards.After(bytes(32), b"t", (), False), None, tidies=False)
+    thread = book._thread
+    thread.join()
+    closer.join()
+
+    assert order[:2] == ["looked", "closed"]

@@ -222,7 +222,7 @@ class TestRefusals:
         """
         Whoever opens a PostgreSQL URL without psycopg is told what to install.
         """
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        monkeypatch.setattr("onceward.stores._kinds.find_spec", lambda name: None)
 
         with pytest.raises(ConfigurationError, match=r"onceward\[postgres\]"):
             open_store(url)

@@ -181,7 +181,7 @@ class TestTheUrl:
         """
         real = importlib.util.find_spec
         absent: Any = lambda name, *rest: None if name == "redis" else real(name, *rest)  # noqa: E731
-        monkeypatch.setattr(importlib.util, "find_spec", absent)
+        monkeypatch.setattr("onceward.stores._kinds.find_spec", absent)
 
         for opener in (open_store, open_async_store):
             with pytest.raises(ConfigurationError) as refusal:

@@ -129,7 +129,7 @@ def test_each_stores_route_to_one_winner_is_documented_as_it_is() -> None:
     Both sound routes are in use and written down, store by store, in the very words of the statements that run.
     """
     page = ROUTES.read_text(encoding="utf-8")
-    table = dict(re.findall(r"^\| (PostgreSQL|SQLite|Redis|memory) \| (.+) \|$", page, re.MULTILINE))
+    table = dict(re.findall(r"^\| (PostgreSQL|SQLite|Redis|memory)(?:, \*shelf\*)? \| (.+) \|$", page, re.MULTILINE))
     sources = Path(_postgres_rows.__file__).parent
     sqlite_writes = (sources / "_sqlite_database.py").read_text(encoding="utf-8")
 

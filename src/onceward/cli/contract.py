@@ -31,7 +31,7 @@ from onceward.cli.profiles import tell_profile
 from onceward.cli.tables import facts, table
 from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
 from onceward.http import PROFILES
-from onceward.retry import choices, policy
+from onceward.retry import _policy, choices
 
 
 def add_to(parsers: Groups) -> None:
@@ -115,8 +115,8 @@ def _choice(name: str) -> dict[str, Any]:
 _RETRIES: tuple[tuple[str, ModuleType, str, str | None], ...] = (
     ("attempts", choices, "ATTEMPTS", None),
     ("attempts_unsaid_max", choices, "ATTEMPTS_UNSAID_MAX", None),
-    ("elapsed", policy, "ELAPSED", "seconds"),
-    ("timeout", policy, "TIMEOUT", "seconds"),
+    ("elapsed", _policy, "ELAPSED", "seconds"),
+    ("timeout", _policy, "TIMEOUT", "seconds"),
     ("backoff_base", backoff, "BASE", "seconds"),
     ("backoff_cap", backoff, "CAP", "seconds"),
     ("breaker_threshold", breaker, "THRESHOLD", None),

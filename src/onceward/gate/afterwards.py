@@ -93,6 +93,7 @@ class Afterwards(_Telling):
         self._tidy = tidy
         self._followed: deque[Followed] = deque(maxlen=FOLLOWED_MAX)
         self._lock = threading.Lock()
+        self._looking = threading.RLock()  # A listener that is told may close the gate.
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -125,15 +126,19 @@ class Afterwards(_Telling):
         return bool(self._followed)
 
     def close(self) -> None:
-        """Look a last time, and stop."""
-        if self._followed:
-            self._look()
+        """Look a last time, and stop; a look of the thread's ends first, because the store is closed next."""
         self._closed.set()
+        with self._looking:
+            if self._followed:
+                self._look()
 
     def _work(self) -> None:
         pause = LOOK_FIRST
         while not self._closed.wait(pause):
-            if not self._look():
+            with self._looking:
+                # Closed meanwhile: what was left has been looked at, and the store may be gone.
+                left = not self._closed.is_set() and self._look()
+            if not left:
                 with self._lock:
                     if not self._followed:
                         self._thread = None
