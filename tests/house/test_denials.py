@@ -83,7 +83,10 @@ STILL_SO: dict[tuple[str, str], Callable[[], bool]] = {
         Classifier().judge(ArithmeticError()).certainty is Certainty.UNKNOWN
     ),
     ("docs/reference/client.md", "It has no ledger"): has_no_ledger,
-    ("ARCHITECTURE.md", "a local file is one database, and has no ledger"): has_no_ledger,
+    (
+        "docs/decisions/081-a-call-of-the-client-is-one-value.md",
+        "a local file is one database, and has no ledger",
+    ): has_no_ledger,
     ("docs/reference/http-clients.md", "trio is not supported"): lambda: no_import_of("trio"),
 }
 
