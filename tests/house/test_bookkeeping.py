@@ -149,7 +149,7 @@ def test_no_awaiting_half_awaits_while_it_is_closed() -> None:
     was to be ended goes on.
     """
     sources = [half.source for half in halves.halves(SRC / "onceward")]
-    found = {path.name: list(awaited_at_the_end(path.read_text(encoding="utf-8"))) for path in sources}
+    found = {str(path): list(awaited_at_the_end(path.read_text(encoding="utf-8"))) for path in sources}
 
     assert {name: lines for name, lines in found.items() if lines} == {}
 
