@@ -130,11 +130,10 @@ class Twins(NamedTuple):
         top: set[str] = set()
         fields: set[str] = set()
         called: dict[str, str] = {}
-        given: dict[str, str] = {}
         for text in texts:
             tree, mark = ast.parse(text), MARK.match(text)
             own = {} if mark is None else _given(mark)
-            top, given = top | _defined(tree), given | own
+            top |= _defined(tree)
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     names = _defined(node)
@@ -142,7 +141,7 @@ class Twins(NamedTuple):
                     called |= {bare: name for name in names for bare in _bare(name) if bare in names}
                     made = {_turned_name(name, NAMES | own): name for name in names if mark is not None}
                     called |= {bare: name for bare, name in made.items() if bare != name}
-        twins = {bare for name in top for bare in (*_bare(name), given.get(name, "")) if bare in top}
+        twins = {bare for name in top for bare in _bare(name) if bare in top}
         return cls(frozenset(twins), called, frozenset(fields))
 
 
@@ -162,7 +161,7 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
 
 def _bare(name: str) -> set[str]:
     """What the blocking twin of a thing with this name would be called."""
-    found = {re.sub(r"^(_*)a(?=[a-z])", r"\1", name), _turned_name(name, {})}
+    found = {re.sub(r"^(_*)a(?=[a-z])", r"\1", name), re.sub(r"(^|_)async_", r"\1", name), _turned_name(name, {})}
     return found - {name}
 
 

@@ -106,7 +106,7 @@ WORLD = halves.Twins.of(
         "class Courier:\n    def ask(self): ...\n    async def aask(self): ...\n",
         "class Called:\n    ask: str\n",
         "def open_store(): ...\ndef open_async_store(): ...\n",
-        "# blocking half: b.py; open_async_store=open_store\nclass Teller:\n    async def tell_async(self): ...\n",
+        "# blocking half: b.py\nclass Teller:\n    async def tell_async(self): ...\n",
     ]
 )
 """A package in which some things have twins."""
