@@ -52,9 +52,12 @@ NAMES = {
 """Names that no pattern turns. One that is used nowhere is an error, and so is an unused one of a file's own."""
 PROMISES = {"Awaitable": 0, "Coroutine": 2}
 """Types of what is to be awaited: which of their parameters comes of it."""
-LEFTOVERS = frozenset({"asyncio", "AWAITS", "isawaitable", "iscoroutinefunction"})
+LEFTOVERS = frozenset(
+    {"asyncio", "AWAITS", "aclosing", "aiter", "anext", "isawaitable", "iscoroutine", "iscoroutinefunction", *PROMISES}
+)
+"""What no blocking text says; nor does it say `async` in the midst of a name, as in `enter_async_context`."""
 EXEMPT = "# of no colour"
-"""On a line that calls something by the blocking name of another thing."""
+"""On a line that calls something by the blocking name of another thing. Where it is not needed, it is an error."""
 
 
 class Refused(Exception):
@@ -78,7 +81,7 @@ class Text:
     starts: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.lines = self.text.splitlines(keepends=True)
+        self.lines = list(io.StringIO(self.text))  # As Python reads lines: `splitlines` knows other ends, too.
         self.starts = [0]
         for line in self.lines:
             self.starts.append(self.starts[-1] + len(line))
@@ -118,31 +121,47 @@ class Twins(NamedTuple):
     """Classes and functions: `Store`, because there is `AsyncStore`; `join`, because there is `join_async`."""
     called: dict[str, str]
     """Methods: `admit`, because there is `aadmit` beside it, or in an awaiting half; with the twin's name."""
+    fields: frozenset[str] = frozenset()
+    """What is data in some class: `called.ask` need not be the method of a courier."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Twins:
         """Those that a package defines."""
         top: set[str] = set()
+        fields: set[str] = set()
         called: dict[str, str] = {}
         for text in texts:
-            tree = ast.parse(text)
+            tree, mark = ast.parse(text), MARK.match(text)
+            own = {} if mark is None else _given(mark)
             top |= _defined(tree)
-            rules = {} if (mark := MARK.match(text)) is None else NAMES | _given(mark)
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
                     names = _defined(node)
+                    fields |= set(_bound(node.body)) - names
                     called |= {bare: name for name in names for bare in _bare(name) if bare in names}
-                    called |= {rules[name]: name for name in names & rules.keys()}
-        return cls(frozenset(bare for name in top for bare in _bare(name) if bare in top), called)
+                    made = {_turned_name(name, NAMES | own): name for name in names if mark is not None}
+                    called |= {bare: name for bare, name in made.items() if bare != name}
+        twins = {bare for name in top for bare in _bare(name) if bare in top}
+        return cls(frozenset(twins), called, frozenset(fields))
 
 
 def _defined(node: ast.Module | ast.ClassDef) -> set[str]:
     return {one.name for one in node.body if isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
+def _bound(body: list[ast.stmt]) -> Iterator[str]:
+    """What a block defines, but for what is defined several times by right: overloads, and setters of properties."""
+    for one in body:
+        match one:
+            case ast.FunctionDef(decorator_list=[*_, ast.Attribute() | ast.Name(id="overload")]):
+                pass
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
 def _bare(name: str) -> set[str]:
     """What the blocking twin of a thing with this name would be called."""
-    found = {re.sub(r"^(_*)a(?=[a-z])", r"\1", name), _turned_name(name, {})}
+    found = {re.sub(r"^(_*)a(?=[a-z])", r"\1", name), re.sub(r"(^|_)async_", r"\1", name), _turned_name(name, {})}
     return found - {name}
 
 
@@ -158,7 +177,7 @@ def turned(source: str, given: dict[str, str], twins: Twins, used: set[str]) -> 
     text = _words(text, NAMES | given, used)
     while (edit := _structural(text)) is not None:
         text = text.edited([edit])
-    _check_result(text.tree, source)
+    _check_result(text, source)
     return text.text
 
 
@@ -167,72 +186,88 @@ def turned(source: str, given: dict[str, str], twins: Twins, used: set[str]) -> 
 
 def _check_colours(tree: ast.Module, twins: Twins, lines: list[str]) -> None:
     """The awaiting text must not use the blocking name of something that has an awaiting one."""
-    kept, awaited = _kept(tree), {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Await)}
-    sides = (node.orelse for node in ast.walk(tree) if isinstance(node, ast.IfExp) and _is_flag(node.test))
-    blocking = {id(node) for side in sides for node in ast.walk(side)}
+    kept, exempt = _kept(tree), {number for number, line in enumerate(lines, 1) if EXEMPT in line}
+    choices = (node for node in ast.walk(tree) if isinstance(node, ast.IfExp) and ast.unparse(node.test) == "AWAITS")
+    blocking = {id(node) for choice in choices for node in ast.walk(choice.orelse)}
+    needed: set[int] = set()
+    for node, why in _blocking_names(tree, twins):
+        if node.lineno in exempt:
+            needed.add(node.lineno)
+        elif node.lineno not in kept and id(node) not in blocking:
+            raise Refused(f"line {node.lineno}: {why}; if it is another one that nobody awaits, say `{EXEMPT}` there")
+    if unneeded := exempt - needed:
+        raise Refused(f"line {min(unneeded)}: `{EXEMPT}` is not needed")
+
+
+def _blocking_names(tree: ast.Module, twins: Twins) -> Iterator[tuple[ast.expr | ast.alias, str]]:
+    """What is called by the blocking name of something that has an awaiting one, and what is wrong with it."""
+    nodes = list(ast.walk(tree))
+    awaited = {id(node.value) for node in nodes if isinstance(node, ast.Await)}
+    calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
+    threads = [call for call in calls.values() if ast.unparse(call.func) == "asyncio.to_thread"]
+    sent = {id(one) for call in threads for one in call.args}
     ours = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("onceward")
+        alias.asname or alias.name.partition(".")[0]: alias
+        for node in nodes
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
+        if getattr(node, "level", 0) or (getattr(node, "module", "") or alias.name).startswith("onceward")
     }
-    for node in ast.walk(tree):
-        line = getattr(node, "lineno", 0)
-        if line in kept or id(node) in blocking or (line and EXEMPT in lines[line - 1]):
-            continue
+    for node in nodes:
         match node:
-            case ast.Name(id=name) if name in twins.imported & ours:
-                raise Refused(f"line {node.lineno}: {name} blocks, and has an awaiting twin")
-            case ast.Call(func=ast.Attribute(value=ast.Constant())):
-                pass  # A text's own method: `", ".join(...)`.
-            case ast.Call(func=ast.Attribute(attr=name)) if name in twins.called and id(node) not in awaited:
-                raise Refused(
-                    f"line {node.lineno}: .{name}() blocks, and has the twin {twins.called[name]}; if it is "
-                    f"another {name} that nobody awaits, say `{EXEMPT}` on its line"
-                )
+            case ast.alias(name=name, asname=str()) if name in twins.imported and node in ours.values():
+                yield node, f"{name} blocks, and has an awaiting twin"
+            case ast.Name(id=name) | ast.Attribute(attr=name) if (
+                name in twins.imported and ast.unparse(node).partition(".")[0] in ours
+            ):
+                yield node, f"{name} blocks, and has an awaiting twin"
+            case ast.Attribute(value=value, attr=name, ctx=ast.Load()) if name in twins.called:
+                # Not a text's own method (`", ".join`), what a thread is to call, or what may be data.
+                call = calls.get(id(node))
+                harmless = isinstance(value, ast.Constant) or id(node) in sent or (not call and name in twins.fields)
+                if not harmless and id(call) not in awaited:
+                    yield node, f".{name} blocks, and has the twin {twins.called[name]}"
 
 
-def _is_flag(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "AWAITS"
-
-
-def _check_result(tree: ast.Module, source: str) -> None:
+def _check_result(text: Text, source: str) -> None:
     """Nothing awaits any more, nothing has become one with another, and nothing exists twice."""
-    for node in ast.walk(tree):
+    for node in ast.walk(text.tree):
         match node:
             case ast.Await() | ast.AsyncFunctionDef() | ast.AsyncWith() | ast.AsyncFor():
                 raise Refused(f"line {node.lineno} of the blocking text still awaits: {ast.unparse(node)[:80]}")
-            case ast.Name(id=name) if name in LEFTOVERS or name in PROMISES:
-                raise Refused(f"line {node.lineno} of the blocking text still says {name}")
-            case ast.ClassDef() | ast.Module():
-                plain = [one.name for one in node.body if isinstance(one, ast.FunctionDef) and not one.decorator_list]
-                plain += [one.name for one in node.body if isinstance(one, ast.ClassDef)]
-                if twice := {name for name in plain if plain.count(name) > 1}:
+            case ast.Name(id=name) | ast.Attribute(attr=name):
+                if name in LEFTOVERS or re.search("[A-Za-z]_?[Aa]sync", name):
+                    raise Refused(f"line {node.lineno} of the blocking text still says {name}")
+            case ast.ImportFrom(module="asyncio") | ast.alias(name="asyncio" | "AWAITS", asname=str()):
+                raise Refused(f"line {node.lineno}: import asyncio and AWAITS by these names, so that they are seen")
+            case ast.ClassDef() | ast.Module() | ast.FunctionDef():
+                bound = list(_bound(node.body))
+                if twice := {name for name in bound if bound.count(name) > 1}:
                     raise Refused(f"two become one: {', '.join(sorted(twice))}")
+    compile(text.text, "the blocking text", "exec")  # Two parameters that became one are seen only here.
     before = {ast.dump(one) for one in ast.parse(source).body}
-    for one in tree.body:
+    for one in text.tree.body:
         if isinstance(one, ast.FunctionDef | ast.ClassDef) and ast.dump(one) in before:
             raise Refused(f"{one.name} has no colour, and would exist twice: put it where both halves import it from")
 
 
+def _side(node: ast.AST) -> list[ast.stmt] | None:
+    """The blocking side of a branch on AWAITS."""
+    if not isinstance(node, ast.If):
+        return None
+    return {"AWAITS": node.orelse, "not AWAITS": node.body}.get(ast.unparse(node.test))
+
+
 def _kept(tree: ast.Module) -> set[int]:
     """Lines of the blocking sides of branches: they are in the blocking text's words already."""
-    kept: set[int] = set()
-    for node in ast.walk(tree):
-        own: list[ast.stmt] = []
-        match node:
-            case ast.If(test=ast.Name(id="AWAITS"), orelse=own):
-                pass
-            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="AWAITS")), body=own):
-                pass
-        kept.update(line for one in own for line in range(_first(one), (one.end_lineno or 0) + 1))
-    return kept
+    statements = (one for node in ast.walk(tree) for one in _side(node) or ())
+    return {line for one in statements for line in range(_first(one), (one.end_lineno or 0) + 1)}
 
 
 def _first(node: ast.stmt) -> int:
     """The line where a statement begins, with its decorators."""
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min(node.lineno, *(one.lineno for one in decorators)) if decorators else node.lineno
+    return min([node.lineno, *(one.lineno for one in decorators)])
 
 
 # --- edits that need only the words ---
@@ -246,7 +281,10 @@ def _words(text: Text, names: dict[str, str], used: set[str]) -> Text:
         kind, word = tokenize.tok_name[token.type], token.string
         # Before Python 3.12 an f-string is one token, since then many: it is left alone by both.
         depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
-        if token.start[0] in kept or depth or kind not in ("NAME", "STRING", "COMMENT"):
+        formatted = kind == "FSTRING_MIDDLE" or (kind == "STRING" and "f" in re.split("['\"]", word)[0].lower())
+        if formatted and token.start[0] not in kept and _prose(word, names, len(word)) != word:
+            raise Refused(f"line {token.start[0]}: give the code in {word} a name before the f-string")
+        if token.start[0] in kept or depth or formatted or kind not in ("NAME", "STRING", "COMMENT"):
             continue
         start, end = (text.starts[line - 1] + column for line, column in (token.start, token.end))
         if kind == "COMMENT" and word == EXEMPT:
@@ -257,8 +295,12 @@ def _words(text: Text, names: dict[str, str], used: set[str]) -> Text:
         elif kind == "NAME":
             edits.append(Edit(start, end, _turned_name(word, names, used)))
         elif kind == "STRING" and token.start in code:
+            if LEFTOVERS.intersection(re.findall(r"\w+", word)):
+                raise Refused(
+                    f"line {token.start[0]}: {word} is no type of the blocking text: name it outside of a string"
+                )
             edits.append(Edit(start, end, re.sub(r"\w+", lambda found: _turned_name(found[0], names, used), word)))
-        elif not (kind == "STRING" and "f" in re.split("['\"]", word)[0].lower()):
+        else:
             edits.append(Edit(start, end, _prose(word, names, token.start[1] + 4)))
     for node in ast.walk(text.tree):
         if isinstance(node, ast.JoinedStr) and node.lineno not in kept:
@@ -322,9 +364,7 @@ def _structural(text: Text) -> Edit | None:
     """One edit: what depends on AWAITS, what goes into a thread, what is a promise."""
     for node in ast.walk(text.tree):
         match node:
-            case ast.If(test=ast.Name(id="AWAITS"), orelse=side):
-                return _branch(text, node, side)
-            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=ast.Name(id="AWAITS")), body=side):
+            case ast.If() if (side := _side(node)) is not None:
                 return _branch(text, node, side)
             case ast.IfExp(test=ast.Name(id="AWAITS"), orelse=other):
                 return Edit(*text.span(node), text.said(other))
@@ -332,7 +372,8 @@ def _structural(text: Text) -> Edit | None:
                 return Edit(*text.span(flag), "False")
             case ast.Call(func=ast.Attribute(value=ast.Name(id="asyncio"), attr="to_thread"), args=[fn, *rest]):
                 given = ", ".join(text.said(one) for one in (*rest, *node.keywords))
-                return Edit(*text.span(node), f"{text.said(fn)}({given})")
+                plain = isinstance(fn, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
+                return Edit(*text.span(node), f"{text.said(fn)}({given})" if plain else f"({text.said(fn)})({given})")
             case ast.Subscript(value=ast.Name(id=name), slice=inside) if name in PROMISES:
                 which = inside.elts[PROMISES[name]] if isinstance(inside, ast.Tuple) else inside
                 return Edit(*text.span(node), text.said(which))
@@ -342,16 +383,19 @@ def _structural(text: Text) -> Edit | None:
 def _branch(text: Text, node: ast.If, side: list[ast.stmt]) -> Edit:
     """One side of a branch in its place, with the comments above its first line."""
     start, end = text.starts[node.lineno - 1], text.starts[node.end_lineno or 0]
-    if text.lines[node.lineno - 1].lstrip().startswith("elif"):
-        raise Refused(f"line {node.lineno}: a branch on AWAITS stands by itself, not as an elif")
+    first = _first(side[0]) if side else 0
+    gap = len(text.lines[first - 1]) - len(text.lines[first - 1].lstrip()) - node.col_offset
+    if text.lines[node.lineno - 1].lstrip().startswith("elif") or (side and gap <= 0):
+        raise Refused(f"line {node.lineno}: a branch on AWAITS stands by itself, on lines of its own and without elif")
     if not side:
         return Edit(start, end, "")
-    first = _first(side[0])
+    texts = (one for statement in side for one in ast.walk(statement) if isinstance(one, ast.Constant | ast.JoinedStr))
+    inside = {line for one in texts for line in range(one.lineno + 1, (one.end_lineno or 0) + 1)}
     while text.lines[first - 2].lstrip().startswith("#"):
         first -= 1
-    kept = text.lines[first - 1 : max(one.end_lineno or 0 for one in side)]
-    gap = len(kept[0]) - len(kept[0].lstrip()) - node.col_offset
-    return Edit(start, end, "".join(line[gap:] if line.strip() else line for line in kept))
+    numbers = range(first, max(one.end_lineno or 0 for one in side) + 1)
+    lines = ((number, text.lines[number - 1]) for number in numbers)
+    return Edit(start, end, "".join(one if number in inside else one.removeprefix(" " * gap) for number, one in lines))
 
 
 # --- files ---
@@ -397,6 +441,8 @@ def tidy(text: str, path: Path) -> str:
 def made(half: Half, twins: Twins, used: set[str]) -> str:
     """The whole file that a pair's blocking half has to be."""
     source = half.source.read_text(encoding="utf-8")
+    if twice := half.given.keys() & NAMES.keys():
+        raise Refused(f"NAMES has {', '.join(sorted(twice))} already")
     ours: set[str] = set()
     text = turned("\n" + source.partition("\n")[2], half.given, twins, ours).lstrip("\n")  # Lines keep their numbers.
     if unused := half.given.keys() - ours:
@@ -423,7 +469,9 @@ def work(src: Path, *, check: bool) -> list[str]:
             wrong.append(f"{half.source.relative_to(src)}: {no}")
             continue
         old = half.target.read_text(encoding="utf-8") if half.target.exists() else ""
-        if not check and old != text:
+        if old and MADE.match(old) is None:
+            wrong.append(f"{half.target.relative_to(src)} is written by hand: delete it first")
+        elif not check and old != text:
             half.target.write_text(text, encoding="utf-8")
             print("wrote", half.target.relative_to(src))
         elif check and not same(old, text):

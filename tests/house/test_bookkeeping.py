@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from halving import halves
 
 from onceward import AsyncGate, Breaker, Budget, Gate, Retry
 from onceward.environment import REAL
@@ -65,29 +66,38 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
         yield from _own(child)
 
 
-def _at_the_end(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Calls of a store where a generator is left by `GeneratorExit`, in its handlers and in its `finally`."""
+def _closing(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[ast.AST, str | None]]:
+    """What runs where something is left by `GeneratorExit`, in handlers and in `finally`; and the error's name."""
     for one in _own(node):
         if not isinstance(one, ast.Try) or not any(isinstance(inner, ast.Yield | ast.YieldFrom | ast.Await)
                                                    for part in one.body for inner in (part, *_own(part))):  # fmt: skip
             continue
-        blocks = [*one.finalbody]
+        blocks: list[tuple[list[ast.stmt], str | None]] = [(one.finalbody, None)]
         for handler in one.handlers:
             caught = ast.unparse(handler.type) if handler.type is not None else "BaseException"
-            if caught == "GeneratorExit":
-                blocks += handler.body
+            if caught == "GeneratorExit" or "BaseException" in caught:
+                blocks.append((handler.body, handler.name))
                 break
-            if "BaseException" in caught:
-                blocks += handler.body
-        for call in (inner for part in blocks for inner in (part, *_own(part))):
-            if (
-                not isinstance(call, ast.Call)
-                or not isinstance(call.func, ast.Attribute)
-                or call.func.attr not in CALLS
-            ):
-                continue
-            if not ast.unparse(call.func.value).endswith("_queue"):  # Which has no lock that a store's could wait for.
-                yield f"{call.lineno} {ast.unparse(call.func)}"
+        yield from ((inner, name) for body, name in blocks for part in body for inner in (part, *_own(part)))
+
+
+def _at_the_end(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """Calls of a store where a generator is left by `GeneratorExit`."""
+    for call, _ in _closing(node):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr not in CALLS:
+            continue
+        if not ast.unparse(call.func.value).endswith("_queue"):  # Which has no lock that a store's could wait for.
+            yield f"{call.lineno} {ast.unparse(call.func)}"
+
+
+def awaited_at_the_end(text: str) -> Iterator[str]:
+    """What is awaited where something may be left by `GeneratorExit`, but for what is told of it and can decide."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.AsyncFunctionDef):
+            for one, error in _closing(node):
+                told = {inner.id for inner in ast.walk(one) if isinstance(inner, ast.Name)}
+                if isinstance(one, ast.Await | ast.AsyncWith | ast.AsyncFor) and error not in told:
+                    yield f"{one.lineno} {ast.unparse(one)}"
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -130,6 +140,35 @@ def test_the_check_lets_a_handled_exit_through() -> None:
     )
 
     assert list(finalisers(text)) == []
+
+
+@pytest.mark.fault("an-inbox-awaits-while-it-is-closed")
+def test_no_awaiting_half_awaits_while_it_is_closed() -> None:
+    """
+    A coroutine that is thrown away can await nothing any more: Python says that it ignored `GeneratorExit`, and what
+    was to be ended goes on.
+    """
+    sources = [half.source for half in halves.halves(SRC / "onceward")]
+    found = {str(path): list(awaited_at_the_end(path.read_text(encoding="utf-8"))) for path in sources}
+
+    assert {name: lines for name, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("async def a():\n    try:\n        await b\n    finally:\n        await c()\n", ["5 await c()"]),
+        ("async def a():\n    try:\n        await b\n    except BaseException:\n        await c()\n", ["5 await c()"]),
+        ("async def a():\n    try:\n        await b\n    except BaseException as e:\n        await c(e)\n", []),
+        ("async def a():\n    try:\n        await b\n    except GeneratorExit:\n        raise\n"
+         "    except BaseException:\n        await c()\n", []),
+    ],
+)  # fmt: skip
+def test_what_is_awaited_while_something_is_closed_is_found(text: str, found: list[str]) -> None:
+    """
+    In a `finally`, or in a handler that takes everything; not where `GeneratorExit` was let through, or is told.
+    """
+    assert list(awaited_at_the_end(text)) == found
 
 
 # --- every book-keeper, made to raise ---

@@ -1,7 +1,8 @@
 """
 What comes in two colours is written once: the blocking half is made of the awaiting one, or it is on a short list.
 
-A pair is a class `AsyncX` and `X`, a function `x_async` (or `ax`) and `x`, or two such methods of one class.
+A pair is a class `AsyncX` and `X`, a function `x_async` (or `async_x`, or `ax`) and `x`, or two such methods of one
+class.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def test_the_pairs_are_found() -> None:
     assert names >= {
         "AsyncGate", "AsyncPlan", "AsyncSequence", "AsyncWindow", "AsyncRecords", "AsyncDeadLetterBox", "AsyncInbox",
         "AsyncOutbox", "AsyncAccess", "AsyncClient", "AsyncDatabase", "AsyncBalance", "AsyncJournal", "AsyncEmitter",
-        "AsyncLedger", "Awaiting", "join_async", "arun", "settle_inside_async",
+        "AsyncLedger", "Awaiting", "join_async", "arun", "settle_inside_async", "async_client", "open_async_store",
     }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,51 @@ def test_at_the_end_of_an_async_block_handlers_are_waited_for_and_the_loop_goes_
 
     assert ["e-1"] == asyncio.run(play())
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("onceward-inbox-")]
+
+
+@pytest.mark.fault("workers-go-on-when-their-block-is-thrown-away")
+@pytest.mark.parametrize("colour", ["blocking", "awaiting"])
+def test_a_block_that_is_thrown_away_waits_for_nobody_and_its_workers_end(tmp_path: Path, colour: str) -> None:
+    """
+    It may be the garbage collector that closes it: nothing can be awaited, and nothing is waited for. The handler that
+    is under way comes to its end, and its worker takes nothing new.
+    """
+    began, go_on = threading.Event(), threading.Event()
+
+    @handler(guarantee="repeatable")
+    def slow(event: Any) -> None:
+        began.set()
+        go_on.wait(PATIENCE_SECONDS)
+
+    def blocks(inbox: Any) -> Any:
+        with inbox.working(1, stop_seconds=1e6):
+            yield
+
+    async def awaits(inbox: Any) -> None:
+        async with inbox.working(1, stop_seconds=1e6):
+            await asyncio.get_running_loop().create_future()
+
+    async def play() -> bool:
+        kind: type[Any] = AsyncInbox if colour == "awaiting" else Inbox
+        inbox = kind(f"sqlite:///{tmp_path}/agent.db", scope=SCOPE)
+        inbox.add(pacspace(slow))
+        body = b'{"event": "e-1"}'
+        received = inbox.receive("pac", PacSpace().sign("e-1", body, [TEXT], now=time.time()), body)
+        await received if colour == "awaiting" else None
+        thrown = awaits(inbox) if colour == "awaiting" else blocks(inbox)
+        thrown.send(None)
+        began.wait(PATIENCE_SECONDS)
+        [worker] = [thread for thread in threading.enumerate() if thread.name.startswith("onceward-inbox-")]
+        with suppress(RuntimeError):  # "coroutine ignored GeneratorExit", if this is broken.
+            thrown.close()
+        go_on.set()
+        await asyncio.to_thread(worker.join, 30)
+        ended = not worker.is_alive()
+        closed = inbox.close()
+        await closed if colour == "awaiting" else None
+        return ended
+
+    assert asyncio.run(play())
 
 
 @pytest.mark.slow

@@ -6,15 +6,21 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ledger_support import LIVE, World, audited, balance, emit, sent
 
+from colours import COLOURS
+
+TESTS = str(Path(__file__).resolve().parents[1])
 KILLED = """
 import os, sys
+sys.path.insert(0, sys.argv[1])
+from colours import Colour
 from onceward import drive, failpoints
-from onceward.service.ledger import Ledger, Place, Terms, keyed, wire
+from onceward.service.ledger import AsyncLedger, Ledger, Place, keyed, wire
 
 # Everything that is imported late, before the first fork.
 import onceward.gate.joining.psycopg, onceward.gate.joining.sqlite3, onceward.tables.postgres, onceward.tables.sqlite
@@ -46,14 +52,15 @@ def work(ledger, verb, name):
             return flows.judge_waiting()
 
 # One process for each point, forked before anything is opened: Python need not start anew for each.
-for point in sys.argv[2:]:
+for point in sys.argv[4:]:
     verb, name, at, skip = point.split("/")
     child = os.fork()
     if not child:
-        ledger = Ledger.open(sys.argv[1])
+        colour = Colour(sys.argv[2])
+        ledger = colour.run(colour.pick(Ledger, AsyncLedger).open, sys.argv[3])
         keyed.walk = stepping
         failpoints.arm(at, "kill", skip=int(skip))
-        ledger.run(work(ledger, verb, name))
+        colour.run(ledger.run, work(ledger, verb, name))
         os._exit(0)
     print(os.waitpid(child, 0)[1])
 """
@@ -74,12 +81,11 @@ def points(verb: str) -> list[tuple[str, str, int]]:
     return [(f"{verb}{number}", at, skip) for number, (at, skip) in enumerate(named)]
 
 
-def killed(world: World, *some: tuple[str, str, int]) -> list[str]:
+def killed(world: World, colour: str, *some: tuple[str, str, int]) -> list[str]:
     """Let one process die at each of these points, each with a customer of its own; how they ended."""
     typed = [f"{name.rstrip('0123456789')}/{name}/{at}/{skip}" for name, at, skip in some]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, world.url, *typed], capture_output=True, text=True, timeout=300, check=False
-    )
+    command = [sys.executable, "-c", KILLED, TESTS, colour, world.url, *typed]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert "" == done.stderr
     return done.stdout.split()
 
@@ -93,14 +99,15 @@ def there(world: World, name: str) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_a_kill_leaves_both_or_neither_and_a_retry_books_once(world: World) -> None:
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_kill_leaves_both_or_neither_and_a_retry_books_once(world: World, colour: str) -> None:
     """
     Only after the commit is there anything, and then there is all of it. Whatever was killed, the same request again
     ends as if nothing had happened. With a key, with a reference alone, in a batch.
     """
     with world.open() as ledger:
         some = [*points("book"), *points("reference"), *points("batch")]
-        ended = killed(world, *some)
+        ended = killed(world, colour, *some)
 
         assert {"9", "0"} == set(ended), "every point was passed, or none: nothing is shown by that"
         assert 12 < ended.count("9")
@@ -124,7 +131,8 @@ def retry(ledger: Any, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_period_is_closed_whole_or_not_at_all(world: World) -> None:
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_period_is_closed_whole_or_not_at_all(world: World, colour: str) -> None:
     """
     Checkpoint, the customer's row and the record; and a retry closes what was not.
     """
@@ -132,7 +140,7 @@ def test_a_period_is_closed_whole_or_not_at_all(world: World) -> None:
         some = points("close")
         for name, _, _ in some:
             emit(ledger, customer=name, reference_id=f"r-{name}", period="2020-01")
-        ended = killed(world, *some)
+        ended = killed(world, colour, *some)
 
         assert 3 < ended.count("9")
         assert [] == audited(ledger).findings
@@ -146,7 +154,8 @@ def test_a_period_is_closed_whole_or_not_at_all(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_verifier_leaves_its_deltas_to_the_next(world: World) -> None:
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_killed_verifier_leaves_its_deltas_to_the_next(world: World, colour: str) -> None:
     """
     Queued or judged, never between; whoever comes next goes on.
     """
@@ -156,6 +165,6 @@ def test_a_killed_verifier_leaves_its_deltas_to_the_next(world: World) -> None:
         some = [("judge", f"ledger.judge.{side}", 0) for side in ("before", "written", "after")]
 
         # Killed at the third, too: so the first two had left all of it to do, and the fourth finds nothing.
-        assert ["9", "9", "9", "0"] == killed(world, *some, some[0])
+        assert ["9", "9", "9", "0"] == killed(world, colour, *some, some[0])
         assert (0, []) == (balance(ledger).queued, audited(ledger).findings)
         assert "-3" == balance(ledger).balance

@@ -42,8 +42,8 @@ class AsyncEmitter(EmitterBase):
     one effect. With `timer=False` nobody sends but `tick()`, which sends what is due.
 
     The blocking one has a thread, and closes itself when the process ends. The awaiting one has a task on the loop of
-    its first `emit`: close it, or use it as `async with`. A loop that ends without that leaves what waits in the
-    spool, where the next emitter of this name finds it.
+    its first `emit`: close it, or use it as a context manager. A loop that ends without that leaves what waits in
+    the spool, where the next emitter of this name finds it.
     """
 
     def __init__(
@@ -138,8 +138,12 @@ class AsyncEmitter(EmitterBase):
         self._pacer.wake()
         try:
             done = await self.flush()
-        finally:
+        except GeneratorExit:
+            raise  # Thrown away, perhaps by the garbage collector: nothing can be waited for.
+        except BaseException:
             await self._pacer.ended()
+            raise
+        await self._pacer.ended()
         if done.waiting:
             log.warning("onceward: emitter %s closed with %d items unsent; they are kept", self.name, done.waiting)
         return done

@@ -101,7 +101,8 @@ class AsyncGate:
         self._bell = AsyncBell(self.environment)
         self._renewer = AsyncRenewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
-        self._afterwards = AsyncAfterwards(self.environment, self.store, self._asking.tell, self._tidy)
+        tell = self._asking.tell  # of no colour
+        self._afterwards = AsyncAfterwards(self.environment, self.store, tell, self._tidy)
         self._borrowed = False
 
     @property

@@ -99,7 +99,8 @@ class Gate:
         self._bell = Bell(self.environment)
         self._renewer = Renewer(self.environment, self._renew)
         self._housekeeping = Housekeeping()
-        self._afterwards = Afterwards(self.environment, self.store, self._asking.tell, self._tidy)
+        tell = self._asking.tell
+        self._afterwards = Afterwards(self.environment, self.store, tell, self._tidy)
         self._borrowed = False
 
     @property

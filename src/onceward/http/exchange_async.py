@@ -1,4 +1,4 @@
-# blocking half: exchange.py; acall=call
+# blocking half: exchange.py
 """
 One request and all its attempts: what is common to every library.
 """

@@ -79,6 +79,10 @@ class InboxBase:
         workers.stop(stop_seconds)
         self._workers.remove(workers)
 
+    def _leave_work(self, workers: Workers) -> None:
+        workers.leave()
+        self._workers.remove(workers)
+
     def _drain(self) -> dict[str, int]:
         counts = dict.fromkeys((DONE, RETRIED, DEAD, PUT_OFF), 0)
         while (claim := self._processor.claim(self._known())) is not None:

@@ -64,8 +64,13 @@ class Inbox(InboxBase):
         workers = self._begin_work(threads)
         try:
             yield workers
-        finally:
+        except GeneratorExit:
+            self._leave_work(workers)  # Thrown away, perhaps by the garbage collector: nothing can be waited for.
+            raise
+        except BaseException:
             self._end_work(workers, stop_seconds)
+            raise
+        self._end_work(workers, stop_seconds)
 
     def drain(self) -> dict[str, int]:
         """Process what is due, with no workers; how many were done, retried later, given up, put off."""

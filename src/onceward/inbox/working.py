@@ -71,6 +71,10 @@ class Workers:
             thread.join(max(0.0, until - self._environment.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
+    def leave(self) -> None:
+        """Take nothing new, and wait for nothing. Nobody is rung, for a bell has a lock: each ends when it looks."""
+        self._stopping = True
+
     def _work(self) -> None:
         while not self._stopping:
             # Cleared before looking: a ring that comes afterwards is heard by the wait.

@@ -1,4 +1,4 @@
-# blocking half: looping.py; __aiter__=__iter__, __anext__=__next__, StopAsyncIteration=StopIteration
+# blocking half: looping.py; __anext__=__next__, StopAsyncIteration=StopIteration
 """
 The loop over one call's attempts: the flow that decides is resumed by whoever asks for the next one.
 """

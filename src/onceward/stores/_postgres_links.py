@@ -138,7 +138,7 @@ class Links:
         return self.run(flows.put_alone(self.target, entry))
 
     def close(self) -> None:
-        """Let go of every connection. In another thread's use, one is closed when it comes back."""
+        """Let go of every connection. Where threads share them, one in use is closed when it comes back."""
         self.closed = True
         self._drop_idle()
         lane, self._lane = self._lane, None

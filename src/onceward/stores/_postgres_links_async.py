@@ -150,7 +150,7 @@ class AsyncLinks:
         return await self.run(flows.put_alone(self.target, entry))
 
     async def close(self) -> None:
-        """Let go of every connection. In another thread's use, one is closed when it comes back."""
+        """Let go of every connection. Where threads share them, one in use is closed when it comes back."""
         if AWAITS:
             self.abandon()
         else:
