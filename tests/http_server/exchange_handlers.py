@@ -20,6 +20,20 @@ Step = Asked | Callable[[Wire], None]
 """A request, or something else that happens."""
 
 
+EVERYWHERE = ("asgi", "wsgi", "django", "django_async", "django_thread")
+
+ONLY = {
+    ("asgi", "wsgi", "django", "django_async"): "A stream passes piece by piece.",
+    ("django_thread",): "In a thread under ASGI, Django reads a stream to its end before it serves it.",
+    ("asgi", "django", "django_async", "django_thread"): "Something can be awaited.",
+    ("wsgi",): "Nothing can be awaited.",
+    ("asgi", "django_async", "django_thread"): "Headers that occur twice are two.",
+    ("wsgi", "django"): "An environ has one header where two were sent, with a comma.",
+    ("asgi", "wsgi", "django"): "Elsewhere Django has read the body before anybody can look at a clock.",
+}
+"""Where wires differ in what they are: the rows that are for these only, and why."""
+
+
 class Row(NamedTuple):
     """Requests, and what else happens; then what comes of it; and how the middleware is set up."""
 
@@ -27,7 +41,8 @@ class Row(NamedTuple):
     expected: str
     handler: Any = None
     options: dict[str, Any] = {}
-    wires: tuple[str, ...] = ("asgi", "wsgi", "django", "django_async", "django_thread")
+    wires: tuple[str, ...] = EVERYWHERE
+    """Where it is told; elsewhere than everywhere for a reason in `ONLY`."""
 
 
 # --- requests ---

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from exchange_handlers import Row, nobody
+from exchange_handlers import EVERYWHERE, ONLY, Row, nobody
 from exchange_judge import wrong_in
 from exchange_messages import OWN_500, Asked, Heard, Kept, Said
 from exchange_rows import ROWS
@@ -167,6 +167,14 @@ def test_the_table_has_every_refusal_that_a_request_can_meet() -> None:
         "ownership_lost",  # Its winner's answer is given in its place: the row "overtaken".
         "rate_limited",  # Of clients.
     }  # fmt: skip
+
+
+def test_a_row_that_is_not_for_every_wire_has_a_reason() -> None:
+    """
+    Wires differ in what they are, in a few ways that are written down, and in nothing else.
+    """
+    assert {row.wires for row in ROWS.values()} == {EVERYWHERE, *ONLY}
+    assert set(EVERYWHERE) == set(WIRES)
 
 
 def codes_below(kind: type[OncewardError]) -> set[str]:
