@@ -1,15 +1,16 @@
 """
-Requests, handlers and scope functions for the table of the exchange (`exchange_rows.py`).
+Rows, requests, handlers and scope functions for the table of the exchange (`exchange_rows.py`).
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from wires import Asked, Said, Wire
+from exchange_messages import Asked, Said
+from wires import Wire
 
 from onceward import Reply, StoreUnavailable, current_operation, failpoints
 from onceward.retry import Breaker
@@ -18,11 +19,38 @@ from onceward.testing.clock import StillEnvironment
 Step = Asked | Callable[[Wire], None]
 """A request, or something else that happens."""
 
+
+EVERYWHERE = ("asgi", "wsgi", "django", "django_async", "django_thread")
+
+ONLY = {
+    ("asgi", "wsgi", "django", "django_async"): "A stream passes piece by piece.",
+    ("django_thread",): "In a thread under ASGI, Django reads a stream to its end before it serves it.",
+    ("asgi", "django", "django_async", "django_thread"): "Something can be awaited.",
+    ("wsgi",): "Nothing can be awaited.",
+    ("asgi", "django_async", "django_thread"): "Headers that occur twice are two.",
+    ("wsgi", "django"): "An environ has one header where two were sent, with a comma.",
+    ("asgi", "wsgi", "django"): "Elsewhere Django has read the body before anybody can look at a clock.",
+}
+"""Where wires differ in what they are: the rows that are for these only, and why."""
+
+
+class Row(NamedTuple):
+    """Requests, and what else happens; then what comes of it; and how the middleware is set up."""
+
+    steps: Sequence[Step]
+    expected: str
+    handler: Any = None
+    options: dict[str, Any] = {}
+    wires: tuple[str, ...] = EVERYWHERE
+    """Where it is told; elsewhere than everywhere for a reason in `ONLY`."""
+
+
 # --- requests ---
 
 ASK = Asked()
 OTHER = Asked(body=b'{"a":1}')
 UNKEYED = Asked(None)
+LEAVES = ASK._replace(leaves=True)
 STEP = Asked(None, headers=(("plan-key", "p"), ("plan-step", "s")))
 TWICE = (ASK, ASK)
 
@@ -46,11 +74,11 @@ def decide(answer: Any) -> Step:
     return lambda wire: wire.reconcile(answer)
 
 
-def away(at: str) -> Step:
+def away(at: str, error: type[StoreUnavailable] = StoreUnavailable) -> Step:
     """From now on the store is away, at this place."""
 
     def fail() -> None:
-        raise StoreUnavailable("the store is away")
+        raise error("the store is away")
 
     return lambda wire: failpoints.arm(at, fail)
 
@@ -58,6 +86,17 @@ def away(at: str) -> Step:
 def back(wire: Wire) -> None:
     """The store is there again."""
     failpoints.disarm()
+
+
+# --- how the middleware is set up ---
+
+ENVELOPE = {"marker": "envelope"}
+MEMBER = {"marker": "member"}
+ALL = {"remember": "all"}
+STRIPE = {"profile": "stripe"}
+ATOMIC = {"guarantee": "atomic"}
+TRANSACTIONAL = {"transactional": True}
+SMALL = {"result_bytes_max": 200}
 
 
 # --- handlers ---
@@ -82,7 +121,7 @@ def raises(error: BaseException, *then: Said) -> Callable[[], Callable[[bytes], 
         def handler(body: bytes) -> Said:
             one = left.pop(0) if len(left) > 1 else left[0]
             if isinstance(one, BaseException):
-                raise one
+                raise type(one)(*one.args)  # A new one: notes are added to it.
             said: Said = one
             return said
 
@@ -97,6 +136,7 @@ EVENTS = (("content-type", "text/event-stream"),)
 STUCK = RuntimeError("the till is stuck")
 LONG = Said(200, b'"' + b"a" * 300 + b'"')
 STREAM = Said(200, headers=TEXT, pieces=(b"one", b"two"))
+FLOOD = Said(200, headers=TEXT, pieces=(b"a" * 150, b"b" * 150, b"c", b"d"))
 BROKEN = STREAM._replace(breaks=True)
 LONG_STREAM = Said(200, headers=TEXT, pieces=(b"a" * 150, b"b" * 150))
 TRUTH = Said(200, b'{"truth":true}')
@@ -130,7 +170,7 @@ def transacts(*stories: str) -> Callable[[Path], Callable[[bytes], Said]]:
                         case "rollback":
                             connection.rollback()
                         case "raise":
-                            raise STUCK
+                            raise RuntimeError(*STUCK.args)
                         case "stream":
                             return STREAM
                         case _:
@@ -165,6 +205,11 @@ def by_path(request: Any) -> str:
 async def awaited(request: Any) -> str:
     """An async scope function."""
     return "test:shop"
+
+
+def lazy(request: Any) -> Any:
+    """A scope function that is async, and does not look like it."""
+    return awaited(request)
 
 
 def tripped() -> Breaker:

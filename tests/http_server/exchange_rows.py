@@ -10,16 +10,17 @@ what is stored; the answers themselves, whole, and the whole records have to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from exchange_handlers import (
+    ALL,
     ASK,
-    BROKEN,
-    EVENTS,
-    JSON,
+    ATOMIC,
+    ENVELOPE,
     LONG,
-    LONG_STREAM,
+    MEMBER,
     OTHER,
+    SMALL,
     STEP,
     STREAM,
     STUCK,
@@ -27,6 +28,7 @@ from exchange_handlers import (
     TRUTH,
     TWICE,
     UNKEYED,
+    Row,
     Step,
     awaited,
     away,
@@ -35,42 +37,21 @@ from exchange_handlers import (
     by_path,
     decide,
     later,
+    lazy,
     meanwhile,
     nobody,
     raises,
     says,
-    transacts,
     tripped,
 )
-from wires import Asked, Said
+from exchange_messages import Asked, Said
+from exchange_rows_long import LONG_ROWS
 
-from onceward import NOT_FOUND, Found, NothingHappened, Reply, StoreUnavailable
+from onceward import NOT_FOUND, Found, NothingHappened, Reply, StoreContended, StoreFull, StoreUnavailable
 from onceward.http import PROFILES, Route
 from onceward.retry import Budget
 
-
-class Row(NamedTuple):
-    """Requests, and what else happens; then what comes of it; and how the middleware is set up."""
-
-    steps: Sequence[Step]
-    expected: str
-    handler: Any = None
-    options: dict[str, Any] = {}
-    wires: tuple[str, ...] = ("asgi", "wsgi", "django", "django_async", "django_thread")
-
-
 # --- the table ---
-
-ENVELOPE = {"marker": "envelope"}
-MEMBER = {"marker": "member"}
-ALL = {"remember": "all"}
-STRIPE = {"profile": "stripe"}
-ATOMIC = {"guarantee": "atomic"}
-TRANSACTIONAL = {"transactional": True}
-SMALL = {"result_bytes_max": 200}
-
-PIECE_BY_PIECE = ("asgi", "wsgi", "django", "django_async")
-"""Not in a thread under ASGI: there Django reads a stream to its end before it serves it."""
 
 ROWS: dict[str, Row] = {
     # replays, and keys that are used again
@@ -98,8 +79,16 @@ ROWS: dict[str, Row] = {
     "key reused, by another method": Row(
         [ASK, ASK._replace(method="PUT")], "201, 422 key_reused | ran 1 | settled 201"
     ),
+    "key reused, by another query": Row([ASK, ASK._replace(query="a=1")], "201, 422 key_reused | ran 1 | settled 201"),
     "key reused, 409": Row([ASK, OTHER], "201, 409 key_reused | ran 1 | settled 201", None, {"mismatch_status": 409}),
     "without a key": Row([UNKEYED, UNKEYED], "201, 201 | ran 2"),
+    "HEAD": Row([ASK._replace(method="HEAD")] * 2, "201, 201 | ran 2"),
+    "a method that a decorator names": Row(
+        [ASK._replace(method="GET")] * 2,
+        "201, 201 replayed | ran 1 | settled 201",
+        None,
+        {"decorated": {"methods": ("GET",)}},
+    ),
     "another method": Row([ASK._replace(method="GET")] * 2, "201, 201 | ran 2"),
     "a route that is skipped": Row(TWICE, "201, 201 | ran 2", None, {"routes": [Route("/a", skip=True)]}),
     "a route of its own": Row(
@@ -125,8 +114,33 @@ ROWS: dict[str, Row] = {
     "key invalid": Row([Asked("a b")], "400 key_invalid | ran 0"),
     "key too long": Row([Asked("k" * 300)], "400 key_invalid | ran 0"),
     "key twice": Row([Asked("a", headers=(("idempotency-key", "b"),))], "400 key_invalid | ran 0"),
+    "key of bytes above ASCII": Row([Asked("k\xe9")], "400 key_invalid | ran 0"),
+    "key that is empty": Row([Asked("")], "400 key_invalid | ran 0"),
+    "key in quotation marks": Row([Asked('"k"'), ASK], "201, 201 replayed | ran 1 | settled 201"),
+    "key with a comma, in quotation marks": Row([Asked('"a,b"')] * 2, "201, 201 replayed | ran 1 | settled 201"),
+    "key with a comma": Row(
+        [Asked("a,b")] * 2,
+        "201, 201 replayed | ran 1 | settled 201",
+        wires=("asgi", "django_async", "django_thread"),
+    ),
+    # An environ has one header where two were sent, with a comma.
+    "key with a comma, in an environ": Row([Asked("a,b")], "400 key_invalid | ran 0", wires=("wsgi", "django")),
+    "key twice, in a header that a decorator names": Row(
+        [Asked(None, headers=(("x-key", "a"), ("x-key", "b")))],
+        "400 key_invalid | ran 0",
+        None,
+        {"decorated": {"key_header": "X-Key"}},
+    ),
     "body with a member twice": Row([Asked(body=b'{"a":1,"a":2}')], "400 request_invalid | ran 0"),
     "body too large": Row([Asked(body=b'"abc"')], "413 body_too_large | ran 0", None, {"body_bytes_max": 3}),
+    # Django's ASGI handler has read the body by then.
+    "body too slow": Row(
+        [Asked(slow=True)],
+        "408 upload_timeout | ran 0",
+        None,
+        {"upload_seconds_max": 0.01},
+        ("asgi", "wsgi", "django"),
+    ),
     "body on disk": Row(
         [Asked(body=b'"abc"')] * 2, "201, 201 replayed | ran 1 | settled 201", None, {"memory_bytes_max": 3}
     ),
@@ -144,6 +158,21 @@ ROWS: dict[str, Row] = {
     "the scope function is async, and nobody awaits": Row(
         [ASK], "500 scope_missing | ran 0", None, {"scope": awaited}, ("wsgi",)
     ),
+    "the scope function gives something to await": Row(
+        TWICE,
+        "201, 201 replayed | ran 1 | settled 201",
+        None,
+        {"scope": lazy},
+        ("asgi", "django", "django_async", "django_thread"),
+    ),
+    "the scope function gives something to await, and nobody awaits": Row(
+        [ASK], "500 scope_missing | ran 0", None, {"scope": lazy}, ("wsgi",)
+    ),
+    "the scope function gives no scope": Row(
+        [ASK], "500 configuration | ran 0", None, {"scope": lambda request: "no scope"}
+    ),
+    "the scope function gives nothing": Row([ASK], "401 scope_missing | ran 0", None, {"scope": lambda request: ""}),
+    "the scope function gives a number": Row([ASK], "401 scope_missing | ran 0", None, {"scope": lambda request: 7}),
     "one of ours inside another": Row(TWICE, "201, 201 replayed | ran 1 | settled 201", None, {"layers": 2}),
     "the circuit is open": Row([ASK], "503 circuit_open | ran 0", None, {"breaker": tripped}),
     "the budget is used up": Row(
@@ -155,6 +184,8 @@ ROWS: dict[str, Row] = {
     "the store is away": Row(
         [away("claim.before"), ASK, back, ASK], "503 store_unavailable, 201 | ran 1 | settled 201"
     ),
+    "the store is contended": Row([away("claim.before", StoreContended), ASK], "503 store_contended | ran 0"),
+    "the store is full": Row([away("claim.before", StoreFull), ASK], "503 store_full | ran 0"),
     # in flight
     "in flight": Row([meanwhile(ASK), ASK, ASK], "201, 201 replayed (meanwhile 409 in_flight) | ran 1 | settled 201"),
     "in flight, accepted": Row(
@@ -257,137 +288,7 @@ ROWS: dict[str, Row] = {
     "raised, and the store is away": Row(
         [away("doubt.before"), ASK, back, ASK], "own 500, 409 in_doubt | ran 1 | in_doubt", raises(STUCK)
     ),
-    # streams
-    "a stream": Row(TWICE, "200 2 pieces, 200 replayed | ran 1 | settled 200", says(STREAM)),
-    "a stream of nothing": Row(TWICE, "200, 200 replayed | ran 1 | settled 200", says(STREAM._replace(pieces=()))),
-    "a stream of events": Row(
-        TWICE, "200 2 pieces, 200 replayed | ran 1 | settled 200", says(STREAM._replace(headers=EVENTS))
-    ),
-    "a stream of JSON in an envelope": Row(
-        TWICE,
-        "200 enveloped, 200 replayed enveloped | ran 1 | settled 200",
-        says(Said(200, headers=JSON, pieces=(b'{"a"', b":1}"))),
-        ENVELOPE,
-    ),
-    "a stream that is too long": Row(
-        TWICE, "200 2 pieces, 409 not_replayable | ran 1 | settled unkept", says(LONG_STREAM), SMALL
-    ),
-    "a stream, 4xx": Row(
-        TWICE, "404 2 pieces, 404 2 pieces | ran 2 | released attempt 2", says(STREAM._replace(status=404))
-    ),
-    "a stream, 5xx": Row(
-        TWICE, "503 2 pieces, 409 in_doubt | ran 1 | in_doubt FailedAnswer", says(STREAM._replace(status=503))
-    ),
-    "a stream, 5xx, remembered": Row(
-        TWICE, "503 2 pieces, 503 replayed | ran 1 | settled 503", says(STREAM._replace(status=503)), ALL
-    ),
-    "a stream that breaks": Row(
-        TWICE, "200 2 pieces broke off, 409 in_doubt | ran 1 | in_doubt StreamBroke", says(BROKEN), wires=PIECE_BY_PIECE
-    ),
-    "a stream that breaks, remembered": Row(
-        TWICE, "200 2 pieces broke off, 409 not_replayable | ran 1 | settled unkept", says(BROKEN), ALL, PIECE_BY_PIECE
-    ),
-    "a stream that breaks, atomic": Row(
-        TWICE,
-        "200 2 pieces broke off, 200 2 pieces | ran 2 | settled attempt 2 200",
-        says(BROKEN, STREAM),
-        ATOMIC,
-        PIECE_BY_PIECE,
-    ),
-    "a stream that breaks at once": Row(
-        TWICE, "own 500, 409 in_doubt | ran 1 | in_doubt StreamBroke", says(BROKEN._replace(pieces=()))
-    ),
-    "a stream that breaks at once, remembered": Row(
-        TWICE,
-        "500 handler_failed, 500 replayed handler_failed | ran 1 | settled 500",
-        says(BROKEN._replace(pieces=())),
-        ALL,
-    ),
-    "a stream that breaks at once, atomic": Row(
-        TWICE, "own 500, 200 2 pieces | ran 2 | settled attempt 2 200", says(BROKEN._replace(pieces=()), STREAM), ATOMIC
-    ),
-    "a stream of JSON that breaks, in an envelope": Row(
-        TWICE,
-        "500 enveloped, 500 replayed enveloped | ran 1 | settled 500",
-        says(BROKEN._replace(headers=JSON)),
-        ENVELOPE | ALL,
-    ),
-    "a stream, not stored": Row(
-        [away("settle.before"), ASK, back, ASK],
-        "200 2 pieces broke off, 409 in_doubt | ran 1 | in_doubt",
-        says(STREAM),
-        wires=PIECE_BY_PIECE,
-    ),
-    # transactional routes
-    "settled and committed": Row(
-        TWICE, "201, 201 replayed | ran 1 | settled 201", transacts("insert settle commit 200"), TRANSACTIONAL
-    ),
-    "settled, in an envelope": Row(
-        TWICE,
-        "201 enveloped, 201 replayed enveloped | ran 1 | settled 201",
-        transacts("insert settle commit 200"),
-        TRANSACTIONAL | ENVELOPE,
-    ),
-    "settled and undone, 409": Row(
-        TWICE,
-        "409, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert settle rollback 409", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
-    "settled and undone, 200": Row(
-        TWICE,
-        "500 not_settled, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert settle rollback 200", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
-    "settled, raised": Row(
-        TWICE,
-        "own 500, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert settle raise", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
-    "settled, committed, raised": Row(
-        TWICE,
-        "own 500, 201 replayed | ran 1 | settled 201",
-        transacts("insert settle commit raise"),
-        TRANSACTIONAL,
-        ("asgi", "wsgi"),
-    ),
-    # Django has made an answer of it by then, and what was settled is sent in the place of answers.
-    "settled, committed, raised in Django": Row(
-        TWICE,
-        "201, 201 replayed | ran 1 | settled 201",
-        transacts("insert settle commit raise"),
-        TRANSACTIONAL,
-        ("django", "django_async", "django_thread"),
-    ),
-    "settled, committed, 500": Row(
-        TWICE, "201, 201 replayed | ran 1 | settled 201", transacts("insert settle commit 500"), TRANSACTIONAL
-    ),
-    "settled, committed, as a stream": Row(
-        TWICE, "201, 201 replayed | ran 1 | settled 201", transacts("insert settle commit stream"), TRANSACTIONAL
-    ),
-    "not settled, 422": Row(
-        TWICE,
-        "422, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert rollback 422", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
-    "not settled, 500": Row(
-        TWICE,
-        "500, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert rollback 500", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
-    "not settled, 200": Row(
-        TWICE, "409 in_doubt, 409 in_doubt | ran 1 | in_doubt NotSettled", transacts("insert commit 200"), TRANSACTIONAL
-    ),
-    "not settled, raised": Row(
-        TWICE,
-        "own 500, 201 | ran 2 | settled attempt 2 201",
-        transacts("insert raise", "insert settle commit 200"),
-        TRANSACTIONAL,
-    ),
+    **LONG_ROWS,
     # the published contract
     "the contract": Row([UNKEYED._replace(method="GET", path="/.well-known/idempotency")], "200 | ran 0"),
     "a page": Row([UNKEYED._replace(method="GET", path="/.well-known/idempotency/in_doubt")], "200 | ran 0"),

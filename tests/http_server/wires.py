@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
-import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
+from exchange_messages import OWN_500, Asked, Handler, Heard, Kept, Said, StreamBroke, heard
+
 from onceward import AsyncGate, Gate
+from onceward.http import idempotent
 from onceward.http.asgi import IdempotencyMiddleware as AsgiMiddleware
 from onceward.http.wsgi import IdempotencyMiddleware as WsgiMiddleware
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
@@ -25,92 +26,29 @@ from onceward.testing.clock import StillEnvironment
 SCOPE = "test:shop"
 
 
-class Said(NamedTuple):
-    """A handler's answer."""
+class Endpoint(NamedTuple):
+    """A route of an application, as Starlette and Flask let it be known."""
 
-    status: int = 201
-    body: bytes = b'{"charge":1}'
-    headers: tuple[tuple[str, str], ...] = (("content-type", "application/json"), ("etag", '"one"'))
-    pieces: tuple[bytes, ...] | None = None
-    """A stream of these, without a length, in place of the body."""
-    breaks: bool = False
-    """Whether the stream breaks off after these pieces."""
-
-    @property
-    def head(self) -> list[tuple[str, str]]:
-        return [*self.headers, *([] if self.pieces is not None else [("content-length", str(len(self.body)))])]
+    path: str
+    methods: frozenset[str]
+    endpoint: Any
 
 
-class Asked(NamedTuple):
-    """A request."""
-
-    key: str | None = "k"
-    body: bytes = b"{}"
-    method: str = "POST"
-    path: str = "/a"
-    headers: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def head(self) -> list[tuple[str, str]]:
-        own = [("content-type", "application/json"), ("content-length", str(len(self.body)))]
-        return own + ([] if self.key is None else [("idempotency-key", self.key)]) + list(self.headers)
+def with_routes(app: Any, decorated: dict[str, Any] | None) -> Any:
+    """An application that tells its routes, if there is something to tell."""
+    if decorated is not None:
+        app.routes = [Endpoint("/a", frozenset({"GET", "POST"}), idempotent(**decorated)(lambda: None))]
+    return app
 
 
-class Heard(NamedTuple):
-    """What a client was answered."""
+class SlowInput(io.BytesIO):
+    """A body that takes five minutes and a second."""
 
-    status: int
-    headers: dict[str, str]
-    body: bytes
-    broke: str = ""
-    """What its end was lost by."""
-    pieces: tuple[bytes, ...] = ()
-    """The body, as it left."""
+    environment: StillEnvironment
 
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
-
-
-class Kept(NamedTuple):
-    """What a record says, but for its times."""
-
-    kind: str
-    key: str
-    operation: str
-    state: str
-    guarantee: str
-    doubt: bool
-    attempt: int
-    codec: str | None
-    result: Any
-    failure: str | None
-
-
-OWN_500 = Heard(500, {}, b"", "the server's own 500")
-"""What a server, or Django, makes of an exception that nobody has caught."""
-
-_FIRST_AT = re.compile(rb'"firstAt":"[^"]+"')
-
-Handler = Callable[[bytes], Said]
-
-
-class StreamBroke(Exception):
-    """A handler's stream ended in the middle."""
-
-
-def heard(status: int, headers: list[tuple[str, str]], pieces: list[bytes], broke: BaseException | None) -> Heard:
-    """An answer, its headers in lower case, without `connection` (no WSGI application may say that)."""
-    found: dict[str, str] = {}
-    for name, value in headers:
-        if name.lower() != "connection":
-            found[name.lower()] = f"{found[name.lower()]}, {value}" if name.lower() in found else value
-    pieces = [_FIRST_AT.sub(b'"firstAt":"then"', piece) for piece in pieces]  # Some stores have clocks of their own.
-    body = b"".join(pieces)
-    if b"<h1>Server Error (500)</h1>" in body:
-        return OWN_500
-    ending = "" if broke is None else type(broke).__name__
-    return Heard(status, found, body, ending, tuple(piece for piece in pieces if piece))
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.environment.advance(301)
+        return super().read1(size)
 
 
 class Wire:
@@ -125,14 +63,19 @@ class Wire:
         scope: Any = SCOPE,
         store: str = "memory",
         layers: int = 1,
+        decorated: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
         self.layers = layers
         """How many middlewares of ours stand around each other."""
+        self.decorated = decorated
+        """What `@idempotent` says at the handler."""
         self.runs = 0
         self.meanwhile: list[Asked | Callable[[Any], None]] = []
         """What is asked, or happens, while the handler runs; `inner` has the answers."""
         self.inner: list[Heard] = []
+        self.said: list[Said] = []
+        """What the handler answered."""
         self._handler = handler or (lambda body: Said())
         self.environment, self.store = StillEnvironment(), store
         self.prepare({"scope": scope, **options})
@@ -152,7 +95,8 @@ class Wire:
     def run(self, body: bytes) -> Said:
         """What the handler does."""
         self.runs += 1
-        return self._handler(body)
+        self.said.append(self._handler(body))
+        return self.said[-1]
 
     def reconcile(self, answer: Any, key: str = "k") -> None:
         """A person decides a record."""
@@ -206,7 +150,7 @@ class Blocking(Wire):
             "REQUEST_METHOD": asked.method,
             "SCRIPT_NAME": "",
             "PATH_INFO": asked.path,
-            "QUERY_STRING": "",
+            "QUERY_STRING": asked.query,
             "SERVER_NAME": "shop",
             "SERVER_PORT": "80",
             "wsgi.input": io.BytesIO(asked.body),
@@ -221,6 +165,9 @@ class Blocking(Wire):
             known = name.upper().replace("-", "_")
             known = known if known in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{known}"
             environ[known] = f"{environ[known]},{value}" if known in environ else value
+        if asked.slow:
+            environ["wsgi.input"] = slow = SlowInput(asked.body)
+            slow.environment = self.environment
         told: list[Any] = []
         found: list[bytes] = []
         broke, pieces = None, None
@@ -232,12 +179,16 @@ class Blocking(Wire):
         try:
             pieces = self._app(environ, start_response)
             for piece in pieces:
-                found.append(piece)  # noqa: PERF402 - what came before an error counts
+                found.append(piece)  # What came before an error counts.
+                if piece and asked.leaves:
+                    break
         except Exception as error:
             broke = error
-        finally:
+        try:
             getattr(pieces, "close", lambda: None)()
-        return heard(*told, found, broke) if told else OWN_500
+        except Exception as error:
+            broke = error
+        return heard(*told, found, None if asked.leaves else broke) if told else OWN_500
 
 
 class Wsgi(Blocking):
@@ -249,7 +200,7 @@ class Wsgi(Blocking):
             start_response(f"{said.status} -", said.head)
             return [said.body] if said.pieces is None else self.stream(said)
 
-        self.gate, self._app = self.new_gate(), app
+        self.gate, self._app = self.new_gate(), with_routes(app, self.decorated)
         for _ in range(self.layers):
             self._app = WsgiMiddleware(self._app, gate=self.gate, **options)
 
@@ -286,22 +237,47 @@ class Awaiting(Wire):
             raise StreamBroke
 
     def ask(self, asked: Asked) -> Heard:
-        return self.done(self.ask_async(asked))
+        return self.done(self.ask_quietly(asked))
+
+    async def ask_quietly(self, asked: Asked) -> Heard:
+        """One request, and whatever goes on when its client has left."""
+        found = await self.ask_async(asked)
+        if asked.leaves:
+            for _ in range(3):
+                await asyncio.sleep(0)  # What is dropped is closed by its loop.
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                _, left = await asyncio.wait(others, timeout=20)
+                if left:
+                    for task in left:
+                        task.cancel()
+                    return found._replace(broke="it goes on for ever")
+        return found
 
     async def ask_async(self, asked: Asked) -> Heard:
-        raw = [(name.encode(), value.encode()) for name, value in asked.head]
-        scope = {"type": "http", "method": asked.method, "path": asked.path, "query_string": b"", "headers": raw}
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in asked.head]
+        scope = {"type": "http", "method": asked.method, "path": asked.path, "headers": raw}
+        scope["query_string"] = asked.query.encode()
         scope |= {"http_version": "1.1", "asgi": {"version": "3.0"}, "scheme": "http", "server": ("shop", 80)}
         sent: list[Any] = []
-        bodies = [asked.body]
+        bodies, left = [asked.body], asyncio.Event()
 
         async def receive() -> Any:
-            if not bodies:
-                await asyncio.Event().wait()  # The client stays.
-            return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            if asked.slow:
+                await asyncio.sleep(0)  # It has not arrived at once, so a timer runs.
+                if not bodies:
+                    await asyncio.Event().wait()
+                return {"type": "http.request", "body": bodies.pop()[:1], "more_body": True}
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            await left.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
+            if left.is_set():
+                raise ConnectionResetError
             sent.append(message)
+            if message.get("body") and asked.leaves:
+                left.set()
 
         broke = None
         try:
@@ -311,7 +287,8 @@ class Awaiting(Wire):
         if not sent:
             return OWN_500
         found = [(name.decode(), value.decode()) for name, value in sent[0]["headers"]]
-        return heard(sent[0]["status"], found, [one.get("body", b"") for one in sent[1:]], broke)
+        pieces = [one.get("body", b"") for one in sent[1:]]
+        return heard(sent[0]["status"], found, pieces, None if asked.leaves else broke)
 
     def done(self, work: Any) -> Any:
         return self._loop.run_until_complete(work)
@@ -340,7 +317,7 @@ class Asgi(Awaiting):
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-        self.gate, self._app = self.new_gate(), app
+        self.gate, self._app = self.new_gate(), with_routes(app, self.decorated)
         for _ in range(self.layers):
             self._app = AsgiMiddleware(self._app, gate=self.gate, **options)
 
@@ -406,7 +383,7 @@ class Django(_Project, Blocking):
             return response_of(said, self.stream(said))
 
         self.gate = self.new_gate()
-        self.begin(view, options, GATE=self.gate)
+        self.begin(view if self.decorated is None else idempotent(**self.decorated)(view), options, GATE=self.gate)
         self._app = get_wsgi_application()
 
     def close(self) -> None:
@@ -433,6 +410,7 @@ class DjangoAsync(_Project, Awaiting):
             return response_of(said, self.stream_async(said))
 
         self.gate = self.new_gate()
+        view = view if self.decorated is None else idempotent(**self.decorated)(view)
         self.begin(view, options, ASYNC_GATE=self.gate)
         self._app = Handler()
 

@@ -61,6 +61,7 @@ def test_a_view_that_raises_is_rolled_back_and_may_be_sent_again(project: Client
     assert before + 1 == charges(project)
 
 
+@pytest.mark.fault("a-5xx-that-is-committed-was-rolled-back")
 def test_a_view_that_returns_a_500_has_committed_and_is_in_doubt(project: Client) -> None:
     """
     ATOMIC_REQUESTS commits what returns, whatever its status: nothing says that it was rolled back.

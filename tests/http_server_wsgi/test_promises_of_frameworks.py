@@ -253,15 +253,17 @@ def test_a_stream_whose_reader_leaves_while_it_flows_is_recorded_whole(web: Clie
 
 def test_a_flood_whose_reader_leaves_holds_nothing_up(web: Client) -> None:
     """
-    The handler waits for a reader that will not come back. It is let go, and the record says that it ran.
+    The handler waits for a reader that will not come back. It is let go, in the middle, and so it is in doubt.
     """
     key, before = new_key(), web.effects("/flood")
+    # There Django has read it to its end before it serves it.
+    ended = "not_replayable" if web.name == "django-async-blocking-gate" else "in_doubt"
     with web.line() as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         line.sendall(web.head("/flood", key, "Content-Length: 0"))
         line.recv(1_000)
-        web.until(lambda: web.send("/flood", key).code in ("in_flight", "not_replayable"))
-    web.until(lambda: web.send("/flood", key).code == "not_replayable")
+        web.until(lambda: web.send("/flood", key).code in ("in_flight", ended))
+    web.until(lambda: web.send("/flood", key).code == ended)
     if web.name == "django-async":
         web.until(lambda: web.send("/running", method="GET").body == b"0")
 

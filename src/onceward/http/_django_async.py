@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from inspect import isawaitable
 from typing import Any
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, sync_to_async
+from django.http import StreamingHttpResponse
 
 from onceward._core.operation import Operation
 from onceward.drive import Kept, to_the_end
@@ -26,6 +28,22 @@ from onceward.http.serving.spool import Spool
 _running: set[asyncio.Task[Any]] = set()
 
 
+class _Stream(StreamingHttpResponse):  # type: ignore[misc]  # Django is untyped.
+    """Notices that nobody reads on. Where `send` raises, as ASGI 2.4 has it, Django does not close its response."""
+
+    def __init__(self, pieces: Apart, **more: Any) -> None:
+        super().__init__(pieces, **more)
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async with aclosing(super().__aiter__()) as parts:
+                async for part in parts:
+                    yield part
+        finally:
+            self._pieces.let_be()
+
+
 class Apart:
     """One view in a task of its own; if its answer is a stream, iterating gives its pieces."""
 
@@ -36,19 +54,22 @@ class Apart:
         self,
         view: Callable[[Any], Awaitable[Any]],
         request: Any,
-        answered: Callable[[Any, Any, Commits], Answered],
+        answered: Callable[[Any, Commits], Answered],
         now: Callable[[], float],
     ) -> None:
         self._view, self._request, self._answered, self._now = view, request, answered, now
         self._response: Any = None
-        self._gone = False
+        self._gone = self._read = False
         self._notice: tuple[tuple[str, str], ...] = ()
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
 
     async def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
         """Call the scope function. `request.user` asks the database; Django allows that in a thread only."""
-        return await (scope_of if iscoroutinefunction(scope_of) else sync_to_async(scope_of))(incoming)
+        if iscoroutinefunction(scope_of):
+            return await scope_of(incoming)
+        found = await sync_to_async(lambda: scope_of(incoming))()  # It may be async all the same.
+        return await found if isawaitable(found) else found
 
     async def take(self, admitted: Admitted, spool: Spool) -> None:
         """Take the body in; a long one in a thread."""
@@ -69,7 +90,7 @@ class Apart:
             await self._leave()
             raise cancelled
         if not self._task.done():
-            return streamed(self._response, self, self._notice)
+            return streamed(self._response, self, self._notice, _Stream)
         return await self._task
 
     async def _gated(self) -> Any:
@@ -92,19 +113,20 @@ class Apart:
         self._request.operation = operation
         with watched() as commits:
             response = self._response = await self._view(self._request)
-        recording = self.exchange.recording
+        recording, left = self.exchange.recording, False
         begin(recording, response)
         if response.streaming:
             try:
-                await self._pass(response)
+                left = await self._pass(response)
             finally:
                 let_go(response)
         recording.feed(b"" if response.streaming else response.content, more=False)
-        return self._answered(self._request, response, commits)
+        return self._answered(self._request, commits)._replace(left=left)
 
     # --- streams ---
 
-    async def _pass(self, response: Any) -> None:
+    async def _pass(self, response: Any) -> bool:
+        """Pass a stream on; whether it was left in the middle."""
         recording = self.exchange.recording
         async with aclosing(aiter(response)) as pieces:
             async for piece in pieces:
@@ -115,11 +137,13 @@ class Apart:
                         self._begun.set_result(None)
                     await self._queue.put(free)
                 if self._gone and not recording.keeps:
-                    return  # Nobody reads it, and it cannot be kept.
+                    return True  # Nobody reads it, and it cannot be kept.
+        return False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (piece := await self._queue.get()) is not None:
             yield piece
+        self._read = True
         await self._task  # If it raised, the answer breaks off.
         if rest := self.exchange.own().body:
             yield rest
@@ -130,10 +154,19 @@ class Apart:
             async_to_sync(self._leave)()
 
     async def _leave(self) -> None:
+        self.let_be()
+        await asyncio.wait({self._task})
+
+    def let_be(self) -> None:
         """Nobody reads on. What was begun is recorded to its end."""
+        if self._gone or self._read:
+            return
         self._gone = True
         while not self._queue.empty():
             self._queue.get_nowait()
-        await asyncio.wait({self._task})
-        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+        self._task.add_done_callback(self._tell)
+
+    def _tell(self, task: asyncio.Task[Any]) -> None:
+        """Nobody else hears what the view raised."""
+        if not task.cancelled() and (error := task.exception()) is not None:
             log.error("onceward: the answer of %s broke off", self.exchange.admitted.name, exc_info=error)

@@ -105,9 +105,14 @@ def own(response: Any, given: Own) -> Any:
     return _noticed(response, given.more)
 
 
-def streamed(response: Any, pieces: Iterable[bytes] | Any, notice: Iterable[tuple[str, str]]) -> StreamingHttpResponse:
+def streamed(
+    response: Any,
+    pieces: Iterable[bytes] | Any,
+    notice: Iterable[tuple[str, str]],
+    kind: type[StreamingHttpResponse] = StreamingHttpResponse,
+) -> StreamingHttpResponse:
     """A stream with other pieces. A new response: the first one would close its stream before its rest is recorded."""
-    made: StreamingHttpResponse = _like(response, StreamingHttpResponse(pieces, status=response.status_code))
+    made: StreamingHttpResponse = _like(response, kind(pieces, status=response.status_code))
     _noticed(made, notice)
     return made
 

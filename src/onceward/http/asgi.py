@@ -151,6 +151,8 @@ class _Wire:
     _as_it_came: Scope | None = None
     _task: asyncio.Task[None] | None = None
     _left: OSError | None = None
+    _knows = False
+    """Whether the handler knows that its client has left."""
     _read_all = False
 
     def __init__(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,9 +180,11 @@ class _Wire:
         # A client that leaves does not end what it began: the record wants the answer, and so will the client's retry.
         # Only one whose answer is too long to be kept learns of it: nobody would see the end of that.
         await self._hears.wait()
-        if self.exchange.recording.complete or self._left is not None:
+        if self.exchange.recording.complete:
             return {"type": "http.disconnect"}
-        return await self._receive()
+        message = {"type": "http.disconnect"} if self._left is not None else await self._receive()
+        self._knows = self._knows or message["type"] == "http.disconnect"
+        return message
 
     # --- running ---
 
@@ -198,11 +202,22 @@ class _Wire:
                 await self._until_answered()
             else:
                 await self._app(self._scope, self._replay_request, self._take_answer)
-            if not self.exchange.recording.complete:
-                raise RuntimeError("the handler returned without completing its answer")
+        except Exception as error:
+            if self.exchange.recording.complete or not self._is_why(error):
+                raise
         finally:
             self._hears.set()
-        return ANSWERED
+        if self.exchange.recording.complete:
+            return ANSWERED
+        if not self._knows:
+            raise RuntimeError("the handler returned without completing its answer")
+        return ANSWERED._replace(left=True)
+
+    def _is_why(self, error: BaseException | None) -> bool:
+        """Whether a handler raised because its client has left: frameworks make errors of their own from that."""
+        while error is not None and error is not self._left:
+            error = error.__cause__ or error.__context__
+        return error is not None and self._knows
 
     def _begin_again(self, came: Scope) -> None:
         """Another attempt: the request as it came."""
@@ -277,6 +292,7 @@ class _Wire:
         if not self.exchange.recording.keeps:
             self._hears.set()
             if self._left is not None:
+                self._knows = True
                 raise self._left
 
     async def _pass(self, piece: bytes) -> None:

@@ -18,13 +18,14 @@ said in capitals (`"REQUIRE_KEY": True`), or otherwise for single views:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from inspect import isawaitable
 from typing import Any, Generic, TypeVar
 
 from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
 from django.db import connections
-from django.urls import Resolver404, resolve
+from django.urls import Resolver404, get_resolver, resolve
 from django.utils.module_loading import import_string
 
 from onceward._core.errors import ConfigurationError
@@ -49,13 +50,11 @@ from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import CHANGES, samples_of, warning
 from onceward.http.serving.discovering import idempotent as idempotent
 from onceward.http.serving.discovering import not_idempotent as not_idempotent
-from onceward.http.serving.environ import identity_headers
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile, profile
 from onceward.http.serving.pulled import Pulled, PulledExchange
 from onceward.http.serving.pushed import PushedExchange
 from onceward.http.serving.reception import Admitted, Incoming, Reception, log
-from onceward.http.serving.running import FailedAnswer, Unkept
 from onceward.http.serving.spool import Spool
 
 G = TypeVar("G", Gate, AsyncGate)
@@ -161,8 +160,8 @@ class _Desk(Generic[G]):
         self._routes = list(routes)
         self._reception: Reception[G] = self._made(self._profile, self._routes)
         self._others: dict[int, tuple[ProfileChanges, Reception[G]]] = {}
+        self._methods: dict[Any, frozenset[str]] = {}
         self.now = gate.environment.monotonic
-        self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
 
     def _made(self, chosen: Profile, routes: Any = ()) -> Reception[G]:
         made: Reception[G] = Reception(
@@ -172,18 +171,17 @@ class _Desk(Generic[G]):
 
     def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
         """What becomes of a request."""
-        self._look(getattr(request, "urlconf", None))
-        reception = self._reception
-        if request.method.upper() not in reception.routes.methods and not request.path.startswith(
-            self._well_known or "\0"
-        ):
+        urlconf, reception = getattr(request, "urlconf", None), self._reception
+        self._look(urlconf)
+        methods = self._methods.get(urlconf) or self._methods_in(urlconf)
+        if request.method.upper() not in methods and not request.path.startswith(self._well_known or "\0"):
             return None
         said = _said_by_view(request)
         if said == (None,):
             return None
         if said is not None:
             reception = self._for(said[0])
-        admitted = reception.admit(incoming_of(request, self._single), operation_around(request))
+        admitted = reception.admit(incoming_of(request, reception.routes.single), operation_around(request))
         return (reception, admitted) if isinstance(admitted, Admitted) else admitted
 
     def _look(self, urlconf: Any) -> None:
@@ -192,6 +190,17 @@ class _Desk(Generic[G]):
         for route in routes:
             if not any(_resolves(sample, urlconf) for sample in samples_of(route.path)):
                 log.warning(warning(route, None))
+
+    def _methods_in(self, urlconf: Any) -> frozenset[str]:
+        """Methods that may matter anywhere: those of the settings, and what decorators say."""
+        found = self._methods[urlconf] = self._reception.routes.methods.union(
+            *(
+                map(str.upper, said[0].get("methods", ()))
+                for said in _said_in(get_resolver(urlconf))
+                if said[0] is not None
+            )
+        )
+        return found
 
     def _for(self, changes: ProfileChanges) -> Reception[G]:
         found = self._others.get(id(changes))
@@ -206,6 +215,15 @@ def _resolves(path: str, urlconf: Any) -> bool:
     except Resolver404:
         return False
     return True
+
+
+def _said_in(resolver: Any) -> Iterator[Any]:
+    """What the decorators of a project's views have said."""
+    for one in resolver.url_patterns:
+        if hasattr(one, "url_patterns"):
+            yield from _said_in(one)
+        elif (said := getattr(one.callback, CHANGES, None)) is not None:
+            yield said
 
 
 def _said_by_view(request: Any) -> Any:
@@ -250,7 +268,8 @@ class _Wire:
 
     def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
         """Call the scope function; it may be async."""
-        return async_to_sync(scope_of)(incoming) if iscoroutinefunction(scope_of) else scope_of(incoming)
+        found = scope_of(incoming)
+        return async_to_sync(_awaited)(found) if isawaitable(found) else found
 
     def take(self, admitted: Admitted, spool: Spool) -> None:
         """Take the body in."""
@@ -270,17 +289,21 @@ class _Wire:
         if not response.streaming:
             exchange.close()
             exchange.recording.feed(response.content, more=False)
-            instead = exchange.answered(_answered(request, response, commits))
+            instead = exchange.answered(_answered(request, commits))
             return own(response, exchange.own()) if instead is None else response_of(instead)
 
         def release() -> None:
             let_go(response)
             exchange.close()
 
-        pulled = Pulled(exchange, _pieces(response), release, lambda: _answered(request, response, commits))
+        pulled = Pulled(exchange, _pieces(response), release, lambda: _answered(request, commits))
         if pulled.until_passing():
             return streamed(response, pulled, exchange.begin())
         return own(response, exchange.own()) if pulled.instead is None else response_of(pulled.instead)
+
+
+async def _awaited(found: Awaitable[object]) -> object:
+    return await found
 
 
 def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
@@ -289,24 +312,9 @@ def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
             yield piece, True
 
 
-def _answered(request: Any, response: Any, commits: Commits) -> Answered:
-    """
-    What the view raised, if its answer is made from that, and what it committed.
-
-    With ATOMIC_REQUESTS a view that returns a 5xx, and raises nothing, has committed: then the answer alone does not
-    say that anything was rolled back.
-    """
-    raised: BaseException | None = getattr(request, _RAISED, None)
-    if raised is None and response.status_code >= 500 and (commits.seen or _commits_what_returns()):
-        raised = CommittedAnswer(Unkept(response.status_code, response))
-    return Answered(raised, commits.seen)
-
-
-class CommittedAnswer(FailedAnswer):
-    """A view returned a 5xx under ATOMIC_REQUESTS: whatever it wrote is there."""
-
-    def __str__(self) -> str:
-        return f"the view returned {self.reply.status}, and ATOMIC_REQUESTS commits what returns; to roll back, raise"
+def _answered(request: Any, commits: Commits) -> Answered:
+    """What the view raised, if its answer may be made from that, and what is known of its commits."""
+    return Answered(getattr(request, _RAISED, None), commits.seen, _commits_what_returns())
 
 
 def _commits_what_returns() -> bool:

@@ -23,7 +23,7 @@ from onceward.http.serving.answers import on_the_wire
 from onceward.http.serving.attempt import Own
 from onceward.http.serving.changes import ProfileChanges
 from onceward.http.serving.discovering import routes_of
-from onceward.http.serving.environ import identity_headers, incoming_of
+from onceward.http.serving.environ import incoming_of
 from onceward.http.serving.problems import WELL_KNOWN
 from onceward.http.serving.profile import Profile
 from onceward.http.serving.pulled import Pulled, PulledExchange
@@ -67,7 +67,6 @@ class IdempotencyMiddleware:
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
         )
         self._methods = self._reception.routes.methods
-        self._single = identity_headers(one.profile for one in self._reception.routes.treatments())
         self._well_known = well_known or "\0"
         self._has_looked = False
 
@@ -81,7 +80,7 @@ class IdempotencyMiddleware:
             "PATH_INFO", ""
         ):
             return self.app(environ, start_response)
-        admitted = self._reception.admit(incoming_of(environ, self._single), environ.get(OPERATION))
+        admitted = self._reception.admit(incoming_of(environ, self._reception.routes.single), environ.get(OPERATION))
         if admitted is None:
             return self.app(environ, start_response)
         if isinstance(admitted, Reply):
@@ -130,8 +129,9 @@ class _Wire:
     def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
         """Call the scope function."""
         found = scope_of(incoming)
-        if inspect.iscoroutine(found):
-            found.close()
+        if inspect.isawaitable(found):
+            if inspect.iscoroutine(found):
+                found.close()
             raise TypeError("it is async, and a WSGI server awaits nothing: write def")
         return found
 

@@ -22,22 +22,29 @@ from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Admitted, Reception, log
 from onceward.http.serving.recording import Recording
 from onceward.http.serving.running import (
+    CommittedAnswer,
     FailedAnswer,
+    LetGo,
     RaisedAndRolledBack,
     Unkept,
     ended,
+    has_settled,
     refuses_by_itself,
     remembers,
 )
 
 
 class Answered(NamedTuple):
-    """A handler has given its whole answer, and this is known besides."""
+    """A handler has given its answer, and this is known besides."""
 
     raised: BaseException | None = None
     """What it raised, if a framework has made the answer from that."""
     committed: bool = False
     """Whether something of the application's was seen to be committed while it ran."""
+    commits: bool = False
+    """Whether the framework commits what a handler has written if it returns, whatever that is."""
+    left: bool = False
+    """Whether it was let go in the middle: its client has left, and the answer could not be kept."""
 
 
 ANSWERED = Answered()
@@ -80,10 +87,17 @@ class Attempt:
     # --- what the gate is told ---
 
     def how_answered(self, answered: Answered) -> Returned | Raised:
-        """The answer is complete."""
-        result, (raised, committed) = self.recording.result(), answered
-        if _is_made_from(raised) and result.status >= 500 and remembers(self.profile, result.status):
-            return self._remembered(raised)
+        """The answer is complete, or nobody is left to complete it for."""
+        result, (raised, committed, commits, left) = self.recording.result(), answered
+        if left and not remembers(self.profile, 500):
+            return self._telling(LetGo("its client left, and nobody asked for the rest of its answer"))
+        if raised is None and result.status >= 500 and (committed or commits):
+            raised = CommittedAnswer(result)
+        if _is_made_from(raised) and result.status >= 500:
+            if remembers(self.profile, result.status):
+                return self._remembered(raised)
+            if raised is not None and self.profile.transactional and has_settled(self.operation):
+                return self._telling(raised)  # What was settled is for the next request; this one has failed.
         try:
             return Returned(ended(self.profile, result, self.operation, committed=committed))
         except FailedAnswer as failure:

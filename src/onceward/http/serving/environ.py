@@ -8,19 +8,11 @@ sent (REQUEST_URI, RAW_URI), that counts; where it does not, `%2F` and `/` are t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
-from onceward.http.serving.profile import Profile
 from onceward.http.serving.reception import Incoming
-
-
-def identity_headers(profiles: Iterable[Profile]) -> frozenset[bytes]:
-    """The headers that say who a request is, in lower case."""
-    return frozenset(
-        name.lower().encode("ascii") for one in profiles for name in (one.key_header, one.plan_header, one.step_header)
-    )
 
 
 def incoming_of(environ: Mapping[str, Any], single: frozenset[bytes]) -> Incoming:

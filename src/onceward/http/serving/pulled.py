@@ -119,7 +119,7 @@ class Pulled:
         while not self._ended and self._exchange.recording.keeps:
             self._pull()
         if not self._ended:
-            self._settle()
+            self._settle(left=True)
 
     def _pull(self) -> bytes | None:
         """The next piece that may be sent; None: that was all, and it is stored."""
@@ -137,7 +137,7 @@ class Pulled:
         self._settle()
         return None
 
-    def _settle(self) -> None:
+    def _settle(self, *, left: bool = False) -> None:
         self._ended = True
         try:
             self._let_go()
@@ -146,7 +146,7 @@ class Pulled:
         else:
             if not self._exchange.recording.complete:
                 self._exchange.recording.feed(b"", more=False)
-            self.instead = self._exchange.answered(self._answered())
+            self.instead = self._exchange.answered(self._answered()._replace(left=left))
 
     def _fail(self, error: BaseException) -> None:
         self._ended = True

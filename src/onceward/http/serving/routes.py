@@ -77,6 +77,8 @@ class Routes:
         ]
         self.methods = frozenset().union(*(one.profile.methods for one in self.treatments()))
         """Methods that may matter anywhere: a request with another one is not looked at."""
+        self.single = frozenset(name for one in self.treatments() for name in _identity_headers(one.profile))
+        """The headers that say who a request is, in lower case: each may occur once."""
 
     def _treatment(self, chosen: Profile, name: str | None) -> Treatment:
         options = gate_options(chosen)
@@ -98,6 +100,10 @@ class Routes:
                 found = treatment
                 break
         return found if found is not None and method in found.profile.methods else None
+
+
+def _identity_headers(of: Profile) -> Iterable[bytes]:
+    return (name.lower().encode("ascii") for name in (of.key_header, of.plan_header, of.step_header))
 
 
 def _changes(route: Route) -> ProfileChanges:

@@ -17,6 +17,8 @@ On a transactional route the handler settles, inside its own database transactio
     raised                      released, unless the commit went through: then the next request is given the answer
 
 An answer that cannot be kept (too long, or a stream that was) has been given all the same: the record says that it ran.
+If its client leaves, its handler is let go in the middle. That is a failure, whatever it has answered so far, and
+atomic is in doubt, too: who was let go may have rolled back, or committed before.
 """
 
 from __future__ import annotations
@@ -55,12 +57,23 @@ class FailedAnswer(Exception):
         """For classifiers: a breaker and a policy judge a handler's answer as they judge any other."""
 
 
+class CommittedAnswer(FailedAnswer):
+    """The handler returned a 5xx, and what it wrote is there all the same."""
+
+    def __str__(self) -> str:
+        return f"the view returned {self.reply.status}, and ATOMIC_REQUESTS commits what returns; to roll back, raise"
+
+
 class RolledBack(FailedAnswer):
     """The same, on a route that says that its effects roll back with it."""
 
 
 class RaisedAndRolledBack(Exception):
     """The handler of such a route raised; that is the cause."""
+
+
+class LetGo(Exception):
+    """The client of an answer that is too long to be kept has left, and its handler was let go in the middle."""
 
 
 def remembers(profile: Profile, status: int) -> bool:
@@ -85,8 +98,7 @@ def ended(
     With `committed`, it is known that something of the application's was committed while the handler ran.
     """
     if profile.transactional:
-        settled = operation is not None and operation.inside is not None and operation.inside.called
-        if reply.status >= 400 and not settled and not committed:
+        if reply.status >= 400 and not has_settled(operation) and not committed:
             raise RolledBack(reply)
         return reply
     kept = remembers(profile, reply.status) or (committed and reply.status < 500)
@@ -95,6 +107,11 @@ def ended(
     if reply.status >= 500:
         raise RolledBack(reply) if profile.guarantee == "atomic" and not committed else FailedAnswer(reply)
     return reply._replace(fleeting=True) if isinstance(reply, Unkept) else Fleeting(*reply)
+
+
+def has_settled(operation: Operation | None) -> bool:
+    """Whether a handler has settled, inside a transaction that may be committed or not."""
+    return operation is not None and operation.inside is not None and operation.inside.called
 
 
 def _is_in_doubt(operation: Operation | None) -> bool:
