@@ -30,8 +30,9 @@ from onceward.testing.conformance.test_disciplines import TestDisciplines, conne
 from onceward.testing.conformance.test_extend import TestExtend
 from onceward.testing.conformance.test_failures import TestAClosedStore, TestCancellation
 from onceward.testing.conformance.test_fences import TestAfterAPurge, TestRising
+from onceward.testing.conformance.test_handles import TestTwoHandles
 from onceward.testing.conformance.test_processes import TestProcesses
-from onceward.testing.conformance.test_purge import TestForgetting, TestShrinking
+from onceward.testing.conformance.test_purge import TestForgetting, TestRacing, TestShrinking
 from onceward.testing.conformance.test_put import (
     TestPuttingWhereAVersionIsExpected,
     TestPuttingWhereNothingStands,
@@ -72,12 +73,14 @@ __all__ = [
     "TestPuttingWhereNothingStands",
     "TestRacesForOnePlace",
     "TestRacesSideBySide",
+    "TestRacing",
     "TestReplaying",
     "TestRising",
     "TestScan",
     "TestShrinking",
     "TestTextIsComparedAsBytes",
     "TestTheWholeRecord",
+    "TestTwoHandles",
     "TestWhatAStoreSays",
     "TestWhoseClockItIs",
     "another",
