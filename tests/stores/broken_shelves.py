@@ -14,7 +14,7 @@ from typing import Any
 
 import shelf
 
-from onceward.stores import Purged, Record, Selection, Standing, StoreKind, Write
+from onceward.stores import Awaited, Capabilities, Purged, Record, Selection, Standing, StoreKind, Write
 from onceward.testing.conformance import Candidate
 
 Shelf: Any = shelf.Shelf
@@ -104,6 +104,66 @@ class PurgingLate(Shelf):
                 version = self._environment.random(16)
                 cursor.execute("UPDATE shelf SET codec = NULL, result = NULL, version = ? WHERE id = ?", (version, id))
             return Purged(shelf.delete(cursor, due), len(expired))
+
+
+# Wrong on the caller's connection.
+
+Joined: Any = shelf.JoinedShelf
+
+
+class CommittingForOthers(Shelf):
+    """Ends the caller's transaction with its own part of it."""
+
+    class Joined(Joined):
+        """Commits whatever is open."""
+
+        def commit(self) -> None:
+            super().commit()
+            self._connection.commit()
+
+
+class UndoingForOthers(Shelf):
+    """Undoes the caller's transaction with its own part of it."""
+
+    class Joined(Joined):
+        """Rolls back whatever is open."""
+
+        def rollback(self) -> bool:
+            undone = super().rollback()
+            self._connection.rollback()
+            return bool(undone)
+
+
+class NotLooking(Shelf):
+    """Does not notice that its transaction is over."""
+
+    class Joined(Joined):
+        """Goes on in the next one."""
+
+        def _check_is_open(self) -> None:
+            """Takes it for granted."""
+
+        def commit(self) -> None:
+            _, opened = self._opened.pop()
+            if opened:
+                self._connection.commit()
+
+
+class Joins:
+    """Joins as the store's own class does."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def join(self, connection: Any) -> Any:
+        return self._store.Joined(connection, self._store)
+
+    def join_async(self, connection: Any) -> Any:
+        return Awaited(self.join(connection))
+
+
+for _broken in (CommittingForOthers, UndoingForOthers, NotLooking):
+    _broken.capabilities = property(lambda self: Capabilities(awaits=False, joins=Joins(self)))
 
 
 # Said to be a server's: its clock is SQLite's, which no clock of Python's touches, but for one thing each.

@@ -31,6 +31,7 @@ from onceward.testing.conformance.test_extend import TestExtend
 from onceward.testing.conformance.test_failures import TestAClosedStore, TestCancellation
 from onceward.testing.conformance.test_fences import TestAfterAPurge, TestRising
 from onceward.testing.conformance.test_handles import TestTwoHandles
+from onceward.testing.conformance.test_joining import TestJoining
 from onceward.testing.conformance.test_processes import TestProcesses
 from onceward.testing.conformance.test_purge import TestForgetting, TestRacing, TestShrinking
 from onceward.testing.conformance.test_put import (
@@ -67,6 +68,7 @@ __all__ = [
     "TestForgetting",
     "TestHolders",
     "TestInstants",
+    "TestJoining",
     "TestProcesses",
     "TestPuttingBack",
     "TestPuttingWhereAVersionIsExpected",
