@@ -377,6 +377,23 @@ class Leaking(Remote):
         return ConnectionResetError("Connection reset by peer")
 
 
+class LeakingAtTheEnd(Remote):
+    """Lets the driver speak when it is closed."""
+
+    def close(self) -> None:
+        if self._wire.is_cut:
+            raise ConnectionResetError("Connection reset by peer")
+
+
+class LeakingAtTheDoor(Remote):
+    """Lets the driver speak when it is opened."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        if self._wire.is_cut:
+            raise ConnectionRefusedError("Connection refused")
+
+
 class NeverBack(Remote):
     """Has to be opened again when the server was away."""
 

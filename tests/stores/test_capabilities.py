@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ import shelf
 from onceward import AsyncGate, Breaker, Budget, ConfigurationError, Gate, IllegalMove, OncewardError, Operation
 from onceward.retry.courier import AsyncCourier, Courier
 from onceward.stores import (
+    Awaited,
     Capabilities,
     OwnTables,
     Record,
@@ -281,6 +283,34 @@ class TestJoiningInAWayOfItsOwn:
         assert ["ordered", "ordered"] == answers
         assert [(1,)] == connection.execute("SELECT count(*) FROM orders").fetchall()
 
+    @pytest.mark.fault("a-method-called-finish-is-taken-for-ours")
+    def test_a_method_that_is_called_like_one_of_ours_is_not_looked_for(
+        self, gate: Gate, connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        What somebody's adapter has besides the seven methods is its own affair.
+        """
+
+        def finish(self: object, *_: object) -> Standing:
+            raise AssertionError("that is not for the gate")
+
+        monkeypatch.setattr(shelf.JoinedShelf, "finish", finish, raising=False)  # type: ignore[attr-defined]
+        try:
+            answer = gate.atomic(connection, "order", lambda: "ordered")
+        except AssertionError as error:
+            answer = str(error)
+
+        assert "ordered" == answer
+
+    @pytest.mark.fault("a-savepoint-is-lost-on-the-way")
+    def test_an_awaiting_gate_hears_of_a_savepoint_of_the_callers(self) -> None:
+        """
+        `Awaited` passes on what the blocking one says; one that says nothing is in none.
+        """
+        said = [Awaited(type("Own", (), told)()) for told in ({"nested": True}, {"nested": False}, {})]  # type: ignore[arg-type]
+
+        assert [True, False, False] == [getattr(one, "nested", None) or False for one in said]
+
     def test_what_it_cannot_join_is_refused(self, gate: Gate, tmp_path: Path) -> None:
         """
         Another file, another library, and an outbox, which needs tables of ours.
@@ -325,19 +355,25 @@ def test_ours_say_all_that_they_can(tmp_path: Path) -> None:
     assert "secret" not in repr(Capabilities(tables="postgresql://user:secret@host/name"))
 
 
-GUESSES = frozenset({"getattr", "hasattr", "iscoroutinefunction", "isawaitable", "is_async"})
+GUESSES = frozenset({
+    *("getattr", "hasattr", "callable", "iscoroutinefunction", "isawaitable", "is_async"),
+    *("signature", "get_type_hints", "get_annotations"),
+})  # fmt: skip
+ABOUT = re.compile(r"(store|joined)$|(store|joined)\.")
 
 
 def guesses(source: str) -> list[str]:
-    """Where a module finds out by itself what a store can do."""
+    """Where a module finds out by itself what a store, or what was joined, can do."""
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and node.args:
             called = ast.unparse(node.func).rpartition(".")[2]
             about = ast.unparse(node.args[0]).lower()
             plain = isinstance(node.args[0], ast.Name | ast.Attribute)
-            if called in GUESSES and plain and (about.endswith("store") or "store." in about):
+            if called in GUESSES and plain and ABOUT.search(about):
                 found.append(ast.unparse(node))
+        elif isinstance(node, ast.Attribute) and node.attr == "__annotations__":
+            found += [ast.unparse(node)] if ABOUT.search(ast.unparse(node.value).lower()) else []
     return found
 
 
@@ -352,5 +388,14 @@ def test_no_module_looks_for_attributes_of_a_store() -> None:
         if (found := guesses(path.read_text(encoding="utf-8")))
     }
 
-    assert {"_core/capabilities.py": ["getattr(store, 'capabilities', NONE)"]} == offences
-    assert ["hasattr(self._store, 'glance')"] == guesses("hasattr(self._store, 'glance')")
+    assert {
+        "_core/capabilities.py": ["getattr(store, 'capabilities', NONE)", "getattr(joined, 'nested', False)"]
+    } == offences
+    for guess in (
+        "hasattr(self._store, 'glance')",
+        "getattr(joined, 'finish', None)",
+        "inspect.signature(store.put)",
+        "inspect.iscoroutinefunction(self.store.load)",
+        "store.load.__annotations__",
+    ):
+        assert [guess] == guesses(guess)

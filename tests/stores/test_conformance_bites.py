@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import broken_shelves
 import broken_stores
 import pytest
 
@@ -30,6 +31,7 @@ CAUGHT_BY = {
     "batchlosing": ("test_races", "test_many_keys_at_once_all_land_with_their_own_data"),
     "checkingfirst": ("test_races", "test_of_many_claims_of_one_key_one_lands"),
     "driversown": ("test_failures", "test_it_works_or_says_that_it_is_away"),
+    "driverskinds": ("test_put", "test_every_value_is_a_plain_one"),
     "halfwriting": ("test_failures", "test_a_cancelled_put_stands_whole_or_not_at_all"),
 }
 
@@ -37,6 +39,8 @@ CAUGHT_BY = {
 CUT = "test_cut_in_the_middle_nothing_that_was_answered_is_lost_and_nothing_lands_twice"
 BACK = "test_the_same_handle_goes_on_when_it_is_back"
 AWAY = "test_every_call_says_that_it_is_away"
+END = "test_closing_it_then_is_fine_or_says_so"
+EARLY = "test_opened_while_it_is_away_it_says_so"
 SKEWED = "test_a_process_whose_clock_is_wrong_sees_and_writes_the_same"
 RACES = (
     "test_each_key_has_one_winner_among_all_processes",
@@ -47,7 +51,9 @@ RACES = (
 # process, a line that is cut, a clock that is wrong, or texts that look alike.
 CAUGHT_BY_ALL = {
     "lockperprocess": ("test_processes", RACES),
-    "leaking": ("test_away", (AWAY, BACK, CUT)),
+    "leaking": ("test_away", (AWAY, BACK, CUT, EARLY)),
+    "leakingattheend": ("test_away", (AWAY, END)),
+    "leakingatthedoor": ("test_away", (EARLY,)),
     "lettingthrough": ("test_away", ("test_no_exception_of_a_driver_gets_out",)),
     "neverback": ("test_away", (BACK, CUT)),
     "answeringearly": ("test_away", (CUT,)),
@@ -60,6 +66,25 @@ CAUGHT_BY_ALL = {
     ),
     "normalising": ("test_text", ("test_keys_that_look_alike_are_two", "test_scopes_that_look_alike_are_two")),
     "uncomparing": ("test_text", ("test_a_version_that_looks_alike_is_another",)),
+    "remembering": (
+        "test_handles",
+        (
+            "test_what_one_changes_the_other_reads",
+            "test_what_one_has_erased_is_gone_for_the_other",
+            "test_what_one_has_extended_or_shrunk_the_other_sees",
+        ),
+    ),
+    "limitingfirst": ("test_scan", ("test_a_page_is_as_long_as_it_can_be",)),
+    "purginglate": ("test_purge", ("test_what_is_claimed_meanwhile_is_left_alone",)),
+    "committingforothers": ("test_joining", ("test_in_the_callers_own_transaction_the_caller_decides",)),
+    "undoingforothers": ("test_joining", ("test_what_fails_there_undoes_only_itself",)),
+    "notlooking": ("test_joining", ("test_a_function_that_commits_by_itself_is_found_out",)),
+    "retainingbythecaller": ("test_time", (SKEWED,)),
+    "settlingbythecaller": ("test_time", (SKEWED,)),
+    "purgingbythecaller": ("test_time", (SKEWED,)),
+    "extendingbythecaller": ("test_time", (SKEWED,)),
+    "markingbythecaller": ("test_time", (SKEWED,)),
+    "scanningbythecaller": ("test_time", (SKEWED,)),
     "oftheothercolour": ("test_capabilities", ("test_its_colour_is_the_one_it_was_opened_in",)),
 }
 
@@ -67,7 +92,8 @@ CAUGHT_BY_ALL = {
 def judged(pytester: pytest.Pytester, part: str, factory: str) -> tuple[int, set[str]]:
     """How many tests of a part of the suite passed on a store, and the names of those that failed."""
     pytester.syspathinsert(Path(__file__).parent)
-    done = pytester.inline_run("--pyargs", part, "--store-factory", f"broken_stores:{factory}", *QUIET)
+    module = "broken_shelves" if factory in broken_shelves.CANDIDATES else "broken_stores"
+    done = pytester.inline_run("--pyargs", part, "--store-factory", f"{module}:{factory}", *QUIET)
     passed, _, failed = done.listoutcomes()
     return len(passed), {report.nodeid.rpartition("::")[2].partition("[")[0] for report in failed}
 
@@ -117,7 +143,9 @@ def test_every_broken_store_is_judged() -> None:
     """
     None is forgotten in the table above.
     """
-    assert {"sound", "remote", *CAUGHT_BY, *CAUGHT_BY_ALL} == set(broken_stores.CANDIDATES)
+    known = {*broken_stores.CANDIDATES, *broken_shelves.CANDIDATES}
+
+    assert {"sound", "remote", "onaserver", *CAUGHT_BY, *CAUGHT_BY_ALL} == known
 
 
 def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
@@ -125,6 +153,17 @@ def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pyte
     Cut, restored and cut in the middle: what says that it is away, and goes on, is not at fault.
     """
     passed, failed = judged(pytester, f"{SUITE}.test_away", "remote")
+
+    assert set() == failed
+    assert passed > 8
+
+
+@pytest.mark.slow
+def test_a_sound_store_on_a_servers_clock_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
+    """
+    What takes no time from its callers is not at fault.
+    """
+    passed, failed = judged(pytester, f"{SUITE}.test_time", "onaserver")
 
     assert set() == failed
     assert passed > 8

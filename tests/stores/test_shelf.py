@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3  # noqa: F401 - the page's block uses it
-
 import shelf
 from shelf import KIND, path_of  # type: ignore[attr-defined]  # noqa: F401
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import shelf
 from packages import install, install_shelf
 
 from onceward import AsyncGate, ConfigurationError, Gate
 from onceward.service.settings import settle
-from onceward.stores import _kinds, open_async_store, open_store, tables_url
+from onceward.stores import StoreKind, _kinds, open_async_store, open_store, tables_url
 
 BLOCKING_ONLY = """
 from onceward.stores import StoreKind
@@ -211,6 +212,22 @@ def test_the_service_keeps_its_records_there(desk: Desk, monkeypatch: pytest.Mon
     assert "test:demo" not in {one["scope"] for one in after}
 
 
+@pytest.mark.slow
+def test_the_folder_of_the_page_can_be_built(tmp_path: Path) -> None:
+    """
+    With the files that the page has a reader make, the test beside the store: its module goes in, and its entry point.
+    """
+    pytest.importorskip("setuptools", reason="pip brings it to its own builds, where it is not installed")
+    for name, text in (("shelf.py", shelf.SOURCE), ("pyproject.toml", shelf.PROJECT), ("test_shelf.py", shelf.TEST)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    build = [sys.executable, "-c", "import setuptools; setuptools.setup()", "egg_info"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    told = {one.name: one.read_text(encoding="utf-8") for one in tmp_path.glob("*.egg-info/*")}
+
+    assert 0 == done.returncode, done.stderr
+    assert ("shelf\n", True) == (told["top_level.txt"], "shelf = shelf:KIND" in told["entry_points.txt"])
+
+
 class TestFinding:
     """Which package a scheme belongs to."""
 
@@ -262,6 +279,67 @@ class TestFinding:
 
         assert told.startswith("ConfigurationError: odd:// is brought by the package odd-store 1.0")
         assert told.endswith("names a function, not an onceward.stores.StoreKind")
+
+    @pytest.mark.fault("a-package-that-exits-ends-the-program")
+    def test_a_package_that_ends_the_program_when_it_is_imported_is_named(self, site: Path) -> None:
+        """
+        A command that ends without a word helps nobody.
+        """
+        install(site, "exit-store", {"exits": "exit_store:KIND"}, {"exit_store": "raise SystemExit(3)"})
+
+        try:
+            open_store("exits://")
+            told = ""
+        except (ConfigurationError, SystemExit) as error:
+            told = repr(error)
+
+        assert "exit-store 1.0" in told
+
+    @pytest.mark.fault("an-openers-own-errors-get-out")
+    @pytest.mark.parametrize(
+        ("opener", "told"),
+        [("1 / 0", "raised ZeroDivisionError"), ("None", "gave None"), ("open(url)", "raised FileNotFoundError")],
+    )
+    def test_what_an_opener_owes_is_told(self, site: Path, opener: str, told: str) -> None:
+        """
+        It raises our errors and gives a store; otherwise its scheme is named, and its URL is not.
+        """
+        text = f"from onceward.stores import StoreKind\nKIND = StoreKind(open=lambda url, *, environment: {opener})"
+        install(site, "odd-store", {"odd": "odd_opener:KIND"}, {"odd_opener": text})
+
+        try:
+            open_store("odd://user:secret@host")
+            heard = ""
+        except Exception as error:  # Whichever: it has to be ours.
+            heard = f"{type(error).__name__}: {error}"
+        finally:
+            sys.modules.pop("odd_opener", None)
+
+        assert heard.startswith(f"ConfigurationError: odd:// cannot be opened: what its kind opens it with {told}")
+        assert "secret" not in heard
+
+    @pytest.mark.fault("a-kind-opens-nothing")
+    @pytest.mark.parametrize(
+        ("fields", "told"), [({}, "in one colour at least"), ({"open": "shelf:open"}, "open is a function, not str")]
+    )
+    def test_a_kind_that_can_open_nothing_is_refused(self, fields: dict[str, Any], told: str) -> None:
+        """
+        Where it is written down, and not at somebody's first call.
+        """
+        try:
+            StoreKind(**fields)
+            heard = ""
+        except ConfigurationError as error:
+            heard = str(error)
+
+        assert told in heard
+
+    def test_what_cannot_be_a_scheme_is_told_what_can(self) -> None:
+        """
+        An underscore, say, which no URL has there.
+        """
+        with pytest.raises(ConfigurationError, match=r"letters, digits, .* not 'my_store'"):
+            open_store("my_store:///agent.db")
 
     @pytest.mark.fault("one-of-two-packages-is-chosen")
     def test_of_two_packages_with_one_scheme_neither_is_chosen(self, site: Path) -> None:

@@ -22,6 +22,11 @@ from onceward._core.record import Glance, Record, Standing, Write
 S = TypeVar("S")
 
 
+def nested(joined: object) -> bool:
+    """Whether what was joined says that its caller was in a savepoint of its own: the one place where it is asked."""
+    return bool(getattr(joined, "nested", False))
+
+
 class Awaited:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
 
@@ -55,6 +60,11 @@ class Awaited:
     def is_over(self) -> bool:
         """See `Joined.is_over`."""
         return self._joined.is_over()
+
+    @property
+    def nested(self) -> bool:
+        """See `Joined`; one that does not say is in no savepoint of the caller's."""
+        return nested(self._joined)
 
 
 class Joins(Protocol):

@@ -51,3 +51,14 @@ class AsyncJoined(Protocol):
 
     def is_over(self) -> bool:
         """Whether the caller's own transaction has ended, seen from any thread."""
+
+
+class AsyncFinishing:
+    """
+    What is joined, and can put and end in one round trip: for our own adapters, which say so by being of this class.
+    A method that happens to be called so is not looked for.
+    """
+
+    async def finish(self, write: Write, expect: bytes | None) -> Standing:
+        """Put and commit; if it does not land, roll back."""
+        raise NotImplementedError

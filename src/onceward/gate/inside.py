@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from onceward._core.capabilities import capabilities_of
+from onceward._core.capabilities import capabilities_of, nested
 from onceward._core.engine import Ask
 from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Inside, Operation
@@ -63,7 +63,7 @@ class SettlesInside(Inside):
 
     def settled(self, joined: object) -> None:
         """The answer is in the transaction of what was joined."""
-        self.nested = getattr(joined, "nested", False)
+        self.nested = nested(joined)
         self.called = True
 
 

@@ -20,7 +20,7 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.record import Glance, Record, Standing, Write
 from onceward._core.register import AsyncStore, Purged, Selection, Store
 from onceward.environment import REAL, Environment
-from onceward.stores._kinds import StoreKind, kind_of, scheme_of
+from onceward.stores._kinds import StoreKind, kind_of, opened, scheme_of
 from onceward.stores._upkeep import Check, Move, Upkeep
 
 __all__ = [
@@ -55,7 +55,7 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
         raise ConfigurationError(
             f"stores of {scheme_of(url)}:// are for awaiting callers only (AsyncGate), and this needs one that blocks"
         )
-    return opens(url, environment=environment)
+    return opened(url, opens, environment)
 
 
 def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore:
@@ -65,7 +65,7 @@ def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore
         raise ConfigurationError(
             f"stores of {scheme_of(url)}:// are for blocking callers only (Gate), and this needs one that awaits"
         )
-    return opens(url, environment=environment)
+    return opened(url, opens, environment)
 
 
 def check_url(url: str) -> None:

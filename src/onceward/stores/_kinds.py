@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from onceward._core.errors import ConfigurationError
+from onceward._core.errors import ConfigurationError, OncewardError
 from onceward._core.register import AsyncStore, Store
 from onceward.environment import Environment
 from onceward.stores._upkeep import Upkeep
@@ -63,6 +63,17 @@ class StoreKind:
     """
     upkeep: Callable[[], Upkeep] | None = None
     """For `onceward store`: gives the module, or object, that makes such a store ready. None: it needs nothing."""
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody could open anything with."""
+        if self.open is None and self.open_async is None:
+            raise ConfigurationError(
+                "a StoreKind opens stores in one colour at least: give it open, open_async or both"
+            )
+        for name in ("open", "open_async", "tables", "upkeep"):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise ConfigurationError(f"StoreKind.{name} is a function, not {type(given).__name__}")
 
 
 class _Ours(NamedTuple):
@@ -117,11 +128,36 @@ def scheme_of(url: str) -> str:
             f"a store is named by a URL such as sqlite:///agent.db or memory://, not by {shown[:40]!r}"
         )
     try:
-        return urlsplit(url).scheme.lower()
+        scheme = urlsplit(url).scheme.lower()
     except ValueError:  # Its words may hold the user and the password.
         raise ConfigurationError(
             "the store's URL cannot be read; special characters in a user or a password are percent-encoded (%40 for @)"
         ) from None
+    if not scheme:
+        before = re.split("[:@]", url)[0]
+        raise ConfigurationError(
+            f"before its '://' a URL has a letter, then letters, digits, '+', '-' and '.'; not {before[:40]!r}"
+        )
+    return scheme
+
+
+S = TypeVar("S")
+
+
+def opened(url: str, opens: Callable[..., S], environment: Environment) -> S:
+    """What an opener opens; what it lets through, and does not owe, is told as its package's mistake."""
+    try:
+        store = opens(url, environment=environment)
+    except OncewardError:
+        raise
+    except Exception as error:  # Without its words, which may hold the URL and its password.
+        raise ConfigurationError(
+            f"{scheme_of(url)}:// cannot be opened: what its kind opens it with raised {type(error).__name__}, and "
+            "owes a StoreUnavailable or a ConfigurationError"
+        ) from error
+    if store is None:
+        raise ConfigurationError(f"{scheme_of(url)}:// cannot be opened: what its kind opens it with gave None")
+    return store
 
 
 def _load(scheme: str) -> StoreKind:
@@ -139,7 +175,7 @@ def _load(scheme: str) -> StoreKind:
     brought = f"{scheme}:// is brought by {_package(point)}, and its entry point {point.value!r}"
     try:
         kind = point.load()
-    except Exception as error:  # Whatever that package does while it is imported.
+    except (Exception, SystemExit) as error:  # Whatever that package does while it is imported.
         raise ConfigurationError(f"{brought} cannot be loaded: {type(error).__name__}: {error}") from error
     if not isinstance(kind, StoreKind):
         raise ConfigurationError(f"{brought} names a {type(kind).__name__}, not an onceward.stores.StoreKind")
@@ -155,8 +191,8 @@ def _unknown(scheme: str, installed: list[EntryPoint]) -> ConfigurationError:
         return ConfigurationError(f"no store is called {scheme}://; did you mean {close[0]}://?")
     known = [f"{name}://" for name in _OURS] + [f"{name}:// ({package})" for name, package in sorted(theirs.items())]
     return ConfigurationError(
-        f"no store is called {scheme}://; known: {', '.join(known)}. Other packages bring theirs as entry points of "
-        f"{GROUP!r}"
+        f"no store is called {scheme}://; known: {', '.join(known)}. A package that brings another one (as an entry "
+        f"point of {GROUP!r}) must be installed beside onceward"
     )
 
 

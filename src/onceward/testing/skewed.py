@@ -4,8 +4,9 @@ One process whose clock is wrong: it writes to a store, reads from it, and says 
     python -m onceward.testing.skewed URL SCOPE SECONDS blocking|awaiting [MODULE:NAME]
 
 Every clock that Python tells the time of day by is off by so many seconds before the store is imported. It claims the
-key `skewed` for an hour, loads it and the key `fair`, and prints one line of JSON: when its own claim began and how
-much of it is left, and how much is left of the other one, all in microseconds as the store shows them.
+key `skewed` for an hour, settles the key `ended` to replay for an hour, gives the family of `step` another hour,
+purges, puts back what a mark forbids and what one no longer forbids, and prints one line of JSON: the instants and the
+hours that it was shown, in microseconds, and which of the two it could put back.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
+from hashlib import sha256
 from typing import Any
 
-from onceward.testing.conformance.rows import HOUR_US, row
+from onceward.stores import Selection, Write
+from onceward.testing.conformance.rows import HOUR_US, row, settled
 from onceward.testing.racer import Steps, open_for, take_all, take_all_async
 
 
@@ -75,13 +79,49 @@ def set_wrong(seconds: int) -> None:
     datetime.datetime = Wrong  # type: ignore[misc]
 
 
+def family_of(scope: str) -> bytes:
+    """The family of the record `step`."""
+    return sha256(scope.encode()).digest()
+
+
+def mark_of(write: Write) -> bytes:
+    """The id of the mark that stands in the way of a write; it begins as the write's own does."""
+    return write.id[:1] + sha256(write.id).digest()[1:]
+
+
 def _steps(scope: str) -> Steps:
-    write = row(scope, "skewed", lease=HOUR_US)
+    write, ended = row(scope, "skewed", lease=HOUR_US), row(scope, "ended")
+    refused, allowed = row(scope, "refused"), row(scope, "allowed")
+    fair = row(scope, "fair")
     yield lambda store: store.put(write, None)
     own = yield lambda store: store.load(write.id)
-    fair = yield lambda store: store.load(row(scope, "fair").id)
+    loaded = yield lambda store: store.load(fair.id)
+    lost = yield lambda store: store.put(fair, None)
+    page = yield lambda store: store.scan(b"", 100, Selection(scope=scope))
+    held = yield lambda store: store.put(ended, None)
+    end = settled(held.record, replay=HOUR_US, forget=HOUR_US)
+    settling = yield lambda store: store.put(end, held.record.version)
+    yield lambda store: store.extend(family_of(scope), HOUR_US, HOUR_US)
+    yield lambda store: store.purge(100)
+    backs = []
+    for back in (refused, allowed):
+        standing = yield partial(_put_back, back)
+        backs.append(standing.landed)
     yield lambda store: store.close()
-    print(json.dumps({"first_at": own.first_at, "own_left": own.lease_left, "fair_left": fair.lease_left}))
+    hours = {
+        "own": own.lease_left,
+        "loaded": loaded.lease_left,
+        "lost": lost.record.lease_left,
+        **{f"page: {found.key}": found.lease_left for found in page if found.lease_left is not None},
+        "replay": settling.record.replay_left,
+        "forget": settling.record.forget_left,
+    }
+    instants = {"first_at": own.first_at, "settled_at": settling.record.settled_at, "fence": own.fence}
+    print(json.dumps({"hours": hours, "instants": instants, "backs": backs}))
+
+
+def _put_back(write: Write, store: Any) -> Any:
+    return store.put_back(write, (mark_of(write),))
 
 
 async def _awaiting(url: str, opener: str, steps: Steps) -> None:

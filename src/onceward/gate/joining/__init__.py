@@ -7,7 +7,7 @@ the adapter. For the stores that come with Onceward, `join` and `join_async` fin
 without importing any library that is not already in use.
 
 Two more an adapter of ours may have: `nested` says, after `begin`, whether the caller was in a savepoint of its own
-(for `settle_inside`); `finish(write, expect)` puts and commits in one round trip (otherwise they are two calls).
+(for `settle_inside`); one that is a `Finishing` puts and commits in one round trip (otherwise they are two calls).
 """
 
 from onceward._core.capabilities import Awaited

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.capabilities import OwnTables, capabilities_of
-from onceward._core.connection import Joined
+from onceward._core.connection import Finishing, Joined
 from onceward._core.errors import IllegalMove
 from onceward._core.flow import Finish
 from onceward._core.record import Standing
@@ -44,10 +44,8 @@ def walk(connection: Any, store: object, steps: Steps[T]) -> T:
 
 def finish(joined: Joined, effect: Finish) -> Standing:
     """Put and commit; if it does not land, roll back."""
-    own = getattr(joined, "finish", None)
-    if own is not None:
-        ended: Standing = own(effect.write, effect.expect)
-        return ended
+    if isinstance(joined, Finishing):
+        return joined.finish(effect.write, effect.expect)
     standing = joined.put(effect.write, effect.expect)
     failpoints.hit("commit.before")
     if standing.landed:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from onceward import failpoints
 from onceward._core.capabilities import OwnTables, capabilities_of
-from onceward._core.connection_async import AsyncJoined
+from onceward._core.connection_async import AsyncFinishing, AsyncJoined
 from onceward._core.errors import IllegalMove
 from onceward._core.flow import Finish
 from onceward._core.record import Standing
@@ -44,10 +44,8 @@ async def walk_async(connection: Any, store: object, steps: Steps[T]) -> T:
 
 async def finish_async(joined: AsyncJoined, effect: Finish) -> Standing:
     """Put and commit; if it does not land, roll back."""
-    own = getattr(joined, "finish", None)
-    if own is not None:
-        ended: Standing = await own(effect.write, effect.expect)
-        return ended
+    if isinstance(joined, AsyncFinishing):
+        return await joined.finish(effect.write, effect.expect)
     standing = await joined.put(effect.write, effect.expect)
     failpoints.hit("commit.before")
     if standing.landed:

@@ -12,6 +12,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from onceward import drive
+from onceward._core.connection import Finishing
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._postgres_home import PostgresHome
@@ -67,7 +68,7 @@ def _home(connection: Any, store: object) -> PostgresHome:
     return home
 
 
-class JoinedPsycopg:
+class JoinedPsycopg(Finishing):
     """The caller's `psycopg.Connection`."""
 
     def __init__(self, connection: psycopg.Connection[Any], home: PostgresHome) -> None:

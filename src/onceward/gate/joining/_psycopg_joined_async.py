@@ -13,6 +13,7 @@ from psycopg.rows import tuple_row
 
 from onceward import drive
 from onceward._core.colour import AWAITS
+from onceward._core.connection_async import AsyncFinishing
 from onceward._core.errors import ConfigurationError
 from onceward._core.record import Record, Standing, Write
 from onceward.gate.joining._postgres_home import PostgresHome
@@ -79,7 +80,7 @@ def _home_async(connection: Any, store: object) -> PostgresHome:
     return home
 
 
-class AsyncJoinedPsycopg:
+class AsyncJoinedPsycopg(AsyncFinishing):
     """The caller's `psycopg.AsyncConnection`."""
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], home: PostgresHome) -> None:

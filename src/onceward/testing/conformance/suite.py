@@ -30,8 +30,10 @@ from onceward.testing.conformance.test_disciplines import TestDisciplines, conne
 from onceward.testing.conformance.test_extend import TestExtend
 from onceward.testing.conformance.test_failures import TestAClosedStore, TestCancellation
 from onceward.testing.conformance.test_fences import TestAfterAPurge, TestRising
+from onceward.testing.conformance.test_handles import TestTwoHandles
+from onceward.testing.conformance.test_joining import TestJoining
 from onceward.testing.conformance.test_processes import TestProcesses
-from onceward.testing.conformance.test_purge import TestForgetting, TestShrinking
+from onceward.testing.conformance.test_purge import TestForgetting, TestRacing, TestShrinking
 from onceward.testing.conformance.test_put import (
     TestPuttingWhereAVersionIsExpected,
     TestPuttingWhereNothingStands,
@@ -66,18 +68,21 @@ __all__ = [
     "TestForgetting",
     "TestHolders",
     "TestInstants",
+    "TestJoining",
     "TestProcesses",
     "TestPuttingBack",
     "TestPuttingWhereAVersionIsExpected",
     "TestPuttingWhereNothingStands",
     "TestRacesForOnePlace",
     "TestRacesSideBySide",
+    "TestRacing",
     "TestReplaying",
     "TestRising",
     "TestScan",
     "TestShrinking",
     "TestTextIsComparedAsBytes",
     "TestTheWholeRecord",
+    "TestTwoHandles",
     "TestWhatAStoreSays",
     "TestWhoseClockItIs",
     "another",

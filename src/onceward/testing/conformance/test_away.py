@@ -55,6 +55,37 @@ class TestAServerThatIsAway:
         assert timeless(before) == timeless(_once_back(do, tried, lambda: distant.load(before.id)))
         assert True is _once_back(do, tried, lambda: distant.put(row(scope, "after"), None)).landed
 
+    def test_closing_it_then_is_fine_or_says_so(
+        self, do: Do, distant: Any, line: Line, scope: str, tried: Tried
+    ) -> None:
+        """
+        Whoever lets go of a store whose server is away hears no driver, either.
+        """
+        do(distant.put(row(scope), None))
+        line.cut()
+        told = do(tried(distant.close))
+
+        assert told is None or isinstance(told, StoreUnavailable), repr(told)
+
+    def test_opened_while_it_is_away_it_says_so(
+        self, do: Do, place: Place, line: Line, opened: Callable[..., Any], scope: str, tried: Tried
+    ) -> None:
+        """
+        When it is opened, or at the first call: a process that starts before its server is told in our words.
+        """
+        line.cut()
+        told: Any
+        try:
+            early = opened(place.over(line))
+            told = do(tried(lambda: early.load(row(scope).id)))
+        except Exception as error:
+            told = error
+        line.restore()
+        later = opened(place.over(line))
+
+        assert isinstance(told, StoreUnavailable), repr(told)
+        assert True is _once_back(do, tried, lambda: later.put(row(scope), None)).landed
+
     def test_cut_in_the_middle_nothing_that_was_answered_is_lost_and_nothing_lands_twice(
         self, do: Do, distant: Any, line: Line, scope: str, tried: Tried, together: Together
     ) -> None:

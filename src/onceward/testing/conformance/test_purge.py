@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import pytest
 
 from onceward._core.record import Record
 from onceward.testing.conformance.clocks import Clock
-from onceward.testing.conformance.fixtures import Do, purge_all
-from onceward.testing.conformance.rows import doubted, released, row, settled, timeless
+from onceward.testing.conformance.fixtures import Do, Steps, Together, purge_all
+from onceward.testing.conformance.rows import HOUR_US, doubted, reclaimed, released, row, settled, timeless
+
+ROUNDS = 20
+ENDS = ("to be deleted", "to be shrunk")
 
 
 def _ended(do: Do, store: Any, scope: str, key: str, **ends: Any) -> Record:
@@ -139,3 +145,29 @@ class TestShrinking:
         purge_all(do, store)
 
         assert timeless(ended) == timeless(do(store.load(ended.id)))
+
+
+class TestRacing:
+    """A purge while somebody claims what it has found."""
+
+    @pytest.mark.parametrize("ends", [{"replay": 0, "forget": 0}, {"replay": 0, "forget": HOUR_US}], ids=ENDS)
+    def test_what_is_claimed_meanwhile_is_left_alone(
+        self, do: Do, store: Any, scope: str, together: Together, ends: dict[str, int]
+    ) -> None:
+        """
+        Deciding and deleting (or shrinking) are one step: a claim that has landed stands, whoever wins the race.
+        """
+        lost = []
+        for number in range(ROUNDS):
+            ended = _ended(do, store, scope, f"k{number}", **ends)
+            claim = reclaimed(ended)
+            standing, _ = together(_once(store.put, claim, ended.version), _once(store.purge, 100))
+            found = do(store.load(ended.id))
+            if standing.landed and (found is None or found.version != claim.version):
+                lost.append(claim.key)
+
+        assert [] == lost
+
+
+def _once(call: Callable[..., Any], *arguments: Any) -> Steps:
+    return (yield call(*arguments))

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from onceward._core.record import NOW, Standing, State, Write, as_landed
+from onceward.stores import Selection
 from onceward.testing.conformance.fixtures import Do
 from onceward.testing.conformance.rows import HOUR_US, chance, reclaimed, released, row, settled, timeless
+
+PLAIN = (int, str, bytes, type(None))
 
 WHEN = 1_234_567_890_123_456
 """An instant with every digit in use: microseconds must survive."""
@@ -222,6 +225,20 @@ class TestTheWholeRecord:
         ended = do(store.put(released(held), held.version)).record
 
         assert [write.fingerprint] * 3 == [held.fingerprint, ended.fingerprint, do(store.load(write.id)).fingerprint]
+
+    def test_every_value_is_a_plain_one(self, do: Do, store: Any, scope: str) -> None:
+        """
+        Numbers are `int`, texts `str` and bytes `bytes`, in every way of reading: a driver's own kinds (`memoryview`,
+        `bytearray`, `Decimal`) equal them, and fail later, where somebody hashes, joins or stores them.
+        """
+        write = row(scope)._replace(**EVERY_FIELD["settled"], family=bytes(32), holder=b"somebody", error=b"{}")
+        shown = [do(store.put(write, None)).record, do(store.put(row(scope), None)).record, do(store.load(write.id))]
+        shown += do(store.scan(b"", 10, Selection(scope=scope)))
+
+        assert 4 == len(shown)
+        assert {} == {
+            name: type(value) for found in shown for name, value in found._asdict().items() if type(value) not in PLAIN
+        }
 
     def test_long_keys_and_large_results_come_back(self, do: Do, store: Any) -> None:
         """

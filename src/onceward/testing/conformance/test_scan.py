@@ -9,7 +9,7 @@ from typing import Any
 from onceward._core.record import Record
 from onceward.stores import Selection
 from onceward.testing.conformance.fixtures import Do
-from onceward.testing.conformance.rows import doubted, released, row, settled, timeless
+from onceward.testing.conformance.rows import chance, doubted, released, row, settled, timeless
 
 FIRST = b""
 """What the first page begins after."""
@@ -58,6 +58,23 @@ class TestScan:
         assert _ids(claimed, in_doubt, step) == _found(do, store, Selection(ours, unsettled=True))
         assert _ids(step) == _found(do, store, Selection(ours, "step", unsettled=True))
         assert [] == _found(do, store, Selection(f"{scope}:nobody"))
+
+    def test_a_page_is_as_long_as_it_can_be(self, do: Do, store: Any, scope: str) -> None:
+        """
+        The limit counts what is selected: records of other scopes, kinds and states in front neither fill a page nor
+        end the list.
+        """
+        ids = sorted(chance() * 2 for _ in range(9))
+        others = [f"{scope}:theirs", scope, scope], ["key", "step", "key"], ["claimed", "claimed", "settled"]
+        for number, (whose, kind, state) in enumerate(zip(*others, strict=True)):
+            for id in ids[2 * number : 2 * number + 2]:
+                do(store.put(row(whose, kind=kind, state=state)._replace(id=id), None))
+        for id in ids[6:]:
+            do(store.put(row(scope)._replace(id=id), None))
+
+        pages = _pages(do, store, 2, Selection(scope, "key", unsettled=True))
+
+        assert [ids[6:8], ids[8:]] == [[found.id for found in page] for page in pages]
 
     def test_with_nothing_selected_all_scopes_are_shown(self, do: Do, store: Any, scope: str) -> None:
         """

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from onceward import Expired, InFlight
-from onceward._core.record import NOW
+from onceward._core.record import NOW, State
 from onceward.environment import REAL
 from onceward.stores import Selection
 from onceward.testing.clock import StillEnvironment
@@ -21,6 +21,7 @@ from onceward.testing.conformance.fixtures import Do
 from onceward.testing.conformance.places import Place
 from onceward.testing.conformance.programs import SECONDS_MAX, ending_of, started
 from onceward.testing.conformance.rows import HOUR_US, row, settled
+from onceward.testing.skewed import family_of, mark_of
 
 MINUTE_US = 60 * 1_000_000
 DAY_US = 24 * HOUR_US
@@ -160,18 +161,31 @@ class TestWhoseClockItIs:
     ) -> None:
         """
         Every clock of its machine is more than a year off, as Python tells the time: what it claims begins when the
-        store says, runs as long as it asked for, and what others hold runs for as long as they see themselves.
+        store says, and leases, retention, extensions, purges and marks run for as long as everybody else sees them run.
         """
         _check_is_elsewhere(place)
         fair = do(store.put(row(scope, "fair", lease=HOUR_US), None)).record
+        step = do(store.put(row(scope, "step", family=family_of(scope)), None)).record
+        do(store.put(settled(step, replay=10 * MINUTE_US, forget=10 * MINUTE_US), step.version))
+        for name, life in (("refused", HOUR_US), ("allowed", 0)):
+            mark = row(scope, name, state=State.RELEASED.value, lease=None, forget=life)
+            do(store.put(mark._replace(id=mark_of(row(scope, name)), key=f"mark of {name}"), None))
+
         program = started("skewed", url, scope, str(days * 86_400), *ending_of(place))
         told = json.loads(program.communicate(timeout=SECONDS_MAX)[0])
-        theirs = do(store.load(row(scope, "skewed").id))
+        claim, ended, step = (do(store.load(row(scope, key).id)) for key in ("skewed", "ended", "step"))
+        hours = {
+            **told["hours"],
+            "its lease": claim.lease_left,
+            "its replay": ended.replay_left,
+            "its life": ended.forget_left,
+            "the extended replay": None if step is None else step.replay_left,
+            "the extended life": None if step is None else step.forget_left,
+        }
 
-        assert abs(told["first_at"] - fair.first_at) < MINUTE_US
-        assert [True] * 3 == [
-            abs(HOUR_US - left) < MINUTE_US for left in (told["own_left"], told["fair_left"], theirs.lease_left)
-        ]
+        assert {} == {name: at for name, at in told["instants"].items() if abs(at - fair.first_at) > MINUTE_US}
+        assert {} == {name: left for name, left in hours.items() if left is None or abs(HOUR_US - left) > MINUTE_US}
+        assert [False, True] == told["backs"]
 
 
 def _check_is_elsewhere(place: Place) -> None:
