@@ -49,16 +49,16 @@ test-loaded: $(STAMP) ## Tests that look at clocks, wait or have threads, three 
 
 .PHONY: schedules
 schedules: $(STAMP) ## 3,000 of the explorer's schedules on PostgreSQL and Redis (SCHEDULES=, SEED=)
-	SCHEDULES=$(or $(SCHEDULES),3000) $(BIN)/python -m pytest -q -rP tests/schedules
+	SCHEDULES=$(or $(SCHEDULES),3000) $(BIN)/python -m pytest -q -rP tests/stores/schedules
 
 .PHONY: drills
 drills: $(STAMP) ## Writers, engines and the Reconciler, killed far more often than `make test` does
-	SQL_KILLS=600 $(BIN)/python -m pytest -q tests/sql/test_sql_kills.py
+	SQL_KILLS=600 $(BIN)/python -m pytest -q tests/service/sql/test_sql_kills.py
 	$(BIN)/python -m pytest -q -s examples/reconciler --runs 300
 
 .PHONY: racers
 racers: $(STAMP) ## 32 processes, 64 threads, 1,000 tasks for one key and for a handful, on every store (minutes)
-	RACERS=all $(BIN)/python -m pytest -q -rP tests/racers
+	RACERS=all $(BIN)/python -m pytest -q -rP tests/stores/racers
 
 .PHONY: check
 check: lint ## ruff, mypy --strict and pyright, import layering, README and docs examples
@@ -99,7 +99,7 @@ serve: $(SERVE_STAMP) ## Serve SQL over HTTP with keys and plans, on this machin
 
 .PHONY: drill-atomic
 drill-atomic: $(STAMP) ## Kill clients in atomic mode a thousand times, at every step: both rows or neither
-	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/atomic/test_kill_drill.py tests/settle_inside/test_inside_kill_drill.py
+	DRILL_ROUNDS=$(or $(ROUNDS),10) $(BIN)/python -m pytest -q -s -p no:randomly tests/adapters/atomic/test_kill_drill.py tests/adapters/settle_inside/test_inside_kill_drill.py
 
 .PHONY: soak
 soak: $(STAMP) ## Fifty clients retry while the service is killed every few seconds: lost=0 doubled=0 (SOAK_SECONDS=180)

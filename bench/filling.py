@@ -120,14 +120,14 @@ def _fill_postgres(url: str, many: int) -> Filled:
 def _fill_redis(url: str, many: int) -> Filled:
     """Through the store's own script, in pipelines: what is to be forgotten last, so that it is still there."""
     import redis
-    from onceward.stores._redis_link import Link
+    from onceward.stores._redis_connection import RedisConnection
     from onceward.stores._redis_rows import put_command
     from onceward.stores._redis_url import parse
 
     address = parse(url)
     client = redis.Redis.from_url(url.partition("?")[0])
     before = client.info("memory")["used_memory"]
-    link = Link(address)
+    link = RedisConnection(address)
     link.open()
     commands = []
     for row in sorted(rows(many), key=lambda row: -row.forget_left):

@@ -16,7 +16,7 @@ from bench.inbox import RECEIVED, SECRET, SLEEP_SECONDS, SLEEPERS
 from bench.interleave import ROOT
 from bench.report import Aim, print_aims
 from bench.settings import Settings
-from onceward.webhooks import PacSpace
+from onceward.messaging.webhooks import PacSpace
 
 LABELS = {"bare": "bare application", "hand": "a durable insert by hand, unverified", "ours": "the inbox"}
 DELIVERIES = 200

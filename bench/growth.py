@@ -21,8 +21,8 @@ from bench.worker import Broken
 from onceward._core import record
 from onceward._core.fingerprint import fingerprint
 from onceward._core.keys import record_id
-from onceward._core.record import Claimant, Guarantee, Record, Standing, Write
-from onceward._core.register import Purged
+from onceward._core.record import Claimant, Guarantee, PutResult, Record, Write
+from onceward._core.store_protocols import PurgeResult
 from onceward.stores import open_store
 
 PURGE = 1_000
@@ -33,13 +33,13 @@ QUIET_SECONDS = 2.0
 class Store(Protocol):
     """What is used of a store here."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Put."""
 
     def load(self, id: bytes) -> Record | None:
         """Read."""
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """Purge."""
 
     def close(self) -> None:

@@ -14,8 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onceward.inbox import AsyncInbox, Event, Source, handler
-from onceward.webhooks import PacSpace, Secret
+from onceward.messaging.inbox import AsyncInbox, Source, WebhookEvent, handler
+from onceward.messaging.webhooks import PacSpace, Secret
 
 SECRET = Secret.plain("a secret that is long enough")
 SLEEP_SECONDS = 10.0
@@ -58,7 +58,7 @@ def ours(folder: Path, address: str) -> Starlette:
     """The inbox, with as many handlers asleep as there are threads."""
 
     @handler(guarantee="repeatable")
-    def sleep(event: Event) -> None:
+    def sleep(event: WebhookEvent) -> None:
         time.sleep(SLEEP_SECONDS)
 
     inbox = AsyncInbox(f"sqlite:///{folder}/ours.db", scope="test:bench")

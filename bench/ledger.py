@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.worker import Broken
-from onceward.service.ledger import Ledger, Place, wire
+from onceward.service.ledger import Ledger, LedgerScope, wire
 
 MILLION = 1_000_000
 FEW = 100
 BATCH = 100
 CUSTOMER = "cus_1"
-PLACE = Place.of("test", "bench")
+PLACE = LedgerScope.of("test", "bench")
 TABLES = (
     "CREATE TABLE records (key TEXT PRIMARY KEY, answer TEXT)",
     "CREATE TABLE entries (id INTEGER PRIMARY KEY, customer TEXT, amount INTEGER, reason TEXT, reference TEXT UNIQUE)",
@@ -172,5 +172,5 @@ class Derives:
         self._ours.close()
 
 
-def _delta(reference: str) -> wire.Delta:
-    return wire.Delta(customer_id=CUSTOMER, delta=-1, reason="bench", reference_id=reference)
+def _delta(reference: str) -> wire.DeltaRequest:
+    return wire.DeltaRequest(customer_id=CUSTOMER, delta=-1, reason="bench", reference_id=reference)

@@ -21,9 +21,9 @@ from typing import Any
 from bench.interleave import ROOT
 from bench.worker import Broken
 from onceward import Gate
-from onceward.outbox import Message
-from onceward.outbox.delivery import HttpEndpoint
-from onceward.outbox.relay import Relay
+from onceward.messaging.outbox import Message
+from onceward.messaging.outbox.delivery import HttpEndpoint
+from onceward.messaging.outbox.relay import Relay
 
 THREADS = 8
 WAITING = 4_000
@@ -119,7 +119,7 @@ class RelaySlices:
         self._endpoint.deliver(message)
 
     def _count(self, relay: Relay) -> int:
-        return sum(one.messages for one in relay.standings() if one.state == "delivered")
+        return sum(one.messages for one in relay.message_counts() if one.state == "delivered")
 
     def _fill(self) -> None:
         with Gate(self._url, scope="live:bench") as gate:

@@ -64,7 +64,7 @@ def _plain(case: str, work: Any) -> Any:
 
 def _ours(case: str, work: Any) -> Any:
     from onceward.retry import Breaker, Retry
-    from onceward.retry.switch import SWITCH
+    from onceward.retry.retry_switch import SWITCH
 
     SWITCH.no_sleeping += 1
     if case in (BREAKER, ABREAKER):
@@ -75,7 +75,7 @@ def _ours(case: str, work: Any) -> Any:
 
 def _ours_full(case: str, work: Any) -> Any:
     from onceward.retry import Breaker, Budget, Retry
-    from onceward.retry.switch import SWITCH
+    from onceward.retry.retry_switch import SWITCH
 
     SWITCH.no_sleeping += 1
     policy = Retry(budget=Budget(ratio=1), breaker=Breaker("bench")).bind(key="bench:1")

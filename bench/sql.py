@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.worker import Broken
-from onceward.service.sql import Engine, Keyed, LocalDatabase
+from onceward.service.sql import Keyed, LocalDatabase, SqliteEngine
 
 CALLERS = {"one": 1, "fifty": 50}
 CREATE = "CREATE TABLE rows (id INTEGER PRIMARY KEY, key TEXT, body TEXT)"
@@ -70,7 +70,7 @@ class Through:
     """The engine with its processes; `keyed` or not."""
 
     def __init__(self, folder: Path, *, keyed: bool) -> None:
-        self._engine = Engine(folder / "databases")
+        self._engine = SqliteEngine(folder / "databases")
         self._keyed = keyed
         self._ready = False
 

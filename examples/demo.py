@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).with_name("reconciler")))
 
 from second_act import second_act
 
-from onceward import Event, Gate, Happening, OncewardError, Operation, RetryAdvice
+from onceward import Event, EventType, Gate, OncewardError, Operation, RetryAdvice
 
 SENDERS = 6
 SENDS = 5
@@ -99,7 +99,7 @@ def report(what: str, **details: Any) -> None:
 
 def report_event(event: Event) -> None:
     """Tell the demo that this sender waits for another one. A listener is any function of an event."""
-    if event.happening is Happening.WAITING:
+    if event.type is EventType.WAITING:
         report("waiting")
 
 

@@ -26,13 +26,13 @@ from django.http import HttpResponse, JsonResponse
 from django.urls import path
 
 from onceward import AsyncGate
-from onceward.http import Incoming
+from onceward.http import IncomingRequest
 from onceward.http.django import idempotent
 
 charges: dict[str, str] = {}
 
 
-async def scope_of(request: Incoming) -> str | None:
+async def scope_of(request: IncomingRequest) -> str | None:
     """Who is calling. With Django's own users: `user = await request.raw.auser()`."""
     token = request.header("authorization")
     return None if token is None else f"live:{token}"

@@ -26,7 +26,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from onceward import Gate
-from onceward.http import Incoming
+from onceward.http import IncomingRequest
 
 TOKENS = {"t-acme": "acme", "t-globex": "globex"}
 
@@ -41,7 +41,7 @@ def authenticate(get_response: Callable[[HttpRequest], HttpResponse]) -> Callabl
     return middleware
 
 
-def scope_of(request: Incoming) -> str:
+def scope_of(request: IncomingRequest) -> str:
     return f"live:{request.raw.tenant}"
 
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from serving import post, send_duplicates, served
 
 from onceward import AsyncGate
-from onceward.http import Incoming, Route
+from onceward.http import IncomingRequest, Route
 from onceward.http.asgi import IdempotencyMiddleware
 
 TENANTS = {"Bearer token-acme": "acme", "Bearer token-globex": "globex"}
@@ -32,7 +32,7 @@ class Order(BaseModel):
     amount: int
 
 
-def tenant_of(request: Incoming) -> str | None:
+def tenant_of(request: IncomingRequest) -> str | None:
     tenant = TENANTS.get(request.header("authorization") or "")
     return f"test:{tenant}" if tenant else None
 

@@ -24,7 +24,7 @@ from flask import Flask, request
 from werkzeug.serving import make_server
 
 from onceward import Gate
-from onceward.http import Incoming, Route
+from onceward.http import IncomingRequest, Route
 from onceward.http.wsgi import IdempotencyMiddleware
 
 TOKENS = {"t-acme": "acme", "t-globex": "globex"}
@@ -55,7 +55,7 @@ def authenticated(app: Any) -> Any:
     return wrapper
 
 
-def scope_of(request: Incoming) -> str:
+def scope_of(request: IncomingRequest) -> str:
     return f"live:{request.raw['shop.tenant']}"
 
 

@@ -16,7 +16,7 @@ from serving import post as send
 from serving import send_duplicates, served
 
 from onceward import AsyncGate
-from onceward.http import Incoming
+from onceward.http import IncomingRequest
 from onceward.http.asgi import IdempotencyMiddleware
 
 TENANTS = {"Bearer token-acme": "acme", "Bearer token-globex": "globex"}
@@ -24,7 +24,7 @@ charges: list[tuple[str, int]] = []
 """The effect."""
 
 
-def tenant_of(request: Incoming) -> str | None:
+def tenant_of(request: IncomingRequest) -> str | None:
     tenant = TENANTS.get(request.header("authorization") or "")
     return f"test:{tenant}" if tenant else None
 

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from onceward import AsyncGate
-from onceward.http import Incoming
+from onceward.http import IncomingRequest
 from onceward.http.asgi import IdempotencyMiddleware
 
 TENANTS = {"Bearer token-acme": "acme", "Bearer token-globex": "globex"}
@@ -28,7 +28,7 @@ charges: list[tuple[str, int]] = []
 """The effect."""
 
 
-def tenant_of(request: Incoming) -> str | None:
+def tenant_of(request: IncomingRequest) -> str | None:
     tenant = TENANTS.get(request.header("authorization") or "")
     return f"test:{tenant}" if tenant else None  # None: nothing is run.
 

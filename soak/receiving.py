@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from onceward import Operation
-from onceward.inbox import Event, Inbox, Source, handler
-from onceward.webhooks import Secret, StandardWebhooks
+from onceward.messaging.inbox import Inbox, Source, WebhookEvent, handler
+from onceward.messaging.webhooks import Secret, StandardWebhooks
 from soak.relaying import SECRET
 
 FILE, EVENTS = "receiver.db", "receiver.inbox.db"
@@ -31,7 +31,7 @@ def source_of(file: Path) -> Source:
     """The sender, and what is done about its events."""
 
     @handler(guarantee="atomic", settle="inside", lease=LEASE_SECONDS)
-    def take(event: Event, operation: Operation) -> None:
+    def take(event: WebhookEvent, operation: Operation) -> None:
         with closing(sqlite3.connect(file, timeout=30)) as connection, connection:
             connection.execute("INSERT INTO effects VALUES (?)", (event.json()["operation"],))
             operation.settle_inside(connection, None)

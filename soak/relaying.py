@@ -10,8 +10,8 @@ import argparse
 import json
 import signal
 
-from onceward.outbox.delivery import HttpEndpoint
-from onceward.outbox.relay import Relay
+from onceward.messaging.outbox.delivery import HttpEndpoint
+from onceward.messaging.outbox.relay import Relay
 
 ENDPOINT = "receiver"
 SECRET = "whsec_" + "c29hay1zb2FrLXNvYWstc29hay1zb2FrLXNvYWsh"

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from onceward.gate import strict
-from onceward.gate.strict import current_operation
+from onceward.gate import running_operation
+from onceward.gate.running_operation import current_operation
 from servers import ending
 from timing import is_timed
 
@@ -83,5 +83,5 @@ def _no_operation_is_left_running() -> Iterator[None]:
     yield
     left = current_operation(None)
     if left is not None:
-        strict._running.set(None)
+        running_operation._running.set(None)
         pytest.fail(f"the operation {left.digest} is still running in this context: end what was held")

@@ -2,7 +2,7 @@
 Tests that look at clocks, wait, or have threads, beside a load: does any of them depend on how busy the machine is?
 
     python tools/loaded.py                       every test that is marked `timing`, three times
-    python tools/loaded.py --times 1 tests/sql   some of them, once
+    python tools/loaded.py --times 1 tests/service/sql   some of them, once
     python tools/loaded.py --load 0              without the load, to compare
 
 The load is three busy processes for each core. They end with this one, also if it is killed: each looks now and then

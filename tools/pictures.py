@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from onceward.simulate import simulate_collapse, simulate_jitter, simulate_storm
-from onceward.simulate.chart import picture
+from onceward.testing.simulator import simulate_collapse, simulate_jitter, simulate_storm
+from onceward.testing.simulator.chart import picture
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 

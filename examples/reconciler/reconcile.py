@@ -32,10 +32,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from onceward import Gate, Update, derive, failpoints, insert_once
+from onceward import Gate, Update, derive, insert_once
 from onceward.journal import Journal
-from onceward.outbox.delivery import SmtpEndpoint
-from onceward.outbox.relay import Relay
+from onceward.messaging.outbox.delivery import SmtpEndpoint
+from onceward.messaging.outbox.relay import Relay
+from onceward.runtime import failpoints
 
 WORKER = "reconciler-v1"
 SCOPE = "test:books"
@@ -237,7 +238,7 @@ def send_mail(url: str, port: int) -> None:
     with Relay(url, {"mail": endpoint}, schedule=SCHEDULE, margin=MARGIN_SECONDS, threshold=1_000) as relay:
         while True:
             relay.step()
-            states = {one.state: one.messages for one in relay.standings()}
+            states = {one.state: one.messages for one in relay.message_counts()}
             if states.get("dead"):
                 raise SystemExit(f"{states['dead']} mails were given up; is there a mail server on port {port}?")
             if not states.get("waiting"):

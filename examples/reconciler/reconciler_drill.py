@@ -29,8 +29,8 @@ from typing import Any, NamedTuple, Self
 
 import reconcile
 
-from onceward import failpoints
 from onceward.journal import Journal
+from onceward.runtime import failpoints
 
 TRY_SECONDS, MARGIN_SECONDS = 0.5, 0.1
 """A killed relay's mails are tried again after so long."""

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from onceward import Retry
-from onceward.client.libraries import library_of
+from onceward.client.http_library import import_http_library
 from soak.processes import Victim
 from soak.subject import Attempt, World
 
@@ -28,7 +28,7 @@ class Deltas:
 
     def __init__(self, world: World, clients: int) -> None:
         self._world = world
-        library, family = library_of()
+        library, family = import_http_library()
         self._clients: list[Any] = [
             library.AsyncClient(
                 base_url=world.service.address,

@@ -6,9 +6,10 @@ At-least-once delivery, one effect. `Gate` (and `AsyncGate`) is where operations
 
 import typing as _typing
 
+from onceward._core.attempt_history import AttemptSummary
 from onceward._core.canonical import canonical, parse_json
 from onceward._core.classifier import Classifier, should_retry
-from onceward._core.derive import derive, derive_colon, input_hash
+from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import (
     AlreadySettled,
     AmbiguousIdentity,
@@ -63,31 +64,29 @@ from onceward._core.errors import (
     Unrecorded,
     UploadTimeout,
 )
-from onceward._core.events import Event, Happening, Listener
+from onceward._core.events import Event, EventType, Listener
 from onceward._core.flow import Raised, Returned
-from onceward._core.history import Tried
-from onceward._core.key_lint import Finding, KeyReport, explain_key, lint_key, lint_recipe
+from onceward._core.key_derivation import derive, derive_colon, input_hash
+from onceward._core.key_lint import KeyFinding, KeyReport, explain_key, lint_key, lint_recipe
+from onceward._core.key_recipes import Recipe, recipe
 from onceward._core.keys import mint_from as _mint_from
-from onceward._core.letters import Letter
 from onceward._core.operation import NOT_FOUND, Found, NotFound, Operation, Outcome
-from onceward._core.recipes import Recipe, recipe
 from onceward._core.record import Guarantee
 from onceward._core.reply import Reply
 from onceward._core.terms import CallOptions, Options
-from onceward._core.tool_calls import tool_call_key
+from onceward._core.tool_call_keys import tool_call_key
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
-from onceward.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
-from onceward.environment import REAL as _REAL
+from onceward.adapters.insert import insert_once
+from onceward.adapters.insert_async import insert_once_async
+from onceward.adapters.insert_statement import Inserted, Update, insert_sql
 from onceward.gate import AsyncGate, Gate
-from onceward.gate.dead import DeadLetterBox
-from onceward.gate.dead_async import AsyncDeadLetterBox
-from onceward.gate.declaring import OperationContract
+from onceward.gate.dead_letter_box import DeadLetterBox
+from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
+from onceward.gate.function_inspection import OperationContract
+from onceward.gate.payload_seal import Seal, Sealed
 from onceward.gate.record_view import RecordView
-from onceward.gate.sealing import Seal, Sealed
-from onceward.gate.strict import current_operation, needs_key
-from onceward.insert import insert_once
-from onceward.insert_async import insert_once_async
-from onceward.inserting import Inserted, Update, insert_sql
+from onceward.gate.running_operation import current_operation, needs_key
+from onceward.messaging.emitter import AsyncEmitter, Cadence, Emitted, Emitter, Flushed, Item
 from onceward.retry import (
     Attempt,
     Breaker,
@@ -104,6 +103,7 @@ from onceward.retry import (
     stop_of,
     time_left,
 )
+from onceward.runtime.environment import REAL as _REAL
 
 if _typing.TYPE_CHECKING:
     from onceward.client import AsyncClient, Client
@@ -120,6 +120,7 @@ __all__ = [
     "AsyncEmitter",
     "AsyncGate",
     "Attempt",
+    "AttemptSummary",
     "BalanceExhausted",
     "BodyTooLarge",
     "Breaker",
@@ -132,6 +133,7 @@ __all__ = [
     "Classifier",
     "Client",
     "ConfigurationError",
+    "DeadLetter",
     "DeadLetterBox",
     "DeadLetters",
     "DeadlineExceeded",
@@ -139,9 +141,9 @@ __all__ = [
     "Emitter",
     "Event",
     "EventInvalid",
+    "EventType",
     "Expired",
     "Fault",
-    "Finding",
     "Flushed",
     "Forbidden",
     "Found",
@@ -149,18 +151,17 @@ __all__ = [
     "GivenUp",
     "Guarantee",
     "HandlerFailed",
-    "Happening",
     "IllegalMove",
     "InDoubt",
     "InFlight",
     "Inserted",
     "Item",
+    "KeyFinding",
     "KeyInvalid",
     "KeyMissing",
     "KeyReport",
     "KeyReused",
     "Kind",
-    "Letter",
     "Listener",
     "NotFound",
     "NotReplayable",
@@ -208,7 +209,6 @@ __all__ = [
     "StoreUnavailable",
     "TargetRefused",
     "TokenInvalid",
-    "Tried",
     "Unrecorded",
     "Update",
     "UploadTimeout",

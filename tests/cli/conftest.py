@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 import pytest
 import server_stores as stores
 
-from onceward import Gate, Letter, NothingHappened, Retry
+from onceward import DeadLetter, Gate, NothingHappened, Retry
 from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
-from onceward.environment import Environment
-from onceward.gate.operating import id_of_key
-from onceward.inbox import Event, Inbox, Source
-from onceward.inbox.samples import sample
-from onceward.inbox.stored import StoredSource
+from onceward.gate.operator_actions import id_of_key
 from onceward.journal import Journal
-from onceward.outbox.operating import OutboxDesk
+from onceward.messaging.inbox import Inbox, Source, WebhookEvent
+from onceward.messaging.inbox.sample_event import signed_sample
+from onceward.messaging.inbox.stored_sources import StoredSource
+from onceward.messaging.outbox.outbox_admin import OutboxAdmin
+from onceward.messaging.webhooks import Secret, Stripe
+from onceward.runtime.environment import Environment
 from onceward.service.access import Access
 from onceward.stores import open_store
-from onceward.webhooks import Secret, Stripe
 
 URL = "sqlite:///agent.db"
 SCOPE = "live:acme"
@@ -154,12 +154,12 @@ def claimed(gate_at: Callable[..., Gate]) -> Callable[..., Record]:
 
 
 @pytest.fixture
-def given_up(gate: Gate) -> Callable[..., Letter]:
+def given_up(gate: Gate) -> Callable[..., DeadLetter]:
     """Let a call named charge fail for good; its dead letter."""
 
     def given_up(
         key: str | None = "charge:order-18", *, error: Exception | None = None, payload: Any = "plain", **order: Any
-    ) -> Letter:
+    ) -> DeadLetter:
         dead = gate.dead_letters(payload=payload)
 
         def charge(**order: Any) -> None:
@@ -191,7 +191,7 @@ def customers(store: str) -> None:
 def outgoing(store: str, folder: Path) -> str:
     """A dead message with the id of the examples, a disabled endpoint, and a file for a relay."""
     id = "msg_4cd81f1c58f1d7a3b1f6f4b0a3e4c2d9"
-    OutboxDesk(store, create=True).close()
+    OutboxAdmin(store, create=True).close()
     database = sqlite3.connect("agent.db")
     database.execute(
         """INSERT INTO onceward_outbox_messages (id, endpoint, topic, payload, content_type, headers, created_at, state,
@@ -243,7 +243,7 @@ def given_up_event(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a secret that is long enough"
     monkeypatch.setenv("STRIPE_SECRET", text)
 
-    def refuse(event: Event) -> None:
+    def refuse(event: WebhookEvent) -> None:
         raise NothingHappened
 
     with Inbox(store, scope=SCOPE) as inbox:
@@ -251,7 +251,9 @@ def given_up_event(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
             StoredSource("stripe", SCOPE, Stripe(), ("env:STRIPE_SECRET",), "shop:paid", None, 5, None).checked()
         )
         inbox.add(Source("stripe", Stripe(), [text], refuse, attempts=1))
-        inbox.receive("stripe", *sample(Stripe(), Secret.plain(text), "evt_1", now=Environment().wall_us() / 1e6))
+        inbox.receive(
+            "stripe", *signed_sample(Stripe(), Secret.plain(text), "evt_1", now=Environment().wall_us() / 1e6)
+        )
         inbox.drain()
 
 

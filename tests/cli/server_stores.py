@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from onceward._core.record import NOW, Standing, Write
+from onceward._core.record import NOW, PutResult, Write
 from onceward.stores import Store, open_store
 from onceward.stores._redis_rows import keys_of, shard_of
 from servers import postgres, redis
@@ -59,9 +59,9 @@ class Aged:
         self._move = _move_postgres if kind == "postgres" else _move_redis
         self._micros = micros
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Put, and move."""
-        standing: Standing = self._store.put(write, expect)
+        standing: PutResult = self._store.put(write, expect)
         assert standing.landed
         fresh = [
             "first_at",  # Its gate was told the time as it was: every write brings that along.

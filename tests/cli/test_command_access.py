@@ -12,9 +12,9 @@ import pytest
 import server_stores as stores
 
 from onceward import Gate, TokenInvalid
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.service.access import Access
-from onceward.service.access.tokens import PATTERN
+from onceward.service.access.token_format import PATTERN
 
 PEPPER = "pepper-canary-" + "0123456789abcdef" * 3
 TABLES = ("tenants", "tokens", "reservations", "topups", "erasures", "access")

@@ -15,10 +15,10 @@ import onceward
 from onceward import AsyncGate, Guarantee, OncewardError, Retry
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
-from onceward.cli.contract import _under, beside
+from onceward.cli.contract import _under, field_docs
 from onceward.http import PROFILES, Profile
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.serving import profile as profile_source
+from onceward.http.server import profile as profile_source
 
 
 @pytest.mark.requirement("E32")
@@ -60,7 +60,7 @@ def test_durations_are_seconds_that_a_gate_takes_back(run: Any) -> None:
         one["name"]: one["value"] for one in run("contract", "--json").document["choices"] if one["unit"] == "seconds"
     }
 
-    assert DEFAULT_TERMS == terms.agree(DEFAULT_TERMS, durations)
+    assert DEFAULT_TERMS == terms.apply_options(DEFAULT_TERMS, durations)
     assert {"lease", "lease_max", "wait", "keyed_for", "retain", "tombstone"} == set(durations)
 
 
@@ -127,12 +127,12 @@ def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.M
         raise OSError("could not get source code")
 
     monkeypatch.setattr("inspect.getsource", not_shipped)
-    beside.cache_clear()
+    field_docs.cache_clear()
     _under.cache_clear()
     try:
         ran = run("contract", "--json")
     finally:
-        beside.cache_clear()
+        field_docs.cache_clear()
         _under.cache_clear()
 
     assert 0 == ran.code
@@ -184,7 +184,7 @@ class TestProfiles:
         """
         ran = run("contract", "--profile", name)
 
-        reasons = beside(profile_source, "Profile")
+        reasons = field_docs(profile_source, "Profile")
         assert [] == [field.name for field in fields(Profile) if not reasons.get(field.name)]
         for field in fields(Profile):
             assert f"\n{field.name} " in ran.out

@@ -8,13 +8,18 @@ from typing import Any
 
 import pytest
 
-from onceward.environment import REAL
-from onceward.inbox import Inbox
-from onceward.inbox.samples import sample
-from onceward.webhooks import PacSpace, Secret
+from onceward.messaging.inbox import Inbox
+from onceward.messaging.inbox.sample_event import signed_sample
+from onceward.messaging.webhooks import PacSpace, Secret
+from onceward.runtime.environment import REAL
 
 TEXT = "canarysecret0123456789abcdef0123"
-MODULE = "from onceward.inbox import handler\n@handler(guarantee='{}')\ndef paid(event):\n    raise ValueError('no')\n"
+MODULE = """\
+from onceward.messaging.inbox import handler
+@handler(guarantee='{}')
+def paid(event):
+    raise ValueError('no')
+"""
 ADD = ("hooks", "add", "pac", "--scheme", "pacspace", "--handler", "command_shop:paid", "--tenant", "acme")
 
 
@@ -32,7 +37,7 @@ def events(store: str, *ids: str) -> dict[str, int]:
     """Deliver these, and process them as the service would."""
     with Inbox(store, stored_sources=True) as inbox:
         for id in ids:
-            inbox.receive("pac", *sample(PacSpace(), Secret.plain(TEXT), id, now=REAL.wall_us() / 1e6))
+            inbox.receive("pac", *signed_sample(PacSpace(), Secret.plain(TEXT), id, now=REAL.wall_us() / 1e6))
         return inbox.drain()
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import onceward
 from onceward._core import errors
-from onceward.cli import build_parser, exits, main
+from onceward.cli import build_parser, exit_codes, main
 from onceward.stores import sqlite
 
 EXIT_CODES = {
@@ -76,7 +76,7 @@ EXAMPLES = [
     for name, parser in {"onceward": build_parser(), **COMMANDS}.items()
     for number, line in enumerate(parser.format_help().splitlines())
     # A service runs until it is told to stop: `tests/service` starts it, with these flags and others.
-    # Three simulations take seconds each: `tests/simulate` has them, and `policy` is run here.
+    # Three simulations take seconds each: `tests/testing/simulator` has them, and `policy` is run here.
     if line.startswith("  onceward ")
     and not line.startswith(("  onceward serve", *(f"  onceward simulate {one}" for one in LONG)))
     and "--url http" not in line
@@ -270,16 +270,16 @@ class TestExitCodes:
         "error",
         [
             *(one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.OncewardError)),
-            exits.NoSuchRecord,
-            exits.UsageError,
-            exits.DigestAmbiguous,
+            exit_codes.NoSuchRecord,
+            exit_codes.UsageError,
+            exit_codes.DigestAmbiguous,
         ],
     )
     def test_every_error_has_one(self, error: type[errors.OncewardError]) -> None:
         """
         By its class, so that a new error falls under the nearest one that is known.
         """
-        assert EXIT_CODES.get(error.code, 3) == exits.exit_code_of(error.__new__(error))
+        assert EXIT_CODES.get(error.code, 3) == exit_codes.exit_code_of(error.__new__(error))
 
     def test_an_error_is_told_with_its_advice(self, store: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """

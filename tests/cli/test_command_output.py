@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from onceward import Gate
-from onceward.cli.documents import camel, json_line
-from onceward.cli.tables import facts, pretty_json, shortened, table, visible
+from onceward.cli.json_documents import camel_case, json_line
+from onceward.cli.text_tables import escape_invisible, format_facts, format_table, pretty_json, shorten
 
 TRICKS = {
     "ANSI colour": "\x1b[31mred",
@@ -93,7 +93,7 @@ class TestTables:
         """
         No blanks at the ends of lines.
         """
-        shown = table(("NAME", "COUNT", "NOTE"), [("a", 5, "x"), ("long name", 1200, None)])
+        shown = format_table(("NAME", "COUNT", "NOTE"), [("a", 5, "x"), ("long name", 1200, None)])
 
         assert "NAME       COUNT  NOTE\na              5  x\nlong name   1200" == shown
 
@@ -101,21 +101,21 @@ class TestTables:
         """
         Both ends of a key say what it is.
         """
-        assert "charge:aaaaaaaaaaaa…aaaaaaaaaaaaaaa:2026" == shortened("charge:" + "a" * 60 + ":2026")
-        assert 40 == len(shortened("x" * 300))
-        assert "x" * 40 == shortened("x" * 40)
+        assert "charge:aaaaaaaaaaaa…aaaaaaaaaaaaaaa:2026" == shorten("charge:" + "a" * 60 + ":2026")
+        assert 40 == len(shorten("x" * 300))
+        assert "x" * 40 == shorten("x" * 40)
 
     def test_facts_leave_out_what_is_not_known(self) -> None:
         """
         A missing time is no line, and no is a word.
         """
-        assert "a     1\nlong  no" == facts([("a", 1), ("b", None), ("long", False)])
+        assert "a     1\nlong  no" == format_facts([("a", 1), ("b", None), ("long", False)])
 
     def test_plain_text_is_left_alone(self) -> None:
         """
         Letters of any language, and a backslash, are what they are.
         """
-        assert "Zoë 東京 C:\\temp" == visible("Zoë 東京 C:\\temp")
+        assert "Zoë 東京 C:\\temp" == escape_invisible("Zoë 東京 C:\\temp")
         assert '"Zoë"' == pretty_json("Zoë")
 
     def test_a_terminal_that_cannot_show_a_character_gets_its_escape(
@@ -154,7 +154,7 @@ class TestDocuments:
             run("store", "check", "--json").document | {"records": {}},
         ]
 
-        assert "leaseSecondsLeft" == camel("lease_seconds_left")
+        assert "leaseSecondsLeft" == camel_case("lease_seconds_left")
         assert [] == [name for document in documents for name in _names(document) if "_" in name]
 
     def test_a_document_is_ascii(self) -> None:

@@ -14,8 +14,8 @@ import pytest
 import server_stores as stores
 
 from onceward import ConfigurationError, Gate, OncewardError
-from onceward.cli.opening import upkeep_of
-from onceward.environment import REAL
+from onceward.cli.store_argument import upkeep_of
+from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _redis_upkeep as redis_upkeep
 from onceward.stores import open_store

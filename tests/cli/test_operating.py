@@ -8,7 +8,7 @@ import pytest
 
 from onceward import NOT_FOUND, Found, Gate, IllegalMove, ResultInvalid
 from onceward._core.record import FRESH, Claimant, claim
-from onceward.gate.operating import CANDIDATES_MAX, find_records, id_of_key, reconcile_record
+from onceward.gate.operator_actions import CANDIDATES_MAX, find_records, id_of_key, reconcile_record
 from onceward.stores.memory import MemoryStore
 
 

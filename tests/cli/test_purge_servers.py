@@ -10,14 +10,14 @@ import pytest
 import server_stores as stores
 
 from onceward.cli import records
-from onceward.environment import REAL
-from onceward.gate.asking import Housekeeping
+from onceward.gate.call_factory import PurgeSchedule
+from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import _redis_steps as steps
 from onceward.stores import open_store
-from onceward.stores._redis_pipeline import Call
+from onceward.stores._redis_pipeline import CommandRequest
 from onceward.stores._redis_rows import FORGET, PUT, SHRINK
-from onceward.testing.conformance.rows import row
+from onceward.testing.store_suite.rows import row
 from servers import postgres, redis
 
 SCOPE = "live:acme"
@@ -34,7 +34,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _nobody_else_purges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gates tidy up by themselves, a little at a time; here it is counted who does what."""
-    monkeypatch.setattr(Housekeeping, "is_due", lambda _: False)
+    monkeypatch.setattr(PurgeSchedule, "is_due", lambda _: False)
 
 
 def leave_behind(gate_at: Any, count: int, seconds_ago: float = LONG_AGO) -> None:
@@ -165,7 +165,7 @@ class TestRedis:
             touched.update(args[1] for args in ours)
             widest = max(widest, len(ours))
             assert {1} == {1, *(_records_in(args) for args in ours)}
-            answers = purging._server.pipeline.run(Call(commands, list))
+            answers = purging._server.pipeline.run(CommandRequest(commands, list))
             landed.append(other.put(row(SCOPE, f"new:{len(landed)}"), None).landed)
         purging.close()
         other.close()

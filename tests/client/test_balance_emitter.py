@@ -19,7 +19,7 @@ from own_client_support import Driven, Maker
 from colours import COLOURS
 from onceward import AsyncGate, Cadence, ConfigurationError, Gate, KeyInvalid, KeyReused, RequestInvalid, Retry
 from onceward.client import Client, NothingToReceipt, Reference
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served

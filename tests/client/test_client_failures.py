@@ -24,12 +24,12 @@ from onceward import (
     stop_of,
 )
 from onceward.client import DatabaseUnknown, NameInvalid, SqlError, SqlKind
-from onceward.client.answers import error_of
-from onceward.client.wire import Outgoing
+from onceward.client.responses import error_from_response
+from onceward.client.service_call import ServiceRequest
 from service.service_support import Served
 
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
-POST, KEYED = Outgoing("POST", "/", {}, b""), Outgoing("POST", "/", {"Idempotency-Key": "k"}, b"")
+POST, KEYED = ServiceRequest("POST", "/", {}, b""), ServiceRequest("POST", "/", {"Idempotency-Key": "k"}, b"")
 
 CODES = sorted(
     {one.code for one in vars(onceward).values() if isinstance(one, type) and issubclass(one, OncewardError)}
@@ -211,7 +211,7 @@ class TestRefusals:
         Of its own class where a message is all that it needs, and with its code in any case.
         """
         document = {"code": code, "detail": "words", "retryAfterSeconds": 2}
-        error = error_of(KEYED, 409, {}, json.dumps(document).encode())
+        error = error_from_response(KEYED, 409, {}, json.dumps(document).encode())
 
         assert "words" in str(error)
         assert (code or "error") == error.code
@@ -229,11 +229,11 @@ class TestRefusals:
     )
     @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"code": 5}', b"\xff"])
     def test_refusals_that_say_nothing_are_judged_by_their_status(
-        self, status: int, outgoing: Outgoing, kind: type[OncewardError], retry: str, body: bytes
+        self, status: int, outgoing: ServiceRequest, kind: type[OncewardError], retry: str, body: bytes
     ) -> None:
         """
         From a proxy, say: with a key it is safe to send it again, without one nobody knows.
         """
-        error = error_of(outgoing, status, {"retry-after": "soon"}, body)
+        error = error_from_response(outgoing, status, {"retry-after": "soon"}, body)
 
         assert (kind, retry, None) == (type(error), error.retry, error.retry_after_seconds)

@@ -27,11 +27,11 @@ from onceward import (
     ServiceUnreachable,
     stop_of,
 )
-from onceward._core.sent import SentRequest
-from onceward.client.opening import policy_of
+from onceward._core.sent_request import SentRequest
+from onceward.client.service_target import retry_policy_of
+from onceward.http.client.dead_letter_sender import dead_letter_sender
 from onceward.http.httpx import Transport
 from onceward.http.requests import Adapter
-from onceward.http.resending import sender
 from onceward.stores import open_store
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served
@@ -306,7 +306,7 @@ def test_the_token_goes_to_the_address_that_was_named_and_to_no_other(between: M
     """
     A row in the store, or a redirection by the other side, does not decide who sees a credential.
     """
-    send = sender("https://sql.example.com", "a-token")
+    send = dead_letter_sender("https://sql.example.com", "a-token")
     elsewhere = SentRequest("POST", f"{between.address}/", {}, b"")
     refused = ""
     try:
@@ -318,7 +318,7 @@ def test_the_token_goes_to_the_address_that_was_named_and_to_no_other(between: M
     assert between.passed == []
     between.spoil = [(307, {"Location": "http://127.0.0.1:9/"}, b"")]
     with pytest.raises(OSError, match="307"):
-        sender(between.address, "a-token")(elsewhere)
+        dead_letter_sender(between.address, "a-token")(elsewhere)
     assert len(between.passed) == 1
 
 
@@ -336,7 +336,7 @@ class TestTheClientsOwnWords:
 
         assert len(between.passed) == 2
         assert between.passed[0].headers["authorization"] == f"Bearer {served.token}"
-        assert (policy_of(None, None, 5).timeout, policy_of(None, None, None).timeout) == (5, 30)
+        assert (retry_policy_of(None, None, 5).timeout, retry_policy_of(None, None, None).timeout) == (5, 30)
 
     def test_two_words_for_one_thing_are_refused(self, client_of: Maker, served: Served) -> None:
         """

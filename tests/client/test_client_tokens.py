@@ -13,13 +13,13 @@ from middleman import Middleman
 from own_client_support import INSERT, ROW, TABLE, Maker
 
 from onceward import ConfigurationError, Retry, TokenInvalid
-from onceward.service.access.tokens import issue
+from onceward.service.access.token_format import issue_token
 from service.service_support import Served
 
 
 def token_for(environment: str) -> str:
     """A token as it may be: well-formed, of nobody."""
-    return issue(environment, os.urandom).text
+    return issue_token(environment, os.urandom).text
 
 
 class TestWhereItComesFrom:
@@ -156,7 +156,7 @@ import sys
 for name in ("starlette", "msgspec", "uvicorn", "psycopg", "redis", "pydantic"):
     sys.modules[name] = None
 from onceward import Client, ServiceUnreachable, Retry
-from onceward.service.access.tokens import issue
+from onceward.service.access.token_format import issue
 client = Client("http://127.0.0.1:9", token=issue("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
 for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balance.derive("c")):
     try:

@@ -9,11 +9,11 @@ import pytest
 from own_client_support import INSERT, Maker
 
 from onceward import KeyMissing, OncewardError, Retry
-from onceward.service.access.tokens import issue
+from onceward.service.access.token_format import issue_token
 from onceward.testing.clock import StillEnvironment
 from servers.faults import FaultServer, respond
 
-TOKEN = issue("test", bytes).text
+TOKEN = issue_token("test", bytes).text
 DONE = {"columns": [], "rows": [], "rowsRead": 0, "rowsWritten": 1, "lastInsertRowid": 1, "meta": {}}
 BUSY = respond(503)
 

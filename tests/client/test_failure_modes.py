@@ -26,8 +26,8 @@ from onceward import (
     stop_of,
 )
 from onceward.client import Reference
+from onceward.messaging.webhooks import warn_if_slow
 from onceward.testing.clock import StillEnvironment
-from onceward.webhooks import prompt
 from service.service_support import Served
 
 
@@ -126,12 +126,12 @@ class TestSlowHandlers:
         caplog.set_level(logging.WARNING)
         environment = StillEnvironment()
 
-        @prompt(environment=environment)
+        @warn_if_slow(environment=environment)
         def handler(event: str) -> str:
             environment.sleep(takes)
             return event
 
-        @prompt(environment=environment)
+        @warn_if_slow(environment=environment)
         async def later(event: str) -> str:
             await environment.asleep(takes)
             return event
@@ -145,11 +145,11 @@ class TestSlowHandlers:
         A diagnostic changes nothing; one without sense is refused.
         """
 
-        @prompt()
+        @warn_if_slow()
         def handler() -> None:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             handler()
         with pytest.raises(ConfigurationError):
-            prompt(0)
+            warn_if_slow(0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from onceward.drive import rest_of, walk, walk_async
+from onceward.runtime.flow_driver import drive_steps, drive_steps_async, rest_of
 
 
 def _walked(steps: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> Any:
@@ -19,12 +19,12 @@ def _walked(steps: Generator[Any, Any, Any], perform: Callable[[Any], Any]) -> A
         return perform(asked)
 
     async def awaited() -> Any:
-        return await walk_async(steps, performing)
+        return await drive_steps_async(steps, performing)
 
     return asyncio.run(awaited())
 
 
-BOTH = pytest.mark.parametrize("drive", [walk, _walked], ids=["blocking", "awaiting"])
+BOTH = pytest.mark.parametrize("drive", [drive_steps, _walked], ids=["blocking", "awaiting"])
 
 
 def _failing(asked: Any) -> Any:
@@ -106,7 +106,7 @@ def test_an_error_goes_through_what_is_left_of_a_flow() -> None:
 
     flow = steps()
 
-    assert walk(rest_of(flow, lambda: next(flow)), _failing) == "borne"
+    assert drive_steps(rest_of(flow, lambda: next(flow)), _failing) == "borne"
 
 
 def test_a_coroutine_that_is_closed_ends_its_steps() -> None:
@@ -125,7 +125,7 @@ def test_a_coroutine_that_is_closed_ends_its_steps() -> None:
         await asyncio.get_running_loop().create_future()
 
     async def begun() -> None:
-        coroutine = walk_async(steps(), never)
+        coroutine = drive_steps_async(steps(), never)
         coroutine.send(None)
         coroutine.close()
 
@@ -151,7 +151,7 @@ def test_an_interrupt_leaves_through_the_steps(kind: type[BaseException]) -> Non
         raise kind
 
     with pytest.raises(kind):
-        walk(steps(), interrupted)
+        drive_steps(steps(), interrupted)
     assert undone == ["undone"]
 
 
@@ -171,18 +171,18 @@ def test_an_interrupt_that_comes_before_an_answer_is_sent_in_is_thrown_in() -> N
             raise
 
     def interrupting(frame: FrameType, event: str, argument: Any) -> Any:
-        if frame.f_code is not walk.__code__:
+        if frame.f_code is not drive_steps.__code__:
             return None
         if event == "line" and performed == ["begin", "work"] and "send" in lines[frame.f_lineno - first]:
             raise KeyboardInterrupt
         return interrupting
 
-    lines, first = inspect.getsourcelines(walk)
+    lines, first = inspect.getsourcelines(drive_steps)
     before = sys.gettrace()
     sys.settrace(interrupting)
     try:
         with pytest.raises(KeyboardInterrupt):
-            walk(steps(), performed.append)
+            drive_steps(steps(), performed.append)
     finally:
         sys.settrace(before)
 

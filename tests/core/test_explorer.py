@@ -21,23 +21,23 @@ from onceward.testing.explorer import (
     LIMITS,
     SCENARIOS,
     Actor,
-    Body,
-    Pass,
-    Report,
+    AdvanceTime,
+    Behaviour,
+    ExplorationReport,
     Scenario,
-    agreed,
     calls,
     explore,
     main,
-    scene,
+    make_scenario,
+    scenario_terms,
 )
-from onceward.testing.explorer.faults import planted
-from onceward.testing.explorer.world import BEGINNING, SECOND, Register, World
+from onceward.testing.explorer.faults import plant
+from onceward.testing.explorer.world import BEGINNING, SECOND, SimulatedStore, World
 
 BY_NAME = {scenario.name: scenario for scenario in (*SCENARIOS, *LIMITS)}
 
 
-def explored(scenario: Scenario, **options: Any) -> Report:
+def explored(scenario: Scenario, **options: Any) -> ExplorationReport:
     """The report on one scenario."""
     (report,) = explore([scenario], **options)
     return report
@@ -45,7 +45,7 @@ def explored(scenario: Scenario, **options: Any) -> Report:
 
 def tiny(**options: Any) -> Scenario:
     """Two callers of one blind operation, and nobody who comes after."""
-    terms = agreed("blind")
+    terms = scenario_terms("blind")
     play = calls(terms)
     return Scenario("tiny", "two callers", (Actor("A", play), Actor("B", play)), terms, **options)
 
@@ -123,7 +123,7 @@ class TestTheSearch:
 
     @pytest.mark.parametrize(
         "options",
-        [{}, {"crashes": 1}, {"events": (Pass(11 * SECOND),)}, {"losses": 1}, {"interrupts": 1}],
+        [{}, {"crashes": 1}, {"events": (AdvanceTime(11 * SECOND),)}, {"losses": 1}, {"interrupts": 1}],
         ids=["race", "crash", "lapse", "loss", "interrupt"],
     )
     def test_recognising_a_state_changes_no_count(self, options: dict[str, Any]) -> None:
@@ -141,7 +141,7 @@ class TestTheSearch:
         """
         Three steps each, claim, run and settle, under two keys: 6! / (3! 3!) = 20 schedules through 4 x 4 states.
         """
-        terms = agreed("blind")
+        terms = scenario_terms("blind")
         apart = (Actor("A", calls(terms, "one")), Actor("B", calls(terms, "two")))
 
         report = explored(Scenario("apart", "two keys", apart, terms))
@@ -152,7 +152,7 @@ class TestTheSearch:
         """
         Before and after each of its three steps, or not at all: seven schedules for a lone caller.
         """
-        terms = agreed("blind")
+        terms = scenario_terms("blind")
 
         report = explored(Scenario("alone", "one caller", (Actor("A", calls(terms)),), terms, crashes=1))
 
@@ -195,7 +195,7 @@ class TestFaults:
         fault = FAULTS[name]
         right = getattr(fault.module, fault.replaces)
 
-        with pytest.raises(ZeroDivisionError), planted(fault):
+        with pytest.raises(ZeroDivisionError), plant(fault):
             wrong = getattr(fault.module, fault.replaces)
             raise ZeroDivisionError
 
@@ -228,9 +228,11 @@ class TestScenariosOfOnesOwn:
         """
         What the documentation shows: two callers, a pause and a crash.
         """
-        terms = agreed("keyed", keyed_for=3600)
+        terms = scenario_terms("keyed", keyed_for=3600)
         a, b = Actor("A", calls(terms)), Actor("B", calls(terms))
-        mine = scene("mine", "two callers, and a long pause", terms, a, b, events=(Pass(60_000_000),), crashes=1)
+        mine = make_scenario(
+            "mine", "two callers, and a long pause", terms, a, b, events=(AdvanceTime(60_000_000),), crashes=1
+        )
 
         assert explored(mine).ok
 
@@ -238,9 +240,11 @@ class TestScenariosOfOnesOwn:
         """
         A function that says "nothing happened" after it has acted is run again: no library can help that.
         """
-        terms = agreed("blind")
-        lies = Body("inside", NothingHappened)
-        mine = scene("lies", "the first function lies", terms, Actor("A", calls(terms), lies), Actor("B", calls(terms)))
+        terms = scenario_terms("blind")
+        lies = Behaviour("inside", NothingHappened)
+        mine = make_scenario(
+            "lies", "the first function lies", terms, Actor("A", calls(terms), lies), Actor("B", calls(terms))
+        )
 
         assert "one-effect" in explored(mine).violations
 
@@ -362,7 +366,7 @@ def test_the_simulated_register_answers_as_the_memory_store_does(todo: list[tupl
     Whatever is put, extended and purged, and however time passes: the same answers, the same records left.
     """
     environment = StillEnvironment(wall_us=BEGINNING)
-    store, register, world = MemoryStore(environment=environment), Register(), World()
+    store, register, world = MemoryStore(environment=environment), SimulatedStore(), World()
     for serial, (kind, what) in enumerate(todo, start=1):
         if kind == "put":
             identity, move, stale = what

@@ -12,19 +12,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceward._core import engine, record
-from onceward._core.engine import Ask
+from onceward._core import operation_flow, record
 from onceward._core.errors import AlreadySettled, IllegalMove, SchemaMismatch
-from onceward._core.flow import Call, Chance, Effect, Flow, Load, Monotonic, Pause, Put, Raised, Returned
-from onceward._core.holders import Process, holder_of, stamped, written
+from onceward._core.flow import (
+    CallFunction,
+    Effect,
+    Flow,
+    Load,
+    Monotonic,
+    Pause,
+    Put,
+    Raised,
+    RandomBytes,
+    Returned,
+)
+from onceward._core.holders import Process, encode_process, holder_of, stamp_holder
 from onceward._core.operation import Operation, Outcome
+from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import NOW, Claimant, Record, Refuse, Replay, Start, Wait, Write
 from onceward._core.terms import DEFAULT_TERMS
-from onceward.drive import run
+from onceward.runtime.flow_driver import run
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
-from onceward.testing.explorer.plays import glance_of
-from onceward.testing.explorer.world import SECOND, Register, World
+from onceward.testing.explorer.actor_flows import peek_of
+from onceward.testing.explorer.world import SECOND, SimulatedStore, World
 
 SAME, OTHER = b"\1" + bytes(32), b"\1" + b"x" * 32
 TOKEN, NEW_TOKEN, VERSION, NEW_VERSION = b"t" * 16, b"T" * 16, b"v" * 16, b"V" * 16
@@ -33,8 +44,8 @@ GUARANTEES = ("atomic", "repeatable", "keyed", "probed", "blind")
 
 CLAIMANT = Claimant(b"i" * 32, "key", "test:acme", "k", "charge", b"f" * 32, "blind", SAME, LEASE, KEYED_FOR, False)
 
-PROCESS = written(Process("web-1", b"machine!", b"the boot", b"the pids", 4711, 1, 1))
-HELD_BY = stamped(PROCESS, TOKEN, by_lease=False)
+PROCESS = encode_process(Process("web-1", b"machine!", b"the boot", b"the pids", 4711, 1, 1))
+HELD_BY = stamp_holder(PROCESS, TOKEN, by_lease=False)
 
 CLAIMED = Record(
     id=CLAIMANT.id,
@@ -210,7 +221,7 @@ class TestDeciding:
             if case["lease"] != "dead":
                 continue
             claimant = CLAIMANT._replace(guarantee=case["asked as"], can_probe=case["probe"] == "yes")
-            found = found_in(case)._replace(holder=stamped(PROCESS, TOKEN, by_lease=side == "holder"))
+            found = found_in(case)._replace(holder=stamp_holder(PROCESS, TOKEN, by_lease=side == "holder"))
             named = claimant._replace(by_lease=side == "claimant")
             nameless = found._replace(holder=None)
             if any(
@@ -231,7 +242,7 @@ class TestDeciding:
                 continue
             claimant = CLAIMANT._replace(guarantee=case["asked as"], can_probe=case["probe"] == "yes")
             decided = isinstance(record.decide(found, claimant), Replay)
-            if decided != record.replays(glance_of(found), claimant.fingerprint):
+            if decided != record.replays(peek_of(found), claimant.fingerprint):
                 apart.append(case)
 
         assert [] == apart[:5]
@@ -447,7 +458,7 @@ class TestMoving:
         """
         found = RECORDS[name]._replace(holder=HELD_BY)
         write = MOVES[move](found)
-        landed = record.as_landed(write, now=1, fence=1)
+        landed = record.record_from_write(write, now=1, fence=1)
 
         assert (write.state in ("claimed", "in_doubt")) == (holder_of(landed) == holder_of(found))
         assert (write.state in ("claimed", "in_doubt")) == (write.holder is not None)
@@ -458,7 +469,7 @@ class TestMoving:
         """
         found = CLAIMED._replace(holder=HELD_BY)
         decided = record.reconcile(found, happened=False, token=NEW_TOKEN, version=NEW_VERSION, died=True)
-        by_lease = found._replace(holder=stamped(PROCESS, TOKEN, by_lease=True))
+        by_lease = found._replace(holder=stamp_holder(PROCESS, TOKEN, by_lease=True))
 
         assert ("released", NEW_TOKEN) == (decided.state, decided.token)
         with pytest.raises(IllegalMove):
@@ -648,7 +659,7 @@ class Bench:
         self.environment = StillEnvironment()
         self.store = MemoryStore(environment=self.environment)
         self.runs = 0
-        self.ask = Ask(CLAIMANT, DEFAULT_TERMS)
+        self.ask = OperationRequest(CLAIMANT, DEFAULT_TERMS)
 
     def drive(self, flow: Flow[Any], fn: Callable[[], Any] = lambda: None) -> Any:
         def perform(effect: Effect) -> Any:
@@ -657,13 +668,13 @@ class Bench:
                     return self.store.put(effect.write, effect.expect)
                 case Load():
                     return self.store.load(effect.id)
-                case Chance():
+                case RandomBytes():
                     return self.environment.random(48)
                 case Monotonic():
                     return self.environment.monotonic()
                 case Pause():
                     return self.environment.advance(effect.seconds)
-                case Call():
+                case CallFunction():
                     return self._call(effect.operation, fn)
             raise TypeError(type(effect))
 
@@ -678,7 +689,7 @@ class Bench:
             return Raised(error)
 
     def operate(self, fn: Callable[[], Any]) -> Outcome[Any]:
-        outcome: Outcome[Any] = self.drive(engine.operate(self.ask), fn)
+        outcome: Outcome[Any] = self.drive(operation_flow.operate(self.ask), fn)
         return outcome
 
 
@@ -686,9 +697,9 @@ class TestSettlingAgain:
     """A claim is settled once; saying the same again changes nothing, saying something else is an error."""
 
     def settled(self, bench: Bench) -> Record:
-        claimed = bench.drive(engine.claim(bench.ask))
+        claimed = bench.drive(operation_flow.claim(bench.ask))
         held: Record = claimed.held
-        bench.drive(engine.settle(bench.ask, Operation(held), held, b"1" * 16, {"id": 1}))
+        bench.drive(operation_flow.settle(bench.ask, Operation(held), held, b"1" * 16, {"id": 1}))
         return held
 
     def test_with_the_same_answer_it_is_a_no_op(self) -> None:
@@ -697,7 +708,7 @@ class TestSettlingAgain:
         """
         bench = Bench()
         held = self.settled(bench)
-        outcome = bench.drive(engine.settle(bench.ask, Operation(held), held, b"2" * 16, {"id": 1}))
+        outcome = bench.drive(operation_flow.settle(bench.ask, Operation(held), held, b"2" * 16, {"id": 1}))
         stands = bench.store.load(held.id)
 
         assert {"id": 1} == outcome.value
@@ -712,7 +723,7 @@ class TestSettlingAgain:
         held = self.settled(bench)
         before = bench.store.load(held.id)
         with pytest.raises(AlreadySettled):
-            bench.drive(engine.settle(bench.ask, Operation(held), held, b"2" * 16, {"id": 2}))
+            bench.drive(operation_flow.settle(bench.ask, Operation(held), held, b"2" * 16, {"id": 2}))
 
         assert before == bench.store.load(held.id)
 
@@ -751,7 +762,7 @@ def test_any_history_keeps_the_laws(history: list[tuple[str, int]], guarantee: s
     fingerprint stays, until the record is forgotten; every write has a version of its own.
     """
     claimant = CLAIMANT._replace(guarantee=guarantee, can_probe=probes)
-    register, world, highest = Register(), World(), 0
+    register, world, highest = SimulatedStore(), World(), 0
     for serial, (move, passed) in enumerate(history, start=1):
         world = world._replace(now=world.now + passed)
         if move == "purge":

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Gate, OncewardError, Outcome, StoreUnavailable
-from onceward.environment import REAL, Environment
-from onceward.gate import renewal
-from onceward.gate.declaring import body_of
+from onceward.gate import lease_renewer
+from onceward.gate.function_inspection import inspect_function
+from onceward.runtime.environment import REAL, Environment
 from onceward.stores import memory, open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 
@@ -217,7 +217,7 @@ class World:
         """A function for `call` and the like, in this world's colour."""
         if not self.awaits or inspect.iscoroutinefunction(fn):
             return fn
-        if body_of(fn).takes_operation:
+        if inspect_function(fn).takes_operation:
 
             async def awaiting(operation: Any) -> Any:
                 await asyncio.sleep(0)
@@ -333,7 +333,7 @@ class Driven:
         self.world.do(self.gate.close())
 
     def _bodied(self, fn: Callable[..., Any], options: dict[str, Any]) -> tuple[Callable[..., Any]]:
-        if self.world.awaits and not inspect.iscoroutinefunction(fn) and body_of(fn).marked:
+        if self.world.awaits and not inspect.iscoroutinefunction(fn) and inspect_function(fn).marked:
             options.setdefault("marked", True)
         return (self.world.body(fn),)
 
@@ -384,7 +384,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     """A world of every kind and colour, in which nothing renews a lease unless the test does."""
     kind, _, colour = request.param.partition("-")
     # The renewer's thread reads the same still clock and would renew whenever it gets its turn.
-    monkeypatch.setattr(renewal, "_keep_sweeping", lambda *_: None)
+    monkeypatch.setattr(lease_renewer, "_keep_sweeping", lambda *_: None)
     made = World(kind, colour, tmp_path)
     yield made
     made.close()

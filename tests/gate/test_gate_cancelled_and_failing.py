@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, StoreUnavailable
-from onceward.drive import Kept, to_the_end
+from onceward.runtime.flow_driver import PendingCancellation, await_to_end
 from onceward.stores.memory import AsyncMemoryStore
 
 
@@ -110,12 +110,12 @@ def test_work_that_is_itself_cancelled_says_so() -> None:
     When the loop is torn down, the call under way is cancelled, too: nobody waits for it.
     """
 
-    async def main() -> Kept:
-        kept = Kept()
+    async def main() -> PendingCancellation:
+        kept = PendingCancellation()
         work = asyncio.ensure_future(asyncio.Event().wait())
         asyncio.get_running_loop().call_soon(work.cancel)
         with pytest.raises(asyncio.CancelledError):
-            await to_the_end(work, kept)
+            await await_to_end(work, kept)
         return kept
 
     assert asyncio.run(main()).cancelled is None

@@ -36,7 +36,8 @@ def test_a_gate_never_makes_a_key(gate: Gate) -> None:
     called = {
         node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         for file in folder.rglob("*.py")
-        if file.name != "letterbox.py"  # Names the letter of a call that was made without a key: nothing runs under it.
+        if file.name
+        != "dead_letter_box_base.py"  # Names the letter of a call that was made without a key: nothing runs under it.
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Call)
     }

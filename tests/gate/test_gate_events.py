@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import NOT_FOUND, Event, Found, Happening, NothingHappened, OncewardError
-from onceward._core import ending
+from onceward import NOT_FOUND, Event, EventType, Found, NothingHappened, OncewardError
+from onceward._core import finish_flow
 from onceward._core.key_lint import lint_key
 
 SECRET = "ann.smith@example.com"
@@ -23,7 +23,7 @@ def told(gate: Any) -> list[Event]:
 
 
 def happenings(events: list[Event]) -> list[str]:
-    return [event.happening.value for event in events]
+    return [event.type.value for event in events]
 
 
 def test_a_run_and_a_replay_are_told(world: Any) -> None:
@@ -37,7 +37,7 @@ def test_a_run_and_a_replay_are_told(world: Any) -> None:
     gate.run("charge:1", world.Effect())
 
     assert ["claimed", "settled", "replayed"] == happenings(events)
-    assert Event(Happening.SETTLED, gate.get("charge:1").digest, "acme", "charge", 1, outcome.fence) == events[
+    assert Event(EventType.SETTLED, gate.get("charge:1").digest, "acme", "charge", 1, outcome.fence) == events[
         1
     ]._replace(detail="")
     assert 1 == len({event.digest for event in events})
@@ -86,7 +86,7 @@ def test_every_refusal_is_told_with_its_reason(world: Any, prepare: str, detail:
     with pytest.raises(OncewardError):
         gate.run("charge:1", world.Effect(), request=2 if prepare == "reused" else None)
 
-    assert [(Happening.REFUSED, detail)] == [(event.happening, event.detail) for event in events]
+    assert [(EventType.REFUSED, detail)] == [(event.type, event.detail) for event in events]
 
 
 def test_waiting_and_giving_up_are_told(world: Any) -> None:
@@ -169,7 +169,7 @@ def test_when_nobody_listens_no_event_is_made(world: Any, monkeypatch: pytest.Mo
     def never(*_: Any) -> None:
         raise AssertionError("an event was made")
 
-    monkeypatch.setattr(ending, "Event", never)
+    monkeypatch.setattr(finish_flow, "Event", never)
     gate = world.gate()
     gate.run("charge:1", world.Effect())
     gate.run("charge:1", world.Effect())

@@ -35,7 +35,7 @@ class TestWithinTheLease:
         The caller has its result, a retry has the same, and a listener hears that the store forgot.
         """
         heard: list[str] = []
-        gate = world.gate(listeners=[lambda event: heard.append(event.happening.value)])
+        gate = world.gate(listeners=[lambda event: heard.append(event.type.value)])
         first = world.hear(lambda: gate.call("job:1", forgetting(world)))
         again = gate.call("job:1", effect := world.Effect("second"))
 

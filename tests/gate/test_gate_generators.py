@@ -95,10 +95,10 @@ def test_an_inbox_handler_cannot_be_a_generator() -> None:
     """
     It would be answered for and never run.
     """
-    from onceward.inbox.handlers import handler, handling_of
+    from onceward.messaging.inbox.handlers import handler, inspect_handler
 
     with pytest.raises(ConfigurationError, match="generator function"):
-        handling_of(handler()(generator))
+        inspect_handler(handler()(generator))
 
 
 def test_what_only_looks_like_a_generator_runs(world: Any) -> None:

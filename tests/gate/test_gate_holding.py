@@ -20,9 +20,9 @@ from onceward import (
     Returned,
     StoreUnavailable,
     Unrecorded,
-    failpoints,
 )
-from onceward.gate.strict import current_operation
+from onceward.gate.running_operation import current_operation
+from onceward.runtime import failpoints
 
 
 @pytest.fixture

@@ -231,9 +231,9 @@ def test_a_waiter_is_woken_by_the_end_and_not_by_the_clock(threads: Any, monkeyp
     """
     With a pause so long that the test would time out, the waiter answers because the bell rang.
     """
-    monkeypatch.setattr("onceward._core.engine.POLL_FIRST", 600)
+    monkeypatch.setattr("onceward._core.operation_flow.POLL_FIRST", 600)
     gate, running, waiting = threads.gate(wait=900, lease=1_000), threading.Event(), threading.Event()
-    gate.gate.listen(lambda event: waiting.set() if event.happening.value == "waiting" else None)
+    gate.gate.listen(lambda event: waiting.set() if event.type.value == "waiting" else None)
 
     def pay() -> str:
         running.set()
@@ -252,10 +252,10 @@ def test_an_awaiting_waiter_is_woken_by_the_end_too(tasks: Any, monkeypatch: pyt
     """
     The same for tasks, also in another event loop and another thread.
     """
-    monkeypatch.setattr("onceward._core.engine.POLL_FIRST", 600)
+    monkeypatch.setattr("onceward._core.operation_flow.POLL_FIRST", 600)
     gate = AsyncGate(tasks.store(), scope="acme", wait=900, lease=1_000)
     running, waiting = threading.Event(), threading.Event()
-    gate.listen(lambda event: waiting.set() if event.happening.value == "waiting" else None)
+    gate.listen(lambda event: waiting.set() if event.type.value == "waiting" else None)
 
     async def pay() -> str:
         running.set()
@@ -281,7 +281,7 @@ def test_waiters_are_limited(world: Any) -> None:
     A thousand waiting callers are an outage already; the next one is refused at once, with advice.
     """
     gate, charge = world.gate(), world.Effect()
-    gate.gate._bell._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
+    gate.gate._wakeup._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
     before = world.env.monotonic()
 
     error = while_running(world, lambda: gate.run("charge:1", charge))
@@ -299,7 +299,7 @@ def test_waiters_leave_when_they_are_done(world: Any) -> None:
     for key in ("charge:1", "charge:2", "charge:3"):
         while_running(world, lambda key=key: gate.run(key, world.Effect()), key)
 
-    assert not any(gate.gate._bell._rooms._rooms)
+    assert not any(gate.gate._wakeup._rooms._rooms)
 
 
 @pytest.mark.requirement("D01", "E02")

@@ -186,7 +186,7 @@ class Slow:
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.capabilities = replace(store.capabilities, glance=None)
+        self.capabilities = replace(store.capabilities, peek=None)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -263,7 +263,7 @@ def test_a_cancelled_waiter_takes_nothing_along(tasks: Any) -> None:
     async def main() -> tuple[Any, Any]:
         async with AsyncGate(tasks.store(), scope="acme") as gate:
             finish, waiting = asyncio.Event(), asyncio.Event()
-            gate.listen(lambda event: waiting.set() if event.happening.value == "waiting" else None)
+            gate.listen(lambda event: waiting.set() if event.type.value == "waiting" else None)
 
             async def pay() -> str:
                 await finish.wait()

@@ -96,7 +96,7 @@ class TestKeyed:
         with pytest.raises(TimeoutError):
             gate.run("charge:1", pay, guarantee="keyed")
         pay.value = "busy"
-        gate.gate.listen(lambda event: seen.append(event.happening.value))
+        gate.gate.listen(lambda event: seen.append(event.type.value))
         gate.run("charge:1", pay, guarantee="keyed", remember=lambda ended: False)
 
         assert "in_doubt" == gate.get("charge:1").state

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import IllegalMove, OwnershipLost, StoreForgot, StoreUnavailable
-from onceward.gate.leases import LOOKS_PER_LEASE, NEVER, Leases, Watched
+from onceward.gate.leases import CHECKS_PER_LEASE, NEVER, Leases, RunningLease
 
 LEASE = 60
 CEILING = 180
@@ -26,7 +26,7 @@ def asked(lease: float = LEASE) -> Any:
     return SimpleNamespace(claimant=claimant, terms=terms)
 
 
-def running(books: Leases, lease: float = LEASE, now: float = 0.0) -> Watched:
+def running(books: Leases, lease: float = LEASE, now: float = 0.0) -> RunningLease:
     """An operation that has begun."""
     operation = an_operation()
     books.begin(asked(lease), operation, None, now)  # type: ignore[arg-type]
@@ -126,10 +126,10 @@ class TestWhenToLook:
         books = Leases()
         running(books, 60)
         short = running(books, 6)
-        first = books.next_look()
+        first = books.seconds_to_next_check()
         del books.watched[id(short.operation)]
 
-        assert (first, books.next_look()) == (6 / LOOKS_PER_LEASE, 60 / LOOKS_PER_LEASE)
+        assert (first, books.seconds_to_next_check()) == (6 / CHECKS_PER_LEASE, 60 / CHECKS_PER_LEASE)
 
     def test_never_while_nothing_runs(self) -> None:
         """
@@ -137,7 +137,7 @@ class TestWhenToLook:
         """
         books = Leases()
 
-        assert (books.next_look(), books.shortest) == (NEVER, NEVER)
+        assert (books.seconds_to_next_check(), books.shortest) == (NEVER, NEVER)
 
     def test_once_more_after_having_been_woken_for_nothing(self) -> None:
         """
@@ -146,8 +146,8 @@ class TestWhenToLook:
         books = Leases()
         books.shortest = 60
 
-        assert books.next_look(woken=True) == 60 / LOOKS_PER_LEASE
-        assert books.next_look() == NEVER
+        assert books.seconds_to_next_check(woken=True) == 60 / CHECKS_PER_LEASE
+        assert books.seconds_to_next_check() == NEVER
 
     def test_who_begins_says_whether_to_look_sooner(self) -> None:
         """
@@ -155,7 +155,7 @@ class TestWhenToLook:
         """
         books, operation = Leases(), an_operation()
         running(books, 60)
-        books.next_look()
+        books.seconds_to_next_check()
         lease = books.begin(asked(6), operation, None, 100.0)  # type: ignore[arg-type]
 
         assert lease < books.shortest

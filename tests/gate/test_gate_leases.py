@@ -135,7 +135,7 @@ class TestRenewal:
         With a lease of a fifth of a second and a function that takes longer: nobody else gets in.
         """
         gate, renewed = threads.gate(lease=0.2), threading.Event()
-        gate.gate.listen(lambda event: renewed.set() if event.happening.value == "renewed" else None)
+        gate.gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
 
         assert gate.run("job:1", lambda: renewed.wait(20))
         assert "settled" == gate.get("job:1").state
@@ -149,7 +149,7 @@ class TestRenewal:
         async def main() -> bool:
             renewed = asyncio.Event()
             async with AsyncGate(tasks.store(), scope="acme", lease=0.2) as gate:
-                gate.listen(lambda event: renewed.set() if event.happening.value == "renewed" else None)
+                gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
                 return bool(await gate.run("job:1", lambda: asyncio.wait_for(renewed.wait(), 20)))
 
         assert asyncio.run(main())

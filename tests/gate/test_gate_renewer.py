@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Gate, StoreUnavailable
-from onceward.gate import leases, renewal
+from onceward.gate import lease_renewer, leases
 from onceward.testing.clock import StillEnvironment
 
 
@@ -112,7 +112,7 @@ class TestWhatGoesWrong:
                 raise SystemExit
             again.set()
 
-        monkeypatch.setattr(renewal.Renewer, "sweep", sweep)
+        monkeypatch.setattr(lease_renewer.LeaseRenewer, "sweep", sweep)
         with Gate("memory://", scope="acme", lease=0.06) as gate:
             assert gate.run("k", lambda: again.wait(20)) is True
 
@@ -144,13 +144,13 @@ class TestWhatGoesWrong:
         Whatever ended it: the next call that would need it has one.
         """
         with Gate("memory://", scope="acme", lease=0.3) as gate:
-            monkeypatch.setattr(renewal, "_keep_sweeping", lambda *_: None)
+            monkeypatch.setattr(lease_renewer, "_keep_sweeping", lambda *_: None)
             gate.run("k", lambda: 1)
             assert gate._renewer._thread is not None
             gate._renewer._thread.join()
             monkeypatch.undo()
             renewed = threading.Event()
-            gate.listen(lambda event: renewed.set() if event.happening.value == "renewed" else None)
+            gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
 
             assert gate.run("k2", lambda: renewed.wait(20), lease=0.2) is True
 
@@ -174,7 +174,7 @@ class Counting(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         self.waits.append(timeout)
-        if timeout is None or timeout >= renewal.IDLE_SECONDS:
+        if timeout is None or timeout >= lease_renewer.IDLE_SECONDS:
             self.idle.set()
         return super().wait(timeout)
 
@@ -187,12 +187,12 @@ class TestRest:
         """
         It looks while the operation runs, and then not once more until the next operation.
         """
-        renewer = renewal.Renewer(StillEnvironment(), _unused)
+        renewer = lease_renewer.LeaseRenewer(StillEnvironment(), _unused)
         wake = renewer._wake = Counting()
         watch_nothing(renewer, 0.001)
 
-        assert renewer._between_looks() == renewal.IDLE_SECONDS
-        assert renewer._goes_home()
+        assert renewer._seconds_to_next_check() == lease_renewer.IDLE_SECONDS
+        assert renewer._ends_if_idle()
         assert wake.waits == []
 
     @pytest.mark.fault("every-short-operation-wakes-the-renewer")
@@ -200,40 +200,40 @@ class TestRest:
         """
         Woken for one that has ended meanwhile, it looks once more before it rests; those that follow find it awake.
         """
-        renewer = renewal.Renewer(StillEnvironment(), _unused)
+        renewer = lease_renewer.LeaseRenewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 60)
         renewer._leases.shortest = 60  # As the one left it that woke the thread.
-        pause = renewer._between_looks(woken=True)
+        pause = renewer._seconds_to_next_check(woken=True)
 
-        assert pause == 60 / leases.LOOKS_PER_LEASE
+        assert pause == 60 / leases.CHECKS_PER_LEASE
         assert renewer._leases.shortest == 60  # Nobody with this lease, or a longer one, wakes it.
-        assert renewer._between_looks() == renewal.IDLE_SECONDS
+        assert renewer._seconds_to_next_check() == lease_renewer.IDLE_SECONDS
 
     def test_the_thread_of_a_gate_rests_and_wakes_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         Seen on the thread itself: after the tiny lease it waits once, and long; the next operation is renewed.
         """
         counting = SimpleNamespace(Event=Counting, Thread=threading.Thread, Lock=threading.Lock)
-        monkeypatch.setattr(renewal, "threading", counting)
+        monkeypatch.setattr(lease_renewer, "threading", counting)
         with Gate("memory://", scope="acme", lease=0.3) as gate:
             gate.run("k", lambda: 1, lease=0.001)
             wake: Any = gate._renewer._wake
             assert wake.idle.wait(20)
             after = len(wake.waits)
             renewed = threading.Event()
-            gate.listen(lambda event: renewed.set() if event.happening.value == "renewed" else None)
+            gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
             assert gate.run("k2", lambda: renewed.wait(20)) is True
 
-        assert wake.waits[after - 1] == renewal.IDLE_SECONDS
-        assert wake.waits[after] == pytest.approx(0.3 / leases.LOOKS_PER_LEASE)
+        assert wake.waits[after - 1] == lease_renewer.IDLE_SECONDS
+        assert wake.waits[after] == pytest.approx(0.3 / leases.CHECKS_PER_LEASE)
 
     def test_whoever_comes_while_the_thread_lies_down_wakes_it(self) -> None:
         """
         Between the look at the empty books and the rest nothing is missed: the lease is endless meanwhile.
         """
-        renewer = renewal.Renewer(StillEnvironment(), _unused)
+        renewer = lease_renewer.LeaseRenewer(StillEnvironment(), _unused)
         watch_nothing(renewer, 30.0)
-        renewer._between_looks()
+        renewer._seconds_to_next_check()
 
         assert renewer._leases.shortest == float("inf")
 
@@ -241,13 +241,13 @@ class TestRest:
         """
         After ten idle seconds (here: none) it ends; a later operation has another one.
         """
-        monkeypatch.setattr(renewal, "IDLE_SECONDS", 0.0)
+        monkeypatch.setattr(lease_renewer, "IDLE_SECONDS", 0.0)
         with Gate("memory://", scope="acme", lease=0.3) as gate:
             gate.run("k", lambda: 1)
             while (thread := gate._renewer._thread) is not None:
                 thread.join(0.01)
             renewed = threading.Event()
-            gate.listen(lambda event: renewed.set() if event.happening.value == "renewed" else None)
+            gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
 
             assert gate.run("k2", lambda: renewed.wait(20)) is True
 
@@ -256,7 +256,7 @@ def _unused(ask: Any, flow: Any) -> Any:
     raise AssertionError("nothing is renewed here")
 
 
-def watch_nothing(renewer: renewal.Renewer, lease: float) -> None:
+def watch_nothing(renewer: lease_renewer.LeaseRenewer, lease: float) -> None:
     """As after an operation with this lease that has begun and ended, its thread being somewhere else."""
     renewer._pid = os.getpid()
     renewer._leases.shortest = lease
@@ -377,6 +377,6 @@ def test_a_closed_gate_renews_no_more(world: Any) -> None:
         renewer._look(state)
         return len(state.tasks)
 
-    begun = world.do(looked()) if world.awaits else renewer._between_looks() or 0
+    begun = world.do(looked()) if world.awaits else renewer._seconds_to_next_check() or 0
 
     assert (begun, store.calls.count("renew")) == (0, 0)

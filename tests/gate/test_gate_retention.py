@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from onceward import Expired, RetryAdvice
-from onceward.gate.asking import Housekeeping
+from onceward.gate.call_factory import PurgeSchedule
 from onceward.testing.clock import StillEnvironment
 
 DAY = 86_400
@@ -178,7 +178,7 @@ def test_the_table_stays_bounded_under_steady_use(world: Any, monkeypatch: pytes
     """
     A gate purges by itself now and then: rows level off, and nobody has to do anything.
     """
-    monkeypatch.setattr(Housekeeping, "PURGE_EVERY", 10)
+    monkeypatch.setattr(PurgeSchedule, "PURGE_EVERY", 10)
     gate, sizes = world.gate(retain=60, tombstone=60), []
 
     for number in range(120):
@@ -195,7 +195,7 @@ def test_a_purge_that_fails_does_not_take_the_answer_away(world: Any, monkeypatc
     """
     Tidying is nobody's reason to be told that nothing was started.
     """
-    monkeypatch.setattr(Housekeeping, "PURGE_EVERY", 1)
+    monkeypatch.setattr(PurgeSchedule, "PURGE_EVERY", 1)
     gate, store = world.faulty()
     store.fail("purge", 10)
 

@@ -23,28 +23,28 @@ import pytest
 
 from onceward import OncewardError
 from onceward._core.canonical import canonical_json
-from onceward._core.judging.statuses import answer_of
-from onceward._core.spelling import canonical_pure
+from onceward._core.canonical_writer import canonical_pure
+from onceward._core.retry_headers import parse_duration, retry_hints
 from onceward._core.strict_json import _unique, parse_json
 from onceward._core.structured_fields import Malformed, parse_list
-from onceward._core.waits import asked, duration
-from onceward.http.credentials import credentials_in
-from onceward.http.serving.environ import headers_of
-from onceward.http.serving.fingerprints import RequestFingerprint
-from onceward.http.serving.identity import identity_of
-from onceward.http.serving.media import media_type
-from onceward.http.serving.profile import PROFILES
-from onceward.inbox.source import kept_headers, plain_headers
+from onceward._core.verdict_tables.http_statuses import response_info_of
+from onceward.http.client.credentials import credentials_in
+from onceward.http.server.media_type import parse_media_type
+from onceward.http.server.profile import PROFILES
+from onceward.http.server.request_fingerprint import RequestFingerprint
+from onceward.http.server.request_identity import identity_of
+from onceward.http.server.wsgi_environ import headers_from_environ
+from onceward.messaging.inbox.source import headers_by_name, headers_to_keep
+from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, Secret, StandardWebhooks, Stripe
 from onceward.service.access.addresses import client_address, trusted_networks
-from onceward.service.access.tokens import bearer
-from onceward.service.access.tokens import read as read_token
+from onceward.service.access.token_format import bearer_token
+from onceward.service.access.token_format import parse_token as read_token
 from onceward.service.ledger import wire
-from onceward.service.ledger.amounts import billionths
-from onceward.service.sql.app import Batch, Query
+from onceward.service.ledger.amounts import parse_amount
+from onceward.service.sql.app import BatchRequest, QueryRequest
 from onceward.service.sql.limits import DEFAULT_LIMITS
-from onceward.service.sql.requests import checked
-from onceward.service.sql.statements import _read as read_sql
-from onceward.webhooks import GitHub, PacSpace, PlainHmac, Secret, StandardWebhooks, Stripe
+from onceward.service.sql.requests import build_request
+from onceward.service.sql.statement_parser import _read as read_sql
 
 N = 16_000
 """Bytes of the smaller input, about; the larger one has eight times as many."""
@@ -121,23 +121,27 @@ PARSERS: dict[str, Callable[[int], Any]] = {
     "key header: quoted": lambda n: identity_of([(b"idempotency-key", b'"' + b'\\"' * (n // 2))], DEFAULT),
     "key header: bare": lambda n: identity_of([(b"idempotency-key", b"k" * n)], DEFAULT),
     "key header: many": lambda n: identity_of([(b"idempotency-key", b"k")] * (n // 20), DEFAULT),
-    "headers of an environ": lambda n: headers_of(
+    "headers of an environ": lambda n: headers_from_environ(
         {"HTTP_IDEMPOTENCY_KEY": "a," * (n // 2)}, frozenset((b"idempotency-key",))
     ),
-    "media type: parameters": lambda n: media_type(b"a/b" + b"".join(b";p%d=1" % number for number in range(n // 8))),
-    "media type: blanks": lambda n: media_type(b"a/b" + b" " * n + b";" + b" " * n),
-    "media type: an open quotation": lambda n: media_type(b'a/b;c="' + b"\\a" * (n // 2)),
+    "media type: parameters": lambda n: parse_media_type(
+        b"a/b" + b"".join(b";p%d=1" % number for number in range(n // 8))
+    ),
+    "media type: blanks": lambda n: parse_media_type(b"a/b" + b" " * n + b";" + b" " * n),
+    "media type: an open quotation": lambda n: parse_media_type(b'a/b;c="' + b"\\a" * (n // 2)),
     "structured field: members": lambda n: parse_list("a;b=1, " * (n // 7)),
     "structured field: parameters": lambda n: parse_list("a" + ";b=1" * (n // 4)),
     "structured field: a string": lambda n: parse_list('"' + '\\"' * (n // 2)),
     "structured field: blanks": lambda n: parse_list("a" + " " * n + ", " + " " * n),
     "structured field: bytes": lambda n: parse_list(":" + "A" * n),
     # --- the service's bodies and heads ---
-    "SQL request": lambda n: msgspec.convert(parse_json(b'{"sql":"x","params":[' + b"1," * (n // 2) + b"1]}"), Query),
-    "SQL batch": lambda n: msgspec.convert(
-        parse_json(b'{"statements":[' + b'{"sql":"SELECT 1"},' * (n // 19) + b'{"sql":"x"}]}'), Batch
+    "SQL request": lambda n: msgspec.convert(
+        parse_json(b'{"sql":"x","params":[' + b"1," * (n // 2) + b"1]}"), QueryRequest
     ),
-    "SQL request: names": lambda n: checked(
+    "SQL batch": lambda n: msgspec.convert(
+        parse_json(b'{"statements":[' + b'{"sql":"SELECT 1"},' * (n // 19) + b'{"sql":"x"}]}'), BatchRequest
+    ),
+    "SQL request: names": lambda n: build_request(
         [("SELECT " + ",".join(f":a{number}" for number in range(n // 7)), {})], DEFAULT_LIMITS
     ),
     "SQL text: open comments": lambda n: read_sql("SELECT " + "/*" * (n // 2)),
@@ -146,16 +150,16 @@ PARSERS: dict[str, Callable[[int], Any]] = {
     "SQL text: with": lambda n: read_sql("WITH a AS " + "(" * n + "REPLACE" + " " * n),
     "ledger batch": lambda n: msgspec.convert(
         parse_json(b'{"deltas":[' + b'{"customerId":"c","delta":1.5,"reason":"r"},' * (n // 44) + b"{}]}", exact=True),
-        wire.DeltaBatch,
+        wire.DeltaBatchRequest,
     ),
-    "ledger amount": lambda n: billionths("9" * n),
-    "ledger amount: a fraction": lambda n: billionths(parse_json(b"0." + b"0" * n + b"1", exact=True)),
-    "ledger amount: zeros at the end": lambda n: billionths(parse_json(b"1." + b"0" * n, exact=True)),
+    "ledger amount": lambda n: parse_amount("9" * n),
+    "ledger amount: a fraction": lambda n: parse_amount(parse_json(b"0." + b"0" * n + b"1", exact=True)),
+    "ledger amount: zeros at the end": lambda n: parse_amount(parse_json(b"1." + b"0" * n, exact=True)),
     "forwarded": lambda n: client_address("127.0.0.1", [("forwarded", 'for="127.0.0.1;,",' * (n // 18))], PROXIES),
     "x-forwarded-for": lambda n: client_address("127.0.0.1", [("x-forwarded-for", "127.0.0.1, " * (n // 11))], PROXIES),
-    "authorization": lambda n: read_token(bearer(["Bearer " + " " * n + "ow_live_" + "a" * n]) or ""),
+    "authorization": lambda n: read_token(bearer_token(["Bearer " + " " * n + "ow_live_" + "a" * n]) or ""),
     # --- webhooks ---
-    "webhook headers: one of them many times": lambda n: kept_headers(plain_headers([("x-a", "1")] * n)),
+    "webhook headers: one of them many times": lambda n: headers_to_keep(headers_by_name([("x-a", "1")] * n)),
     "webhook: Standard Webhooks": _webhook(
         StandardWebhooks(),
         lambda text: {"webhook-id": text, "webhook-timestamp": "0", "webhook-signature": text.replace(",", " ")},
@@ -169,12 +173,14 @@ PARSERS: dict[str, Callable[[int], Any]] = {
         PlainHmac(header="x-s", spelling="base64", id_header="x-id"), lambda text: {"x-s": text, "x-id": text}
     ),
     # --- what servers answer, at the client ---
-    "waits: many fields": lambda n: asked([("retry-after", "1, 2, x")] * (n // 20), limited=True),
-    "waits: a long list": lambda n: asked([("retry-after", "1," * (n // 2))], limited=True),
-    "waits: a structured limit": lambda n: asked([("ratelimit", '"a";r=0;t=1, ' * 300)] * (n // 4_000), limited=True),
-    "waits: a duration": lambda n: duration("1h" * (n // 2) + "x"),
-    "waits: a date": lambda n: asked([("retry-after", "Sun, 06 Nov 1994 08:49:37" + " GMT" * (n // 4))]),
-    "answers: a code in a body": lambda n: answer_of(_response(n)),
+    "waits: many fields": lambda n: retry_hints([("retry-after", "1, 2, x")] * (n // 20), limited=True),
+    "waits: a long list": lambda n: retry_hints([("retry-after", "1," * (n // 2))], limited=True),
+    "waits: a structured limit": lambda n: retry_hints(
+        [("ratelimit", '"a";r=0;t=1, ' * 300)] * (n // 4_000), limited=True
+    ),
+    "waits: a duration": lambda n: parse_duration("1h" * (n // 2) + "x"),
+    "waits: a date": lambda n: retry_hints([("retry-after", "Sun, 06 Nov 1994 08:49:37" + " GMT" * (n // 4))]),
+    "answers: a code in a body": lambda n: response_info_of(_response(n)),
     "credentials": lambda n: credentials_in({"authorization": "Basic " + "QQ==" * (n // 4)}),
 }
 

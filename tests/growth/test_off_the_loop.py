@@ -13,10 +13,10 @@ from starlette.requests import Request
 
 from onceward import AsyncGate
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.serving.fingerprints import RequestFingerprint
-from onceward.http.serving.weight import HEAVY_BYTES
+from onceward.http.server.request_fingerprint import RequestFingerprint
+from onceward.http.server.thread_offload import HEAVY_BYTES
 from onceward.service.web import endpoints
-from onceward.service.web.endpoints import Answered, Endpoint, _Handler
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, _Handler
 
 LONG = json.dumps({"text": "a" * HEAVY_BYTES}).encode()
 SHORT = b'{"text":"a"}'
@@ -93,13 +93,13 @@ def test_the_service_reads_a_long_body_in_a_thread(
 
     monkeypatch.setattr(endpoints, "parse_json", watched)
 
-    async def run(call: Any) -> Answered:
-        return Answered({})
+    async def run(call: Any) -> EndpointResponse:
+        return EndpointResponse({})
 
     async def receive() -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
-    endpoint = Endpoint("POST", "/", run, "Take it.", body=Said)
+    endpoint = ApiEndpoint("POST", "/", run, "Take it.", body=Said)
     handler = _Handler([endpoint], None, 1_000_000, endpoints.PROFILES["default"])  # type: ignore[arg-type]
     headers = [(b"content-type", b"application/json")]
     request = Request({"type": "http", "method": "POST", "path": "/", "headers": headers}, receive)

@@ -21,9 +21,9 @@ import pytest
 from halving import halves
 
 from onceward import AsyncGate, Breaker, Budget, Gate, Retry
-from onceward.environment import REAL
-from onceward.gate import leases, renewal
+from onceward.gate import lease_renewer, leases
 from onceward.journal import AsyncJournal, Journal
+from onceward.runtime.environment import REAL
 from onceward.stores.memory import MemoryStore
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -194,7 +194,7 @@ def journalling(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def renewing(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setattr(gate._renewer, "_drive", broken)
-    patch.setattr(leases, "LOOKS_PER_LEASE", 1_000_000)
+    patch.setattr(leases, "CHECKS_PER_LEASE", 1_000_000)
 
 
 def purging(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -202,7 +202,7 @@ def purging(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def following(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
-    patch.setattr(gate._afterwards, "_look", broken)
+    patch.setattr(gate._commit_watcher, "_look", broken)
 
 
 def logging_(gate: Any, patch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -343,6 +343,6 @@ def test_what_looks_after_leases_and_transactions_is_there_again_after_a_failure
             raise Broken
         again.set()
 
-    monkeypatch.setattr(renewal.Renewer, "sweep", sweep)
+    monkeypatch.setattr(lease_renewer.LeaseRenewer, "sweep", sweep)
     with Gate("memory://", scope="acme", lease=0.06) as gate:
         assert gate.run("k", lambda: again.wait(20)) is True

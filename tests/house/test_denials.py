@@ -17,8 +17,8 @@ import pytest
 from doc_pages import FENCE, PAGES, ROOT
 
 from onceward import Certainty, Classifier, Client, ConfigurationError, Gate, KeyMissing, ScopeMissing
+from onceward.adapters import ADAPTERS
 from onceward.cli import build_parser
-from onceward.gate.joining import ADAPTERS
 from onceward.stores import open_store
 
 # What a sentence must say to be one of those.

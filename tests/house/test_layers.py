@@ -33,25 +33,31 @@ class Layer(NamedTuple):
 # A new module belongs into exactly one line; put it as high in the table as what it imports allows.
 LAYERS = (
     Layer("core", ("_core/",)),
-    Layer("environment", ("environment.py", "processes.py", "failpoints.py", "drive.py")),
+    Layer("runtime", ("runtime/",)),
     Layer("stores", ("stores/",)),
-    Layer("tables", ("tables/",)),
+    Layer("adapters", ("adapters/",)),
     Layer(
         "messages",
-        ("outbox/__init__.py", "outbox/message.py", "outbox/tables.py", "outbox/writing.py", "outbox/adding"),
+        (
+            "messaging/__init__.py",
+            "messaging/outbox/__init__.py",
+            "messaging/outbox/message.py",
+            "messaging/outbox/message_writer.py",
+            "messaging/outbox/outbox.py",
+            "messaging/outbox/outbox_async.py",
+            "messaging/outbox/tables.py",
+        ),
     ),
-    Layer("gate", ("gate/", "insert")),
+    Layer("gate", ("gate/",)),
     Layer("retry", ("retry/",)),
-    Layer("emitter", ("emitter/",)),
+    Layer("emitter", ("messaging/emitter/",)),
     Layer("http", ("http/",)),
-    Layer("webhooks", ("webhooks/",)),
-    Layer("outbox", ("outbox/",)),
-    Layer("inbox", ("inbox/",)),
+    Layer("webhooks", ("messaging/webhooks/",)),
+    Layer("outbox", ("messaging/outbox/",)),
+    Layer("inbox", ("messaging/inbox/",)),
     Layer("journal", ("journal/",)),
     Layer("root", ("__init__.py",)),
     Layer("testing", ("testing/",)),
-    Layer("simulate", ("simulate/",)),
-    Layer("conformance", ("conformance/",)),
     Layer("service", ("service/",)),
     Layer("client", ("client/",)),
     Layer("cli", ("cli/", "__main__.py")),
@@ -107,8 +113,8 @@ CORE_MAY_IMPORT = frozenset(
 CORE_MAY_TRY = frozenset({"orjson"})
 
 # Single exceptions: a core file, what it may import besides, and why, in a comment.
-# restore.py: only when an annotation already is a msgspec.Struct, so msgspec is imported by the user.
-CORE_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/_core/restore.py": frozenset({"msgspec"})}
+# result_restorer.py: only when an annotation already is a msgspec.Struct, so msgspec is imported by the user.
+CORE_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/_core/result_restorer.py": frozenset({"msgspec"})}
 
 # Single exceptions to the order of layers: a file, what it may import from further down the table, and why.
 # The root offers `Client` and `AsyncClient`, which stand on it. It imports them when somebody asks for one of these
@@ -116,7 +122,7 @@ CORE_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/_core/restore.py": froze
 LAYER_EXCEPTIONS: dict[str, frozenset[str]] = {"onceward/__init__.py": frozenset({"onceward.client"})}
 
 # The one door for time and chance, and what has to come through it. A trailing dot means everything below.
-THE_DOOR = "onceward/environment.py"
+THE_DOOR = "onceward/runtime/environment.py"
 # Who sets the clocks of its own process wrong, to show what a store makes of that.
 CLOCK_SETTERS = frozenset({"onceward/testing/skewed.py"})
 TIME_AND_CHANCE = (
@@ -341,7 +347,7 @@ APPS = sorted(path.parent.name for path in (SRC / PACKAGE / "service").glob("*/a
 @pytest.mark.parametrize("app", APPS)
 def test_apps_of_the_service_do_not_know_each_other(app: str) -> None:
     """
-    Each can be mounted alone, in anybody's application; only `service/serving.py` puts them together.
+    Each can be mounted alone, in anybody's application; only `service/app.py` puts them together.
     """
     others = frozenset(f"{PACKAGE}.service.{other}" for other in (*APPS, "serving") if other != app)
     files = [file for file in FILES if file.startswith(f"{PACKAGE}/service/{app}/")]
@@ -432,13 +438,13 @@ class TestTheChecksThemselves:
         A store that imports the gate is found, whichever way it spells it; the gate may import a store.
         """
         store, gate = "onceward/stores/planted.py", "onceward/gate/__init__.py"
-        files = [store, gate, "onceward/__init__.py", "onceward/stores/__init__.py", "onceward/environment.py"]
+        files = [store, gate, "onceward/__init__.py", "onceward/stores/__init__.py", "onceward/runtime/environment.py"]
         spellings = ["import onceward.gate", "from onceward.gate import Gate", "from ..gate import Gate"]
         spellings += ["from onceward import gate", "from onceward import Gate", "from onceward.unheard import of"]
 
         assert [1] * 6 == [len(downward_imports(spelling, store, files)) for spelling in spellings]
         assert [] == downward_imports("from onceward.stores import planted", gate, files)
-        assert [] == downward_imports("from onceward import environment", store, files)
+        assert [] == downward_imports("from onceward.runtime import environment", store, files)
 
     def test_the_exception_for_the_client_is_the_roots_and_for_nothing_else(self) -> None:
         """
@@ -457,8 +463,7 @@ class TestTheChecksThemselves:
         A file that the table does not name has no layer; a folder's line covers what lies in it.
         """
         assert [None, None, 0, 2] == [
-            layer_of(f"onceward/{file}")
-            for file in ("utils.py", "environment.py.py", "_core/new.py", "stores/deep/new.py")
+            layer_of(f"onceward/{file}") for file in ("utils.py", "runtime.py", "_core/new.py", "stores/deep/new.py")
         ]
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Generators are driven by the loops of `onceward.drive`, and by nothing else."""
+"""Generators are driven by the loops of `onceward.runtime.flow_driver`, and by nothing else."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src" / "onceward"
 
 MAY = {
-    "drive.py": "here they are",
-    "stores/_postgres_listening.py": "counts how often psycopg looks in vain, between the looks",
+    "runtime/flow_driver.py": "here they are",
+    "stores/_postgres_timeout.py": "counts how often psycopg looks in vain, between the looks",
     "testing/explorer/actors.py": "chooses whose turn it is after each effect",
-    "testing/explorer/plays.py": "is asked for one effect at a time, by whoever chooses",
-    "testing/conformance/fixtures.py": "steps of a test begin together; a blocking store has answered by then",
+    "testing/explorer/actor_flows.py": "is asked for one effect at a time, by whoever chooses",
+    "testing/store_suite/fixtures.py": "steps of a test begin together; a blocking store has answered by then",
 }
 """Who else drives one, with the reason. A loop that only pauses can be `drive.rest_of` under any of the loops."""
 
@@ -51,7 +51,7 @@ def test_no_generator_has_a_loop_of_its_own() -> None:
     found = {name: list(loops((SRC / name).read_text(encoding="utf-8"))) for name in FILES}
 
     assert {name: lines for name, lines in found.items() if lines and name not in MAY} == {}
-    assert {name for name in ("drive.py", "stores/_postgres_listening.py") if not found[name]} == set()
+    assert {name for name in ("runtime/flow_driver.py", "stores/_postgres_timeout.py") if not found[name]} == set()
 
 
 @pytest.mark.parametrize(

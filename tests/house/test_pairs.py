@@ -23,25 +23,29 @@ from halving import ROOT, halves, turned
 SRC = ROOT / "src"
 
 BY_HAND = {
-    "onceward.drive.*": "the two loops that drive a flow, which everything else is built on",
+    "onceward.runtime.flow_driver.*": "the two loops that drive a flow, which everything else is built on",
     "onceward.*Environment.asleep": "a thread sleeps and a loop has a timer; tests replace either by itself",
-    "onceward.gate.performing.AsyncPerformer": "does at once what takes no time, so that nobody waits for it",
-    "onceward.gate.renewal.AsyncRenewer": "a timer in each loop, or one thread; when to renew is in `leases.py`",
-    "onceward.gate.waiting.AsyncBell": "wakes tasks in their loops, or threads",
-    "onceward.gate.afterwards.AsyncAfterwards | onceward.emitter.pacing.AsyncPacer": "a task, or a thread: when "
-    "something is looked at or sent",
-    "onceward.gate.joining.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
-    "onceward.gate.joining.django.* | onceward.gate.joining.sqlite3.*": "libraries of one colour: whoever awaits is "
+    "onceward.gate.effect_runner.AsyncEffectRunner": "does at once what takes no time, so that nobody waits for it",
+    "onceward.gate.lease_renewer.AsyncLeaseRenewer": "a timer in each loop, or one thread; when to renew is in "
+    "`leases.py`",
+    "onceward.gate.waiter_registry.AsyncWaiterRegistry": "wakes tasks in their loops, or threads",
+    "onceward.gate.commit_watcher.AsyncCommitWatcher | onceward.messaging.emitter.pacer.AsyncPacer": "a task, or a "
+    "thread: when something is looked at or sent",
+    "onceward.adapters.sqlalchemy.*": "SQLAlchemy tells of nested transactions in another way to either colour",
+    "onceward.adapters.django.* | onceward.adapters.sqlite3.*": "libraries of one colour: whoever awaits is "
     "refused, or waits for short statements",
-    "onceward.retry.courier.*": "carries what breakers and budgets say, in a thread or in a task",
-    "onceward.tables.shells.Awaiting": "asks in the caller's thread, or in a few of its own; every shell stands on it",
+    "onceward.retry.shared_state_client.*": "carries what breakers and budgets say, in a thread or in a task",
+    "onceward.stores.tables.runner.AsyncTablesRunner": "asks in the caller's thread, or in a few of its own; "
+    "every shell stands on it",
     "onceward.stores.*": "each store talks to another driver in each colour; the conformance suite is their one text",
 }
 """What is written twice all the same, and why: at most twelve entries, each of which is needed."""
 
 NOT_FOR_USERS = {
-    "onceward.gate.joining.sqlalchemy.AsyncJoinedSqlalchemy": "an adapter; nested transactions are told in another way",
-    "onceward.stores._postgres_links_async.AsyncLine": "a connection of psycopg's, with what its two classes have",
+    "onceward.adapters.sqlalchemy.AsyncSqlalchemyTransaction": "an adapter; nested transactions are told in another "
+    "way",
+    "onceward.stores._postgres_pool_async.AsyncPostgresConnection": "a connection of psycopg's, with what its two "
+    "classes have",
 }
 """Classes by hand, whose two halves offer what their colour needs, with the reason."""
 
@@ -49,24 +53,30 @@ _HTTPX = "httpx names it so"
 ONLY_BLOCKING = {
     "onceward.http.httpx.AsyncTransport": {"handle_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_request": _HTTPX},
-    "onceward.tables.shells.Awaiting": {"perform": "what a thread does for the awaiting one"},
+    "onceward.stores.tables.runner.AsyncTablesRunner": {"perform": "what a thread does for the awaiting one"},
 }
 """What only the blocking half has, with the reason."""
 
 ONLY_AWAITING = {
-    "onceward.gate.waiting.AsyncBell": {"is_awaited": "whether a put is worth a callback; threads ring after any"},
+    "onceward.gate.waiter_registry.AsyncWaiterRegistry": {
+        "has_waiters": "whether a put is worth a callback; threads ring after any"
+    },
     "onceward.http.httpx.AsyncTransport": {"handle_async_request": _HTTPX},
     "onceward.http.httpx2.AsyncTransport": {"handle_async_request": _HTTPX},
-    "onceward.retry.working_async.AsyncWork": {
+    "onceward.retry.retry_runner_async.AsyncRetryRunner": {
         "in_turn": "what takes no time is not awaited; blocking callers see one"
     },
-    "onceward.stores._postgres_links_async.AsyncLinks": {"abandon": "a loop may be over before its connections are"},
+    "onceward.stores._postgres_pool_async.AsyncPostgresPool": {
+        "abandon": "a loop may be over before its connections are"
+    },
     "onceward.stores.postgres.AsyncPostgresStore": {"identify": "awaits which server it is; the blocking one knows"},
 }
 """What only the awaiting half has, with the reason."""
 
 TAKES_OTHERWISE: dict[str, dict[str, str]] = {
-    "onceward.drive.arun": {"arun": "asks for what takes no time in another way than for what is awaited"},
+    "onceward.runtime.flow_driver.arun": {
+        "arun": "asks for what takes no time in another way than for what is awaited"
+    },
 }
 """Methods and functions that take other parameters in the two colours, with the reason."""
 
@@ -188,7 +198,8 @@ def test_the_pairs_are_found() -> None:
     assert names >= {
         "AsyncGate", "AsyncPlan", "AsyncSequence", "AsyncWindow", "AsyncRecords", "AsyncDeadLetterBox", "AsyncInbox",
         "AsyncOutbox", "AsyncAccess", "AsyncClient", "AsyncDatabase", "AsyncBalance", "AsyncJournal", "AsyncEmitter",
-        "AsyncLedger", "Awaiting", "join_async", "arun", "settle_inside_async", "async_client", "open_async_store",
+        "AsyncLedger", "AsyncTablesRunner", "join_async", "arun", "settle_inside_async", "async_client",
+        "open_async_store",
     }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from checkers import CHECKERS, SECONDS_MAX, Complaint, on_pages, write_scripts
 from doc_pages import PAGES, ROOT
 
 from onceward.http import Profile
-from onceward.http.serving.changes import ProfileChanges, RouteChanges
+from onceward.http.server.profile_overrides import ProfileOverrides, RouteOverrides
 
 TYPING = ROOT / "tests" / "typing"
 
@@ -74,8 +74,8 @@ def test_the_keywords_of_a_profile_are_its_fields() -> None:
     """
     own = get_type_hints(Profile)
 
-    assert {field.name: own[field.name] for field in fields(Profile)} == get_type_hints(ProfileChanges)
-    assert set(get_type_hints(ProfileChanges)) - {"methods"} == set(get_type_hints(RouteChanges))
+    assert {field.name: own[field.name] for field in fields(Profile)} == get_type_hints(ProfileOverrides)
+    assert set(get_type_hints(ProfileOverrides)) - {"methods"} == set(get_type_hints(RouteOverrides))
 
 
 class TestTheChecksThemselves:

@@ -18,18 +18,18 @@ from onceward import (
     AsyncGate,
     ConfigurationError,
     Event,
+    EventType,
     Gate,
-    Happening,
     InFlight,
     OutcomeUnknown,
     RecordedFailure,
     insert_once,
 )
-from onceward.environment import REAL
-from onceward.gate.operating import id_of_key
+from onceward.gate.operator_actions import id_of_key
 from onceward.journal import Journal
-from onceward.journal.notes import run_of
-from onceward.journal.views import Wanted
+from onceward.journal.notes import run_subject
+from onceward.journal.views import CallFilter
+from onceward.runtime.environment import REAL
 from onceward.testing.clock import StillEnvironment
 from servers.postgres import kinds
 
@@ -41,12 +41,12 @@ def test_notes_put_behind_the_work_are_there_after_a_flush(journal: Any) -> None
     In both colours, for whoever writes notes of its own, as the service does; and found by whoever may see every scope.
     """
     with journal.call("charge", key="charge:1"):
-        journal.put([run_of(REAL, SCOPE, "march", WORKER, None).begun()])
+        journal.put([run_subject(REAL, SCOPE, "march", WORKER, None).begun()])
     journal.flush()
 
     assert ["march"] == [run.id for run in journal.runs()]
-    assert ["charge"] == [call.tool for call in journal.find(Wanted(None))]
-    assert [] == journal.find(Wanted("live:nobody"))
+    assert ["charge"] == [call.tool for call in journal.find(CallFilter(None))]
+    assert [] == journal.find(CallFilter("live:nobody"))
 
 
 @pytest.mark.requirement("B43")
@@ -228,10 +228,10 @@ class TestAGate:
         """
         Another process may find out what became of its claim; the attempt itself has no end, and shows none.
         """
-        claimed = Event(Happening.CLAIMED, "0" * 12, SCOPE, "charge", 1, 17)
+        claimed = Event(EventType.CLAIMED, "0" * 12, SCOPE, "charge", 1, 17)
         with opened("blocking", url) as journal:
             journal.listener()(claimed)
-            journal.listener()(claimed._replace(happening=Happening.IN_DOUBT))
+            journal.listener()(claimed._replace(type=EventType.IN_DOUBT))
             [call] = journal.calls()
 
         assert (None, None) == (call.outcome, call.finished_at)

@@ -14,10 +14,10 @@ import pytest
 from journal_support import SCOPE, WORKER, opened
 
 from onceward import Gate, insert_once
-from onceward.environment import Environment
-from onceward.journal.batches import Batches
-from onceward.journal.keeping import PAUSE_SECONDS, Trouble
-from onceward.journal.notes import Note, What, call_of
+from onceward.journal.note_queue import NoteQueue
+from onceward.journal.note_writer import PAUSE_SECONDS, WriteFailures
+from onceward.journal.notes import CallDetails, Note, call_subject
+from onceward.runtime.environment import Environment
 from onceward.testing.clock import StillEnvironment
 
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -91,7 +91,7 @@ def test_nothing_of_the_gate_imports_the_journal() -> None:
     """
     script = (
         "import sys, onceward; gate = onceward.Gate('memory://', scope='test:a'); gate.run('k', lambda: 1);"
-        "import onceward.gate, onceward.insert, onceward.retry, onceward.http.serving.running;"
+        "import onceward.gate, onceward.adapters.insert, onceward.retry, onceward.http.server.handler_outcomes;"
         "print([name for name in sys.modules if name.startswith('onceward.journal')])"
     )
 
@@ -153,15 +153,15 @@ class Slow:
 
 def note(number: int) -> Note:
     """Some note."""
-    return call_of(Environment(), What(SCOPE, WORKER, f"tool-{number}")).begun()
+    return call_subject(Environment(), CallDetails(SCOPE, WORKER, f"tool-{number}")).begun()
 
 
 def test_the_queue_is_bounded_and_what_does_not_fit_is_told(caplog: Any) -> None:
     """
     While the database is slow, so many notes wait; the rest are missed, counted, and told once. Nobody is kept waiting.
     """
-    slow, trouble = Slow(), Trouble(Environment())
-    batches = Batches(slow, trouble, Environment(), queue_max=10)
+    slow, trouble = Slow(), WriteFailures(Environment())
+    batches = NoteQueue(slow, trouble, Environment(), queue_max=10)
     batches.put([note(0)])
     assert slow.has_begun.wait(60)
     with caplog.at_level(logging.WARNING):
@@ -179,9 +179,9 @@ def test_what_waits_is_written_when_a_journal_is_closed() -> None:
     """
     Closing loses nothing; what is put afterwards is missed and counted.
     """
-    slow, trouble = Slow(), Trouble(Environment())
+    slow, trouble = Slow(), WriteFailures(Environment())
     slow.may.set()
-    batches = Batches(slow, trouble, Environment())
+    batches = NoteQueue(slow, trouble, Environment())
     batches.put([note(number) for number in range(1_200)])
     batches.close()
     batches.put([note(0)])

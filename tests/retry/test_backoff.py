@@ -7,7 +7,7 @@ import random
 import pytest
 
 from onceward import ConfigurationError
-from onceward._core.backoff import Backoff, after_server, unit
+from onceward._core.backoff import Backoff, random_fraction, wait_after_server
 
 
 @pytest.mark.requirement("D51")
@@ -107,13 +107,13 @@ def test_a_servers_wait_is_a_floor_and_not_an_appointment() -> None:
     """
     At least what was asked for, our own growing back-off on top; a wait that is no wait is none.
     """
-    assert 5.25 == after_server(5, 0.25)
-    assert [0.25] * 4 == [after_server(asked, 0.25) for asked in (0, -3, float("nan"), float("inf"))]
+    assert 5.25 == wait_after_server(5, 0.25)
+    assert [0.25] * 4 == [wait_after_server(asked, 0.25) for asked in (0, -3, float("nan"), float("inf"))]
 
 
 def test_chance_is_a_number_from_zero_to_almost_one() -> None:
     """
     All bytes zero is 0, all bytes set is just below 1.
     """
-    assert 0 == unit(bytes(7))
-    assert 0.999 < unit(b"\xff" * 7) < 1
+    assert 0 == random_fraction(bytes(7))
+    assert 0.999 < random_fraction(b"\xff" * 7) < 1

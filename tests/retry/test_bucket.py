@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError
-from onceward._core.budget import (
+from onceward._core.token_bucket import (
     AWS_2026,
     FINAGLE,
     GRPC,
     RATIO,
-    Bucket,
     BudgetRule,
+    TokenBucket,
     finagle_rule,
     ratio_rule,
 )
-from onceward.environment import Dice
+from onceward.runtime.environment import SeededRandom
 
 
-def retries_in_a_row(bucket: Bucket, now: float = 0.0, *, throttled: bool = False) -> int:
+def retries_in_a_row(bucket: TokenBucket, now: float = 0.0, *, throttled: bool = False) -> int:
     """How many calls that only ever fail are allowed a retry."""
     granted = 0
     for _ in range(10_000):
@@ -45,7 +45,7 @@ def test_a_full_bucket_allows_a_burst_and_no_more(rule_: BudgetRule, throttled: 
     """
     Against a server that only fails, so many retries go out, and then none.
     """
-    assert burst == retries_in_a_row(Bucket(rule_), throttled=throttled)
+    assert burst == retries_in_a_row(TokenBucket(rule_), throttled=throttled)
 
 
 @pytest.mark.requirement("D69")
@@ -64,7 +64,7 @@ def test_in_the_long_run_retries_are_a_share_of_the_successes(rule_: BudgetRule,
     """
     A thousand failures among so many successes each: so many of them are retried, once the burst is spent.
     """
-    bucket = Bucket(rule_)
+    bucket = TokenBucket(rule_)
     retries_in_a_row(bucket)
     granted = 0
     for _ in range(1_000):
@@ -80,12 +80,12 @@ def test_finagle_counts_the_calls_of_the_last_ten_seconds() -> None:
     """
     A fifth of them may be retried, and ten a second besides; what is older is forgotten.
     """
-    bucket = Bucket(FINAGLE)
+    bucket = TokenBucket(FINAGLE)
     for number in range(1_000):
         bucket.succeeded(number / 100)
     assert 300 == pytest.approx(retries_in_a_row(bucket, 9.99), rel=0.26)  # A failing call is a call, and deposits too.
 
-    fresh = Bucket(FINAGLE)
+    fresh = TokenBucket(FINAGLE)
     for number in range(1_000):
         fresh.succeeded(number / 100)
     assert 500 == pytest.approx(fresh.levels(60.0) and fresh.tokens)
@@ -95,7 +95,7 @@ def test_a_retry_that_succeeds_gives_its_cost_back_at_aws() -> None:
     """
     Five hundred, less fourteen, and fourteen back; a clean success brings one.
     """
-    bucket = Bucket(AWS_2026)
+    bucket = TokenBucket(AWS_2026)
     paid = bucket.withdraw(0.0)
     assert (14, 486) == (paid, bucket.tokens)
     bucket.succeeded(0.0, paid)
@@ -110,7 +110,7 @@ def test_a_refused_withdrawal_takes_nothing() -> None:
     """
     Asking again and again does not make it worse.
     """
-    bucket = Bucket(BudgetRule(capacity=20, deposit=1, cost=14))
+    bucket = TokenBucket(BudgetRule(capacity=20, deposit=1, cost=14))
     bucket.withdraw(0.0)
     assert [None] * 5 == [bucket.withdraw(0.0) for _ in range(5)]
 
@@ -122,12 +122,12 @@ def test_a_bucket_is_the_same_after_it_was_stored(rule_: BudgetRule) -> None:
     """
     Its levels make it again, at another time on another clock.
     """
-    bucket = Bucket(rule_)
+    bucket = TokenBucket(rule_)
     for second in range(7):
         bucket.succeeded(float(second))
         bucket.failed(float(second), first=True)
         bucket.withdraw(float(second))
-    again = Bucket.from_levels(rule_, bucket.levels(6.0), 1_000.0, 0.0)
+    again = TokenBucket.from_levels(rule_, bucket.levels(6.0), 1_000.0, 0.0)
 
     assert bucket.tokens == pytest.approx(again.tokens)
     assert bucket.levels(6.0) == pytest.approx(again.levels(1_000.0))
@@ -137,12 +137,12 @@ def test_stored_levels_go_on_ageing() -> None:
     """
     What was stored eleven seconds ago has expired under a rule of ten.
     """
-    bucket = Bucket(FINAGLE)
+    bucket = TokenBucket(FINAGLE)
     bucket.withdraw(0.0)
     assert 495 == bucket.tokens
 
-    assert 495 == Bucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 5.0).tokens
-    assert 500 == Bucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 11.0).tokens
+    assert 495 == TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 5.0).tokens
+    assert 500 == TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 11.0).tokens
 
 
 @pytest.mark.parametrize("levels", [None, [], "x", ["x"], [1, 2], [True], [float("inf")], {"a": 1}, 7])
@@ -150,7 +150,7 @@ def test_levels_that_are_none_make_a_new_bucket(levels: Any) -> None:
     """
     A record that somebody else wrote cannot break a call.
     """
-    assert 10 == Bucket.from_levels(RATIO, levels, 0.0, 0.0).tokens
+    assert 10 == TokenBucket.from_levels(RATIO, levels, 0.0, 0.0).tokens
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ class History:
 
     STEPS = 40
 
-    def __init__(self, make: type[Bucket], seed: int) -> None:
-        self.dice = Dice(seed)
+    def __init__(self, make: type[TokenBucket], seed: int) -> None:
+        self.dice = SeededRandom(seed)
         self.bucket = make(self.dice.choice([RATIO, GRPC, AWS_2026, BudgetRule(capacity=3, deposit=0.5, cost=2)]))
         self.successes, self.paid = 0, 0.0
 
@@ -212,7 +212,7 @@ class History:
             assert before > self.bucket.rule.floor
 
 
-def search(make: type[Bucket]) -> None:
+def search(make: type[TokenBucket]) -> None:
     """Two thousand histories: a seed that fails can be had again."""
     for seed in range(2_000):
         History(make, seed).run()
@@ -222,17 +222,17 @@ def test_no_history_gets_more_out_than_was_put_in() -> None:
     """
     What retries were paid with is never more than the first filling and the deposits.
     """
-    search(Bucket)
+    search(TokenBucket)
 
 
-class Generous(Bucket):
+class Generous(TokenBucket):
     """Grants also what it does not have."""
 
     def allows(self, now: float, *, throttled: bool = False) -> bool:
         return True
 
 
-class Leaking(Bucket):
+class Leaking(TokenBucket):
     """Forgets its capacity."""
 
     def put(self, now: float, amount: float) -> None:
@@ -240,7 +240,7 @@ class Leaking(Bucket):
 
 
 @pytest.mark.parametrize("fault", [Generous, Leaking])
-def test_a_planted_fault_is_found(fault: type[Bucket]) -> None:
+def test_a_planted_fault_is_found(fault: type[TokenBucket]) -> None:
     """
     The search above is able to fail.
     """

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from onceward import ConfigurationError
-from onceward._core.breaker import BreakerRule, Circuit, CircuitState, Refused, is_failure
+from onceward._core.circuit import BreakerRefusal, BreakerRule, Circuit, CircuitState, is_failure
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
-from onceward.environment import Dice
+from onceward.runtime.environment import SeededRandom
 
 CLOSED, OPEN, HALF_OPEN = CircuitState.CLOSED, CircuitState.OPEN, CircuitState.HALF_OPEN
 
 
 def admitted(circuit: Circuit, now: float) -> int:
     ticket = circuit.admit(now)
-    assert not isinstance(ticket, Refused)
+    assert not isinstance(ticket, BreakerRefusal)
     return ticket
 
 
@@ -36,8 +36,8 @@ def test_five_failures_in_a_row_open_it_for_thirty_seconds() -> None:
     fail(circuit, 1)
 
     assert OPEN is circuit.state
-    assert Refused(30.0) == circuit.admit(0.0)
-    assert Refused(0.5) == circuit.admit(29.5)
+    assert BreakerRefusal(30.0) == circuit.admit(0.0)
+    assert BreakerRefusal(0.5) == circuit.admit(29.5)
     assert CLOSED is not circuit.state
     admitted(circuit, 30.0)
     assert HALF_OPEN is circuit.state
@@ -67,7 +67,7 @@ def test_a_probe_that_fails_opens_it_for_another_recovery() -> None:
     assert circuit.failed(admitted(circuit, 30), 31)
 
     assert OPEN is circuit.state
-    assert Refused(29.0) == circuit.admit(32)
+    assert BreakerRefusal(29.0) == circuit.admit(32)
 
 
 @pytest.mark.requirement("D63")
@@ -79,7 +79,7 @@ def test_of_twenty_arrivals_one_probes() -> None:
         circuit = Circuit(BreakerRule(probes=probes))
         fail(circuit, 5)
 
-        assert probes == sum(not isinstance(circuit.admit(30), Refused) for _ in range(20))
+        assert probes == sum(not isinstance(circuit.admit(30), BreakerRefusal) for _ in range(20))
 
 
 @pytest.mark.requirement("D64")
@@ -140,7 +140,7 @@ def test_a_probe_that_never_comes_back_gives_its_slot_up() -> None:
     circuit = Circuit(BreakerRule(probe_lapse=10))
     fail(circuit, 5)
     lost = admitted(circuit, 30)
-    assert Refused(1.0) == circuit.admit(39)
+    assert BreakerRefusal(1.0) == circuit.admit(39)
     heir = admitted(circuit, 40)
 
     assert not circuit.failed(lost, 41)
@@ -200,7 +200,7 @@ def test_a_rate_opens_it_where_a_row_never_comes() -> None:
         circuit = Circuit(BreakerRule(rate=0.5, **options))
         for number in range(calls):
             ticket = circuit.admit(number / 10)
-            if isinstance(ticket, Refused):
+            if isinstance(ticket, BreakerRefusal):
                 break
             end = circuit.failed if pattern[number % len(pattern)] == "x" else circuit.succeeded
             end(ticket, number / 10)
@@ -276,7 +276,7 @@ class Against:
     STEPS = 40
 
     def __init__(self, make: type[Circuit], seed: int) -> None:
-        self.dice = Dice(seed)
+        self.dice = SeededRandom(seed)
         rule = BreakerRule(
             threshold=self.dice.randint(1, 4), recovery=10, probes=self.dice.randint(1, 3), probe_lapse=7
         )
@@ -302,8 +302,8 @@ class Against:
         for one in probing:
             one[3] = self.now - one[1] >= 7
         full = not self.closed and sum(not one[3] for one in probing) >= self.circuit.rule.probes
-        assert isinstance(answer, Refused) is (cooling or full)
-        if isinstance(answer, Refused):
+        assert isinstance(answer, BreakerRefusal) is (cooling or full)
+        if isinstance(answer, BreakerRefusal):
             assert answer.retry_after > 0
             return
         self.number += 1
@@ -359,7 +359,7 @@ class Cumulative(Circuit):
 class Stampede(Circuit):
     """Lets everybody probe."""
 
-    def _probe(self, now: float) -> int | Refused:
+    def _probe(self, now: float) -> int | BreakerRefusal:
         self._probes = dict.fromkeys(self._probes, now - 1_000.0)
         return super()._probe(now)
 
@@ -376,7 +376,7 @@ class Unfenced(Circuit):
 class Sticky(Circuit):
     """A probe that never comes back keeps its slot."""
 
-    def _probe(self, now: float) -> int | Refused:
+    def _probe(self, now: float) -> int | BreakerRefusal:
         self._probes = dict.fromkeys(self._probes, now)
         return super()._probe(now)
 

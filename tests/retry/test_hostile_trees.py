@@ -15,7 +15,7 @@ from retry_support import REFUSED, UNKNOWN, Script, Sleepless
 from colours import Colour
 from onceward import Found, Retry, StoreFull, deadline, time_left
 from onceward.retry import Breaker, Budget, CircuitState
-from onceward.retry.frames import CURRENT
+from onceward.retry.call_context import CURRENT
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from onceward.testing import no_sleeping, retries_off
 
@@ -269,7 +269,7 @@ FORKING = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.retry import Budget
 from onceward.stores import open_async_store, open_store
 

@@ -16,7 +16,7 @@ from colours import Colour
 from onceward import Retry, StopReason, stop_of, time_left
 from onceward._core.flow import Raised
 from onceward.retry import Breaker, Budget, CircuitState
-from onceward.retry.around import Around
+from onceward.retry.resilience import OperationResilience
 
 
 class Tripwire(Sleepless):
@@ -167,7 +167,7 @@ def test_held_work_that_is_thrown_away_lets_its_ticket_go(still: Sleepless) -> N
     def never() -> Generator[None, None, None]:
         yield
 
-    around = Around(None, Slow("p", environment=still), None)
+    around = OperationResilience(None, Slow("p", environment=still), None)
     operation: Any = SimpleNamespace(rest=lambda: None, begin_attempt=lambda: None)
 
     async def work() -> None:

@@ -753,7 +753,7 @@ class TestWhoIsTold:
         """
         After a few seconds the call goes on without it.
         """
-        monkeypatch.setattr("onceward.retry.performing.HOOK_SECONDS", 0.01)
+        monkeypatch.setattr("onceward.retry.retry_runner_base.HOOK_SECONDS", 0.01)
 
         async def hang(stop: Stop) -> None:
             await asyncio.Event().wait()
@@ -796,7 +796,7 @@ class TestTheSwitch:
         """
         off, no-sleep, or a clear error.
         """
-        from onceward.retry.switch import _Switch
+        from onceward.retry.retry_switch import _Switch
 
         for value, expected in (("off", (1, 0)), ("no-sleep", (0, 1)), ("", (0, 0))):
             switch = _Switch()

@@ -193,7 +193,7 @@ class TestBudget:
         colour.ask(budget, "withdraw")
         cell = budget._cell  # type: ignore[attr-defined]
         found = colour.run(store.load, cell.id)
-        from onceward._core.shared import _write
+        from onceward._core.shared_state import _write
 
         colour.run(store.put, _write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
 

@@ -245,13 +245,13 @@ SAME = {
 
 ELSEWHERE = {
     1: "no key is legal: TestKeys.test_without_a_key_nothing_is_remembered",
-    49: "the engine answers what SQLite has: tests/sql/test_sql_values.py",
+    49: "the engine answers what SQLite has: tests/service/sql/test_sql_values.py",
     52: "nothing here streams",
-    53: "what a worker raises crosses as data: tests/sql/test_sql_errors.py",
+    53: "what a worker raises crosses as data: tests/service/sql/test_sql_errors.py",
     54: "answers are 200 or a problem; HEAD is in test_the_head_of_an_answer",
     55: "no endpoint sets a cookie",
     56: "TestKeys.test_an_answer_that_was_never_read_is_learnt_by_the_retry",
-    57: "a statement has no callback; what kills a worker is in tests/sql/test_sql_engine.py",
+    57: "a statement has no callback; what kills a worker is in tests/service/sql/test_sql_engine.py",
     58: "no endpoint takes a duration; settings: test_service_starting.py",
     61: "no endpoint takes a lease or a time: the record is claimed and settled in one transaction",
     62: "as 61",

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onceward.service.access import Access
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import Settings, store_url_of
 
 _numbers = itertools.count(1)
 TABLE = "CREATE TABLE events (id TEXT PRIMARY KEY, name TEXT NOT NULL)"
@@ -93,7 +93,7 @@ class Served:
 
     def access(self) -> Access:
         """What operators use: the tokens and tenants of this service."""
-        return Access.open(store_of(Settings(folder=str(self.folder))))
+        return Access.open(store_url_of(Settings(folder=str(self.folder))))
 
     def call(
         self,

@@ -14,7 +14,7 @@ from service_support import INSERT, Served
 
 from onceward import Gate
 from onceward.cli import main
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import Settings, store_url_of
 
 ROW = ["e-1", "click"]
 
@@ -204,7 +204,7 @@ class TestRecords:
     @pytest.fixture
     def in_doubt(self, served: Served) -> str:
         """The id of a record of the tenant demo that is in doubt."""
-        with Gate(store_of(Settings(folder=str(served.folder))), scope="test:demo") as gate:
+        with Gate(store_url_of(Settings(folder=str(served.folder))), scope="test:demo") as gate:
             gate.store.purge(1)
 
             def boom() -> None:

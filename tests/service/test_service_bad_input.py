@@ -15,7 +15,7 @@ from bad_inputs import BAD, CAP, ELSEWHERE, FINE, JSON, SAME, SELECT, Sent, key,
 from service_support import Heard, Served
 
 from onceward import Gate
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import Settings, store_url_of
 
 
 class World:
@@ -38,7 +38,7 @@ class World:
         }
 
     def in_doubt(self) -> str:
-        with Gate(store_of(Settings(folder=str(self.served.folder))), scope="test:demo") as gate:
+        with Gate(store_url_of(Settings(folder=str(self.served.folder))), scope="test:demo") as gate:
             with pytest.raises(OSError, match="cut off"):
                 gate.run("doubted", fail)
             found = gate.records.get("doubted")

@@ -18,17 +18,17 @@ import pytest
 from service_support import Heard, Served
 from starlette.testclient import TestClient
 
-from onceward.environment import REAL
-from onceward.inbox import AsyncInbox, Inbox, Source
-from onceward.inbox.samples import sample
-from onceward.inbox.stored import StoredSource
+from onceward.messaging.inbox import AsyncInbox, Inbox, Source
+from onceward.messaging.inbox.sample_event import signed_sample
+from onceward.messaging.inbox.stored_sources import StoredSource
+from onceward.messaging.webhooks import PacSpace, Scheme, StandardWebhooks, Stripe
+from onceward.runtime.environment import REAL
 from onceward.service.access import FloodControl
 from onceward.service.hooks.app import HooksApp
-from onceward.service.settings import Settings, store_of
-from onceward.service.web.calls import Door
-from onceward.webhooks import PacSpace, Scheme, StandardWebhooks, Stripe
+from onceward.service.settings import Settings, store_url_of
+from onceward.service.web.calls import Authenticator
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "inbox"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "messaging" / "inbox"))
 
 import odd_deliveries
 
@@ -39,7 +39,7 @@ SCHEMES: dict[str, Scheme] = {
 }  # fmt: skip
 HANDLERS = """
 import pathlib, time
-from onceward.inbox import handler
+from onceward.messaging.inbox import handler
 HERE = pathlib.Path(__file__).parent
 
 @handler(guarantee="repeatable")
@@ -62,7 +62,7 @@ class Hooked:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = store_of(Settings(folder=str(folder)))
+        self.url = store_url_of(Settings(folder=str(folder)))
         (folder / "service_hooks.py").write_text(HANDLERS)
         with Inbox(self.url, stored_sources=True) as inbox:
             for name, scheme in SCHEMES.items():
@@ -96,7 +96,7 @@ class Hooked:
 
     def event(self, source: str, id: str) -> Heard:
         """A right one."""
-        return self.send(source, *sample(SCHEMES.get(source, PacSpace()), TEXT, id, now=time.time()))
+        return self.send(source, *signed_sample(SCHEMES.get(source, PacSpace()), TEXT, id, now=time.time()))
 
     def counts(self) -> dict[str, int]:
         with Inbox(self.url, stored_sources=True) as inbox:
@@ -252,10 +252,10 @@ def test_bad_signatures_are_slowed_by_address_and_right_ones_never(tmp_path: Pat
     """
     inbox = AsyncInbox(f"sqlite:///{tmp_path}/agent.db", scope="test:demo")
     inbox.add(Source("pac", PacSpace(), [TEXT], lambda event: None))
-    door = Door(None, FloodControl(lambda: 0.0, burst=3))  # type: ignore[arg-type]
+    door = Authenticator(None, FloodControl(lambda: 0.0, burst=3))  # type: ignore[arg-type]
     with TestClient(HooksApp(inbox, door).app()) as client:
         bad = [client.post(f"/hooks/{name}", content=b"{}") for name in ("pac", "nobody", "pac", "pac", "nobody")]
-        headers, body = sample(PacSpace(), TEXT, "e-1", now=REAL.wall_us() / 1e6)
+        headers, body = signed_sample(PacSpace(), TEXT, "e-1", now=REAL.wall_us() / 1e6)
         right = client.post("/hooks/pac", content=body, headers=headers)
         client.portal.call(inbox.close)  # type: ignore[union-attr]
 

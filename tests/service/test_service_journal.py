@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from service_support import INSERT, Served
 
-from onceward.service.settings import Settings, store_of
+from onceward.service.settings import Settings, store_url_of
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_the_command_line_shows_it_and_erasing_a_tenant_erases_it(noted: Served)
     noted.call("PUT", "/v1/db/gone/shop", token=gone)
     while not [one for one in journal(noted, token=gone) if one["outcome"]]:
         continue
-    store = store_of(Settings(folder=str(noted.folder)))
+    store = store_url_of(Settings(folder=str(noted.folder)))
 
     def typed(*words: str) -> str:
         command = [sys.executable, "-m", "onceward", *words, "--store", store]

@@ -10,7 +10,7 @@ import pytest
 from service_support import INSERT, Heard, Served
 
 from onceward.client import Client
-from onceward.service.web.faults import STATUSES
+from onceward.service.web.problems import STATUSES
 
 ROW = ["e-1", "click"]
 

@@ -19,7 +19,7 @@ import pytest
 
 from onceward import ConfigurationError
 from onceward.cli import main
-from onceward.service.settings import PREFIX, Settings, settle
+from onceward.service.settings import PREFIX, Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_WORDS = ("Send the last one again", "Stop with Ctrl-C")
@@ -231,12 +231,12 @@ class TestSettings:
             written = json.dumps(value)
             file.write_text(f"{name} = {written}\n")
             with pytest.raises(ConfigurationError, match=re.escape(f"{file}: {name}")):
-                settle({}, {}, str(file))
+                load_settings({}, {}, str(file))
             if isinstance(value, str):
                 with pytest.raises(ConfigurationError, match=f"^{variable}"):
-                    settle({}, {variable: value})
+                    load_settings({}, {variable: value})
                 with pytest.raises(ConfigurationError, match=f"^{flag}"):
-                    settle({name: value}, {})
+                    load_settings({name: value}, {})
 
     def test_the_place_that_wins_is_the_one_that_is_named(self, tmp_path: Path) -> None:
         """
@@ -245,9 +245,9 @@ class TestSettings:
         file = tmp_path / "serve.toml"
         file.write_text("port = 99999\n")
 
-        assert 8_080 == settle({"port": "8080"}, {}, str(file)).port
+        assert 8_080 == load_settings({"port": "8080"}, {}, str(file)).port
         with pytest.raises(ConfigurationError, match=r"^--port"):
-            settle({"port": "70000"}, {f"{PREFIX}PORT": "80"}, str(file))
+            load_settings({"port": "70000"}, {f"{PREFIX}PORT": "80"}, str(file))
 
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -262,7 +262,7 @@ class TestSettings:
         file.write_text(text, encoding="latin-1")
 
         with pytest.raises(ConfigurationError, match=words) as told:
-            settle({}, {}, str(file))
+            load_settings({}, {}, str(file))
         assert str(file) in str(told.value)
 
     def test_a_variable_that_is_none_is_told(self) -> None:
@@ -270,7 +270,7 @@ class TestSettings:
         A typo in a variable is not passed over.
         """
         with pytest.raises(ConfigurationError, match="ONCEWARD_SERVE_PROT"):
-            settle({}, {"ONCEWARD_SERVE_PROT": "1"})
+            load_settings({}, {"ONCEWARD_SERVE_PROT": "1"})
 
     def test_a_folder_that_is_a_file_is_told(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """

@@ -18,13 +18,13 @@ import pytest
 from service_support import INSERT, TABLE, Heard, Served
 
 from onceward.cli import main
-from onceward.inbox import Inbox, Source
-from onceward.inbox.samples import sample
+from onceward.messaging.inbox import Inbox, Source
+from onceward.messaging.inbox.sample_event import signed_sample
+from onceward.messaging.webhooks import StandardWebhooks
 from onceward.service.access import Access
-from onceward.service.settings import Settings, store_of
-from onceward.service.sql.files import namespace_of
-from onceward.service.sql.usage import held_by
-from onceward.webhooks import StandardWebhooks
+from onceward.service.settings import Settings, store_url_of
+from onceward.service.sql.database_files import namespace_of
+from onceward.service.sql.database_usage import measure_usage
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 ROW = ["e-1", "click"]
@@ -49,7 +49,7 @@ def typed(*words: str) -> tuple[int, str, str]:
 
 def command(folder: Path, *words: str) -> Any:
     """What an operator types about a service's folder; the answer for programs."""
-    code, out, err = typed(*words, "--store", store_of(Settings(folder=str(folder))))
+    code, out, err = typed(*words, "--store", store_url_of(Settings(folder=str(folder))))
     if code:
         raise RuntimeError(err)
     return json.loads(out)
@@ -57,8 +57,8 @@ def command(folder: Path, *words: str) -> Any:
 
 def count_again(folder: Path) -> None:
     """Count now what tenants hold, as a service does once a minute."""
-    url, databases = store_of(Settings(folder=str(folder))), folder / "databases"
-    with Access.open(url, elsewhere=partial(held_by, databases)) as access:
+    url, databases = store_url_of(Settings(folder=str(folder))), folder / "databases"
+    with Access.open(url, elsewhere=partial(measure_usage, databases)) as access:
         for _ in range(100):  # A service that is just counting goes first.
             with closing(sqlite3.connect(folder / "records.access.db", timeout=30)) as connection, connection:
                 connection.execute("UPDATE onceward_access SET value = 0 WHERE name = 'counted_at'")
@@ -396,7 +396,7 @@ class TestErasing:
         """
         kill -9 after a rename, and between two databases: the service answers on, and at the end nothing is left.
         """
-        store = store_of(Settings(folder=str(served.folder)))
+        store = store_url_of(Settings(folder=str(served.folder)))
         for failpoint, skip in (("sql.drop.renamed", "0"), ("sql.drop.after", "1")):
             ran = subprocess.run([sys.executable, "-c", KILLED, failpoint, skip, store], timeout=60, check=False)
             assert -signal.SIGKILL == ran.returncode
@@ -414,14 +414,14 @@ class TestErasing:
         """
         Of the erased tenant no file beside the store says a word; another's delta and event stand.
         """
-        store = store_of(Settings(folder=str(served.folder)))
+        store = store_url_of(Settings(folder=str(served.folder)))
         tokens = {name: served.new_token(name, role="admin") for name in ("gone-1", "kept-1")}
         for name, token in tokens.items():
             delta = {"customerId": "cus_1", "delta": -5, "reason": f"personal {name}", "referenceId": f"r-{name}"}
             served.call("POST", "/api/v1/balance/delta", delta, token=token, headers={"Idempotency-Key": f"k-{name}"})
             with Inbox(store, scope=f"live:{name}") as inbox:
                 inbox.add(Source("plain", StandardWebhooks(), [SECRET], lambda event: None))
-                headers, body = sample(StandardWebhooks(), SECRET, f"evt-{name}", now=time.time())
+                headers, body = signed_sample(StandardWebhooks(), SECRET, f"evt-{name}", now=time.time())
                 inbox.receive("plain", headers, body)
 
         told = command(served.folder, "tenant", "erase", "gone-1", "--yes", "gone-1")

@@ -14,8 +14,17 @@ from typing import Any
 
 import shelf
 
-from onceward.stores import Awaited, Capabilities, Purged, Record, Selection, Standing, StoreKind, Write
-from onceward.testing.conformance import Candidate
+from onceward.stores import (
+    AwaitedTransaction,
+    Capabilities,
+    PurgeResult,
+    PutResult,
+    Record,
+    Selection,
+    StoreKind,
+    Write,
+)
+from onceward.testing.store_suite import Candidate
 
 Shelf: Any = shelf.Shelf
 
@@ -33,7 +42,7 @@ class Remembering(Shelf):
             self._read[id] = found
         return found
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         standing = super().put(write, expect)
         if standing.landed:
             self._read.pop(write.id, None)
@@ -43,7 +52,7 @@ class Remembering(Shelf):
         self._read.clear()
         return int(super().erase(ids))
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         self._read.clear()
         return super().purge(limit)  # type: ignore[no-any-return]
 
@@ -77,17 +86,17 @@ class PurgingLate(Shelf):
         super().__init__(*arguments, **options)
         self._looked, self._claimed = threading.Event(), threading.Event()
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         races = threading.current_thread() is not threading.main_thread()
         if races:
             self._looked.wait(10)
-        standing: Standing = super().put(write, expect)
+        standing: PutResult = super().put(write, expect)
         if races:
             self._looked.clear()
             self._claimed.set()
         return standing
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         if threading.current_thread() is threading.main_thread():
             return super().purge(limit)  # type: ignore[no-any-return]
         asked = {"now": self.now(), "limit": limit}
@@ -103,7 +112,7 @@ class PurgingLate(Shelf):
             for id in expired:
                 version = self._environment.random(16)
                 cursor.execute("UPDATE shelf SET codec = NULL, result = NULL, version = ? WHERE id = ?", (version, id))
-            return Purged(shelf.delete(cursor, due), len(expired))
+            return PurgeResult(shelf.delete(cursor, due), len(expired))
 
 
 # Wrong on the caller's connection.
@@ -159,7 +168,7 @@ class Joins:
         return self._store.Joined(connection, self._store)
 
     def join_async(self, connection: Any) -> Any:
-        return Awaited(self.join(connection))
+        return AwaitedTransaction(self.join(connection))
 
 
 for _broken in (CommittingForOthers, UndoingForOthers, NotLooking):
@@ -188,7 +197,7 @@ class OnAServer(Shelf):
 class RetainingByTheCaller(OnAServer):
     """Works out on the caller's clock when an answer is to be forgotten."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         off = time.time_ns() // 1_000 - self.now()
         lives = {name: None if (life := getattr(write, name)) is None else life + off for name in ("replay", "forget")}
         return super().put(write._replace(**lives), expect)  # type: ignore[no-any-return]
@@ -197,7 +206,7 @@ class RetainingByTheCaller(OnAServer):
 class SettlingByTheCaller(OnAServer):
     """Takes the caller's word for when it was settled."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         at = time.time_ns() // 1_000 if write.settled_at == 0 else write.settled_at
         return super().put(write._replace(settled_at=at), expect)  # type: ignore[no-any-return]
 
@@ -205,7 +214,7 @@ class SettlingByTheCaller(OnAServer):
 class PurgingByTheCaller(OnAServer):
     """Purges what the caller's clock says is due."""
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         return self.on_the_callers_clock(super().purge, limit)  # type: ignore[no-any-return]
 
 
@@ -219,7 +228,7 @@ class ExtendingByTheCaller(OnAServer):
 class MarkingByTheCaller(OnAServer):
     """Asks the caller's clock whether a mark still counts."""
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         return self.on_the_callers_clock(super().put_back, write, marks)  # type: ignore[no-any-return]
 
 

@@ -19,9 +19,9 @@ from unicodedata import normalize
 import shelf
 
 from onceward import StoreUnavailable
-from onceward.stores import Capabilities, Purged, Record, Selection, Standing, StoreKind, Write
+from onceward.stores import Capabilities, PurgeResult, PutResult, Record, Selection, StoreKind, Write
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore, _Row, _Rows
-from onceward.testing.conformance import Candidate
+from onceward.testing.store_suite import Candidate
 
 Shelf: Any = shelf.Shelf
 
@@ -33,7 +33,7 @@ class Sound(MemoryStore):
 class Upserting(MemoryStore):
     """Overwrites what stands there when nothing was expected."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         if expect is None:
             self._rows.rows.pop(write.id, None)
         return super().put(write, expect)
@@ -46,7 +46,7 @@ class TokenComparing(MemoryStore):
         super().__init__(**options)
         self._tokens: dict[bytes | None, bytes] = {}
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         self._tokens[write.version] = write.token
         stands = self.load(write.id)
         if stands is not None and self._tokens.get(expect) == stands.token:
@@ -57,21 +57,21 @@ class TokenComparing(MemoryStore):
 class FingerprintDropping(MemoryStore):
     """Forgets what the key stood for as soon as it is settled or released."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         return super().put(write if expect is None else write._replace(fingerprint=b"\x01" + bytes(32)), expect)
 
 
 class Unfenced(MemoryStore):
     """Takes the fence as it comes."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         return super().put(write._replace(rise=False), expect)
 
 
 class FenceForgetting(MemoryStore):
     """Does not remember the fences of the rows that it purges."""
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         purged = super().purge(limit)
         self._rows.fence_floor = 0
         return purged
@@ -80,7 +80,7 @@ class FenceForgetting(MemoryStore):
 class OverPurging(MemoryStore):
     """Purges whatever is past its time, whatever became of it."""
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         now = self._environment.wall_us()
         for id, row in list(self._rows.rows.items()):
             if row.forget_at is not None and row.forget_at <= now:
@@ -91,7 +91,7 @@ class OverPurging(MemoryStore):
 class Resurrecting(MemoryStore):
     """Puts back whatever is gone, erased or not."""
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         return super().put_back(write, ())
 
 
@@ -102,7 +102,7 @@ class LookingForMarksFirst(MemoryStore):
         super().__init__(**options)
         self._looked, self._erased = threading.Event(), threading.Event()
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         if write.kind == "erasure":
             self._meet(self._looked)
         return super().put(write, expect)
@@ -112,12 +112,12 @@ class LookingForMarksFirst(MemoryStore):
         self._erased.set()
         return erased
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         now = self._environment.wall_us()
         found = [row for mark in marks if (row := self._rows.rows.get(mark)) is not None]
         self._looked.set()
         if any(row.forget_at is None or row.forget_at > now for row in found):
-            return Standing(False, self.load(write.id))
+            return PutResult(False, self.load(write.id))
         self._meet(self._erased)
         return super().put_back(write, ())
 
@@ -143,13 +143,13 @@ class Stale(MemoryStore):
         super().__init__(**options)
         self._before: dict[bytes, Record | None] = {}
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         before = self.load(write.id)
         standing = super().put(write, expect)
         if standing.landed:
             self._before[write.id] = before
             return standing
-        return Standing(False, self._before.get(write.id) or standing.record)
+        return PutResult(False, self._before.get(write.id) or standing.record)
 
 
 class CallersClock(MemoryStore):
@@ -166,18 +166,18 @@ class BatchLosing(MemoryStore):
 
     _puts = 0
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         self._puts += 1
         if self._puts % 47 or expect is not None:
             return super().put(write, expect)
         now = self._environment.wall_us()
-        return Standing(True, _Row(write._replace(first_at=now), now, now).read(now))
+        return PutResult(True, _Row(write._replace(first_at=now), now, now).read(now))
 
 
 class CheckingFirst(MemoryStore):
     """Looks whether the place is free, and then takes it."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         free = self.load(write.id) is None
         time.sleep(0.001)
         if free and expect is None:
@@ -209,7 +209,7 @@ class HalfWriting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def put(self, write: Write, expect: bytes | None) -> Standing:
+    async def put(self, write: Write, expect: bytes | None) -> PutResult:
         standing = await self._store.put(write._replace(operation="half"), expect)
         if not standing.landed:
             return standing
@@ -227,11 +227,11 @@ class LockPerProcess(Shelf):
 
     _lock = threading.Lock()
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         with self._lock:
             found = self.load(write.id)
             if (found.version if found is not None else None) != expect:
-                return Standing(False, found)
+                return PutResult(False, found)
             time.sleep(0.002)
             with self.transaction() as (cursor, now):
                 cursor.execute("DELETE FROM shelf WHERE id = ?", (write.id,))
@@ -256,12 +256,12 @@ class FenceInTheHandle(Shelf):
         super().__init__(*arguments, **options)
         self._floor = 0
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         if write.rise:
             write = write._replace(fence=max(write.fence, self._floor + 1))
         return super().put(write, expect)
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         with self.transaction() as (cursor, _):
             self._floor = max(self._floor, *cursor.execute("SELECT coalesce(max(fence), 0) FROM shelf").fetchone())
         purged = super().purge(limit)
@@ -296,7 +296,7 @@ class AlikeIsTheSame(Shelf):
 class Normalising(Shelf):
     """Stores text in the normal form."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         texts = {name: normalize("NFC", getattr(write, name)) for name in ("scope", "key", "operation")}
         return super().put(write._replace(**texts), expect)
 
@@ -304,7 +304,7 @@ class Normalising(Shelf):
 class Uncomparing(Shelf):
     """Takes versions for text, in which small letters and large ones are the same."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         stands = None if expect is None else self.load(write.id)
         if stands is not None and expect is not None and stands.version.lower() == expect.lower():
             expect = stands.version
@@ -410,7 +410,7 @@ class AnsweringEarly(Remote):
         super().__init__(**options)
         self._sent: list[bytes] = []
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         if self._wire.is_cut:
             self._store.erase(self._sent)
             raise self.away()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from onceward._core.record import Record, Write, settle
-from onceward.environment import Environment
-from onceward.stores._commit import Entry
+from onceward.runtime.environment import Environment
+from onceward.stores._group_commit import QueueEntry
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
 HERE = Path(__file__).parent
@@ -102,7 +102,7 @@ def until(condition: Callable[[], bool]) -> None:
 def lead_held(store: SqliteStore | AsyncSqliteStore) -> Iterator[Callable[[int], None]]:
     """Hold the lead, so that callers queue up; what is given waits until so many of them do. Then they are a batch."""
     commits = store._database.commits
-    held = Entry(None)
+    held = QueueEntry(None)
     commits.hold(held)
 
     def queued(count: int) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from onceward._core.errors import StoreUnavailable
-from onceward._core.record import Standing
-from onceward.stores import _commit
-from onceward.stores._commit import ALONE, Entry, each_id_once, in_order
-from onceward.stores._loop_commit import LoopCommit
-from onceward.testing.conformance.rows import row
+from onceward._core.record import PutResult
+from onceward.stores import _group_commit
+from onceward.stores._event_loop_commit import EventLoopCommit
+from onceward.stores._group_commit import PUT_ALONE, QueueEntry, take_each_id_once, take_in_order
+from onceward.testing.store_suite.rows import row
 
 
-def _claims(*keys: str) -> list[Entry]:
-    return [Entry(row("test:batching", key)) for key in keys]
+def _claims(*keys: str) -> list[QueueEntry]:
+    return [QueueEntry(row("test:batching", key)) for key in keys]
 
 
 def _keys(entries: Any) -> list[str]:
@@ -33,7 +33,7 @@ def test_an_id_is_taken_once_and_the_rest_waits_in_order() -> None:
     """
     entries = _claims("a", "b", "a", "c", "b")
 
-    taken = each_id_once(deque(entries))
+    taken = take_each_id_once(deque(entries))
 
     assert sorted(_keys(taken.batch)) == ["a", "b", "c"]
     assert list(taken.left) == [entries[2], entries[4]]
@@ -46,20 +46,20 @@ def test_a_job_goes_alone_and_in_its_turn() -> None:
     """
     What was queued before it goes first, without it; what came after it waits.
     """
-    [before, after], job = _claims("a", "b"), Entry(None, job=lambda _: None)
+    [before, after], job = _claims("a", "b"), QueueEntry(None, job=lambda _: None)
 
-    first = each_id_once(deque([before, job, after]))
-    second = each_id_once(first.left)
+    first = take_each_id_once(deque([before, job, after]))
+    second = take_each_id_once(first.left)
 
     assert (first.batch, second.batch, list(second.left)) == ([before], [job], [after])
 
 
-@pytest.mark.parametrize("take", [each_id_once, partial(in_order, size=3)], ids=["each id once", "in order"])
+@pytest.mark.parametrize("take", [take_each_id_once, partial(take_in_order, size=3)], ids=["each id once", "in order"])
 def test_a_batch_has_a_greatest_size(take: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The rest is taken next, and nothing is lost or taken twice.
     """
-    monkeypatch.setattr(_commit, "BATCH_MAX", 3)
+    monkeypatch.setattr(_group_commit, "BATCH_MAX", 3)
     left, sizes, seen = deque(_claims(*"abcdefgh")), [], []
     while left:
         batch, left = take(left)
@@ -75,7 +75,7 @@ def test_a_server_that_keeps_commands_apart_takes_an_id_as_often_as_it_comes() -
     """
     entries = _claims("a", "a", "b", "a")
 
-    assert in_order(deque(entries), 9).batch == entries
+    assert take_in_order(deque(entries), 9).batch == entries
 
 
 def test_claims_of_one_id_follow_the_first_but_changes_do_not() -> None:
@@ -85,7 +85,7 @@ def test_claims_of_one_id_follow_the_first_but_changes_do_not() -> None:
     first, second, third = _claims("a", "a", "a")
     third.expect = b"version"
 
-    taken = each_id_once(deque([first, second, third]), following=True)
+    taken = take_each_id_once(deque([first, second, third]), following=True)
 
     assert (taken.batch, first.followers, list(taken.left)) == ([first], [second], [third])
 
@@ -98,27 +98,27 @@ class _Server:
         self.alone: list[str] = []
         self.bad: set[str] = set()
 
-    async def perform(self, batch: list[Entry]) -> None:
+    async def perform(self, batch: list[QueueEntry]) -> None:
         self.asked.append(_keys(batch))
         await asyncio.sleep(0)
         for entry in batch:
-            entry.answer = ALONE if entry.write is None or entry.write.key in self.bad else _landed(entry)
+            entry.answer = PUT_ALONE if entry.write is None or entry.write.key in self.bad else _landed(entry)
             entry.done = True
 
-    async def put_alone(self, entry: Entry) -> Standing:
+    async def put_alone(self, entry: QueueEntry) -> PutResult:
         self.alone += _keys([entry])
         if self.alone.count("bad") == 1 and "bad" in _keys([entry]):
             raise StoreUnavailable("not this one")
         return _landed(entry)
 
 
-def _landed(entry: Entry) -> Standing:
-    return Standing(True, entry.write)  # type: ignore[arg-type]  # Any record does.
+def _landed(entry: QueueEntry) -> PutResult:
+    return PutResult(True, entry.write)  # type: ignore[arg-type]  # Any record does.
 
 
 def _together(server: _Server, keys: list[str]) -> list[Any]:
     async def crowd() -> list[Any]:
-        commits = LoopCommit(server.perform, server.put_alone)
+        commits = EventLoopCommit(server.perform, server.put_alone)
         futures = [commits.submit(row("test:batching", key), None) for key in keys]
         answers = await asyncio.gather(*futures, return_exceptions=True)
         await commits.finish()
@@ -150,7 +150,7 @@ def test_what_a_batch_cannot_answer_is_put_alone_and_its_followers_too() -> None
 
     answers = _together(server, ["bad", "good", "bad"])
 
-    assert [type(answer) for answer in answers] == [StoreUnavailable, Standing, Standing]
+    assert [type(answer) for answer in answers] == [StoreUnavailable, PutResult, PutResult]
     assert server.alone == ["bad", "bad"]
 
 
@@ -161,7 +161,7 @@ def test_whoever_is_cancelled_takes_nobody_along() -> None:
     server = _Server()
 
     async def crowd() -> list[Any]:
-        commits = LoopCommit(server.perform, server.put_alone)
+        commits = EventLoopCommit(server.perform, server.put_alone)
         futures = [commits.submit(row("test:batching", key), None) for key in "abc"]
         futures[0].cancel()
         answers = await asyncio.gather(*futures, return_exceptions=True)
@@ -177,11 +177,11 @@ def test_when_the_loop_ends_nobody_waits_for_ever() -> None:
     """
     states = []
 
-    async def never(batch: list[Entry]) -> None:
+    async def never(batch: list[QueueEntry]) -> None:
         await asyncio.get_running_loop().create_future()
 
     async def crowd() -> None:
-        commits = LoopCommit(never, _Server().put_alone)
+        commits = EventLoopCommit(never, _Server().put_alone)
         futures = [commits.submit(row("test:batching", key), None) for key in "aab"]
         await asyncio.sleep(0)
         for task in commits._tasks:

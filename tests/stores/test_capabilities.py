@@ -15,13 +15,13 @@ import pytest
 import shelf
 
 from onceward import AsyncGate, Breaker, Budget, ConfigurationError, Gate, IllegalMove, OncewardError, Operation
-from onceward.retry.courier import AsyncCourier, Courier
+from onceward.retry.shared_state_client import AsyncSharedStateClient, SharedStateClient
 from onceward.stores import (
-    Awaited,
+    AwaitedTransaction,
     Capabilities,
     OwnTables,
+    PutResult,
     Record,
-    Standing,
     Write,
     capabilities_of,
     open_async_store,
@@ -56,9 +56,9 @@ class Wrapping:
     def capabilities(self) -> Capabilities:
         return capabilities_of(self._store)
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         self.puts += 1
-        standing: Standing = self._store.put(write, expect)
+        standing: PutResult = self._store.put(write, expect)
         return standing
 
     def __getattr__(self, name: str) -> Any:
@@ -156,7 +156,7 @@ class TestTheColour:
 
         breaker = Breaker.shared(Odd(), "payments")
 
-        assert isinstance(breaker._courier, AsyncCourier if awaits else Courier)
+        assert isinstance(breaker._courier, AsyncSharedStateClient if awaits else SharedStateClient)
 
     def test_capabilities_of_another_kind_are_refused(self) -> None:
         """
@@ -205,7 +205,7 @@ class TestPassingOn:
 
             @property
             def capabilities(self) -> Capabilities:
-                return replace(super().capabilities, glance=None)
+                return replace(super().capabilities, peek=None)
 
         puts = []
         for number, kind in enumerate((Wrapping, Blind)):
@@ -291,7 +291,7 @@ class TestJoiningInAWayOfItsOwn:
         What somebody's adapter has besides the seven methods is its own affair.
         """
 
-        def finish(self: object, *_: object) -> Standing:
+        def finish(self: object, *_: object) -> PutResult:
             raise AssertionError("that is not for the gate")
 
         monkeypatch.setattr(shelf.JoinedShelf, "finish", finish, raising=False)  # type: ignore[attr-defined]
@@ -305,9 +305,9 @@ class TestJoiningInAWayOfItsOwn:
     @pytest.mark.fault("a-savepoint-is-lost-on-the-way")
     def test_an_awaiting_gate_hears_of_a_savepoint_of_the_callers(self) -> None:
         """
-        `Awaited` passes on what the blocking one says; one that says nothing is in none.
+        `AwaitedTransaction` passes on what the blocking one says; one that says nothing is in none.
         """
-        said = [Awaited(type("Own", (), told)()) for told in ({"nested": True}, {"nested": False}, {})]  # type: ignore[arg-type]
+        said = [AwaitedTransaction(type("Own", (), told)()) for told in ({"nested": True}, {"nested": False}, {})]  # type: ignore[arg-type]
 
         assert [True, False, False] == [getattr(one, "nested", None) or False for one in said]
 
@@ -326,9 +326,9 @@ class TestJoiningInAWayOfItsOwn:
         """
         Also if the tables were there: only the store knows its way into the transaction.
         """
-        from onceward.gate.joining import walk
+        from onceward.adapters import run_in_transaction
 
-        assert "which is for records only" in refusal_of(lambda: walk(connection, gate.store, iter(())))  # type: ignore[arg-type]
+        assert "which is for records only" in refusal_of(lambda: run_in_transaction(connection, gate.store, iter(())))  # type: ignore[arg-type]
 
 
 def _answer(call: Callable[[], object]) -> object:
@@ -347,8 +347,8 @@ def test_ours_say_all_that_they_can(tmp_path: Path) -> None:
     odd_file = capabilities_of(open_async_store(f"sqlite:///{tmp_path}/b%20b.db?settle=relaxed&read_first=0"))
     memory = capabilities_of(open_store("memory://"))
 
-    assert (False, False, True) == (plain_file.awaits, plain_file.relaxes, plain_file.glance is not None)
-    assert (True, True, None) == (odd_file.awaits, odd_file.relaxes, odd_file.glance)
+    assert (False, False, True) == (plain_file.awaits, plain_file.relaxes, plain_file.peek is not None)
+    assert (True, True, None) == (odd_file.awaits, odd_file.relaxes, odd_file.peek)
     assert f"sqlite:///{tmp_path}/b%20b.db" == odd_file.tables
     assert isinstance(odd_file.joins, OwnTables)
     assert Capabilities(awaits=False, relaxes=True) == memory

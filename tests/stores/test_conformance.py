@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.testing.conformance.suite import *  # noqa: F403
-from onceward.testing.conformance.suite import (
-    TestACallersClock,
-    TestDisciplines,
-    TestReplaying,
-)
+from onceward.testing.store_suite.suite import *  # noqa: F403
+from onceward.testing.store_suite.suite import TestACallersClock, TestDisciplines, TestReplaying
 
 STORES = ("memory://", "sqlite://")
 

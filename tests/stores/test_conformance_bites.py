@@ -8,11 +8,11 @@ import broken_shelves
 import broken_stores
 import pytest
 
-from onceward.testing.conformance import test_away
+from onceward.testing.store_suite import test_away
 
 pytest_plugins = ["pytester"]
 
-SUITE = "onceward.testing.conformance"
+SUITE = "onceward.testing.store_suite"
 QUIET = ("-p", "no:randomly", "-p", "no:xdist", "-p", "no:cacheprovider", "--tb=no", "-q")
 
 # Broken store -> the part of the suite that is about what was broken, and the test in it that must fail.

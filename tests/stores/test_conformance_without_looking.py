@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward.environment import REAL
-from onceward.testing.conformance.suite import *  # noqa: F403
+from onceward.runtime.environment import REAL
+from onceward.testing.store_suite.suite import *  # noqa: F403
 
 STORES = ("sqlite:///{tmp}/store.db?read_first=0",)
 

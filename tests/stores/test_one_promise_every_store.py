@@ -11,9 +11,9 @@ import pytest
 
 from onceward import Gate, OncewardError, Operation, RecordedFailure
 from onceward._core.record import Record
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.stores import open_store
-from onceward.testing.conformance.rows import row
+from onceward.testing.store_suite.rows import row
 from servers import postgres, redis
 
 WRITERS, TIMES = 20, 5

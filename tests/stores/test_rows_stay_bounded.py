@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import AsyncGate, Gate
-from onceward.gate.asking import Housekeeping
+from onceward.gate.call_factory import PurgeSchedule
 from servers import postgres, redis
 
 RUNS = 400
@@ -61,5 +61,5 @@ def test_under_steady_use_the_table_is_no_larger_than_what_was_not_yet_purged(
     blocking() if colour == "blocking" else asyncio.run(awaiting())
 
     assert RUNS // 25 == len(counts)
-    assert max(counts) <= 3 * Housekeeping.PURGE_EVERY
-    assert max(counts[-4:]) <= 3 * Housekeeping.PURGE_EVERY
+    assert max(counts) <= 3 * PurgeSchedule.PURGE_EVERY
+    assert max(counts[-4:]) <= 3 * PurgeSchedule.PURGE_EVERY

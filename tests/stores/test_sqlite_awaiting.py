@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from sqlite_support import claimed, in_thread, key, lead_held, put_settled, settled, statements_of, until
 
-from onceward import failpoints
 from onceward._core.errors import StoreUnavailable
-from onceward._core.register import Purged, Selection
-from onceward.stores import _commit
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime import failpoints
+from onceward.stores import _group_commit
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
@@ -153,7 +153,7 @@ class TestALoopThatStops:
         """
         Nobody waits for a loop that has stopped, and what it put lands.
         """
-        monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 3_600.0)
+        monkeypatch.setattr(_group_commit, "WORKER_IDLE_SECONDS", 3_600.0)
         loop = self.stopped_after_a_put(store)
 
         async def awaiting() -> Any:
@@ -172,7 +172,7 @@ class TestALoopThatStops:
         """
         The worker looks around by itself, if late.
         """
-        monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 0.05)
+        monkeypatch.setattr(_group_commit, "WORKER_IDLE_SECONDS", 0.05)
         self.stopped_after_a_put(store).close()
         blocking = SqliteStore(store.path, database=store._database)
         until(lambda: blocking.load(key(1)) is not None)
@@ -273,7 +273,7 @@ def test_an_idle_worker_ends_and_another_is_started(store: AsyncSqliteStore, mon
     """
     A store that nobody uses keeps no thread.
     """
-    monkeypatch.setattr(_commit, "WORKER_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(_group_commit, "WORKER_IDLE_SECONDS", 0.01)
 
     async def main() -> list[bool]:
         landed = [(await store.put(claimed(key(1)), None)).landed]
@@ -296,7 +296,7 @@ def test_reads_are_answered_at_once_while_a_write_is_under_way(store: AsyncSqlit
     async def main() -> Any:
         await store.load(key(1))
         with lead_held(store):
-            return store.glance(key(1)), await store.load(key(1))
+            return store.peek(key(1)), await store.load(key(1))
 
     seen, record = asyncio.run(main())
 
@@ -350,7 +350,7 @@ def test_every_method_awaits(store: AsyncSqliteStore) -> None:
             await store.load(key(1))
         return [standing.landed, [record.id for record in page], extended, purged]
 
-    assert [True, [key(1)], 1, Purged(0, 0)] == asyncio.run(main())
+    assert [True, [key(1)], 1, PurgeResult(0, 0)] == asyncio.run(main())
 
 
 def test_an_error_is_the_futures_and_not_the_calls(store: AsyncSqliteStore) -> None:

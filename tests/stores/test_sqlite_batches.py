@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sqlite_support import HOUR, claimed, in_thread, key, lead_held, put_settled, settled, statements_of
 
-from onceward import failpoints
 from onceward._core.errors import StoreFull, StoreUnavailable
-from onceward._core.record import Standing
-from onceward.stores import _commit
+from onceward._core.record import PutResult
+from onceward.runtime import failpoints
+from onceward.stores import _group_commit
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 
 
@@ -74,7 +74,7 @@ def test_an_id_is_in_a_batch_once(store: SqliteStore) -> None:
 
 
 def entry(write: Any, expect: bytes | None = None) -> Any:
-    return _commit.Entry(write, expect)
+    return _group_commit.QueueEntry(write, expect)
 
 
 def test_a_batch_is_sorted_by_id(store: SqliteStore) -> None:
@@ -105,7 +105,7 @@ def test_a_batch_has_a_greatest_size(store: SqliteStore, monkeypatch: pytest.Mon
     """
     However many wait, a transaction holds no more than its limit; the rest follows in the next.
     """
-    monkeypatch.setattr(_commit, "BATCH_MAX", 3)
+    monkeypatch.setattr(_group_commit, "BATCH_MAX", 3)
     sizes: list[int] = []
     real = store._database._perform
 
@@ -440,7 +440,7 @@ def test_a_relaxed_settle_skips_the_sync_and_a_mixed_batch_does_not(tmp_path: Pa
             in_thread(lambda: store.put(claimed(key(3)), None)),
         ]
         queued(2)
-    mixed: list[Standing] = [caller() for caller in callers]
+    mixed: list[PutResult] = [caller() for caller in callers]
     after_mixed = level()
     store.close()
 

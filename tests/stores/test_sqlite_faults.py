@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from sqlite_support import claimed, in_thread, key, lead_held, put_settled, settled
 
-from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreCorrupt, StoreFull, StoreUnavailable
-from onceward._core.record import Standing
+from onceward._core.record import PutResult
+from onceward.runtime import failpoints
 from onceward.stores import _sqlite_rows as rows
-from onceward.stores._sqlite_file import breaks_connection, concerns_everybody, is_busy, meaning_of
+from onceward.stores._sqlite_file import breaks_connection, is_about_the_file, is_busy, translate_error
 from onceward.stores.sqlite import SqliteStore, check
 
 
@@ -65,7 +65,7 @@ def test_each_error_of_the_driver_has_a_meaning(code: int, meaning: type[Oncewar
     """
     Told by the primary result code, with the path in the message.
     """
-    error = meaning_of(failing(code), Path("/data/agent.db"))
+    error = translate_error(failing(code), Path("/data/agent.db"))
 
     assert meaning is type(error)
     assert "/data/agent.db" in str(error)
@@ -81,8 +81,8 @@ def test_what_is_about_the_file_concerns_everybody() -> None:
 
     assert [True, False, False] == [is_busy(error) for error in (busy, broken, row)]
     assert [False, True, False] == [breaks_connection(error) for error in (busy, broken, row)]
-    assert [True, True, False] == [concerns_everybody(error) for error in (busy, broken, row)]
-    assert [False] * 3 == [judge(OverflowError()) for judge in (is_busy, breaks_connection, concerns_everybody)]
+    assert [True, True, False] == [is_about_the_file(error) for error in (busy, broken, row)]
+    assert [False] * 3 == [judge(OverflowError()) for judge in (is_busy, breaks_connection, is_about_the_file)]
 
 
 @contextmanager
@@ -285,7 +285,7 @@ def test_a_lost_answer_can_be_asked_for_again(store: SqliteStore) -> None:
     with pytest.raises(StoreUnavailable):
         store.put(claim, None)
     failpoints.disarm()
-    again: Standing = store.put(claim, None)
+    again: PutResult = store.put(claim, None)
 
     assert again.record is not None
     assert (False, claim.version) == (again.landed, again.record.version)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from sqlite_support import HERE, Clock, claimed, in_thread, key, lead_held, put_settled, python
 
-from onceward import failpoints
 from onceward._core.errors import StoreUnavailable
+from onceward.runtime import failpoints
 from onceward.stores import _sqlite_connections
 from onceward.stores.sqlite import SqliteStore
 

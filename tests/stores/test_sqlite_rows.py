@@ -15,8 +15,8 @@ from hypothesis import strategies as some
 from sqlite_support import HOUR, SECOND, START, Clock, claimed, key, lead_held, put_settled, settled
 
 from onceward._core.errors import StoreContended
-from onceward._core.record import NOW, Record, Write, as_landed
-from onceward._core.register import Purged, Selection
+from onceward._core.record import NOW, Record, Write, record_from_write
+from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores.sqlite import SqliteStore, put_on
 
@@ -72,7 +72,7 @@ class TestRows:
         self, store: SqliteStore, clock: Clock, first: Write, second: Write
     ) -> None:
         """
-        Whatever is put, the answer equals `as_landed`, and reading at the same instant gives the same record.
+        Whatever is put, the answer equals `record_from_write`, and reading at the same instant gives the same record.
         """
         connection = store._database.connections.writer.connection
         connection.execute("DELETE FROM onceward_records")
@@ -82,7 +82,7 @@ class TestRows:
 
         for write, standing in ((first, inserted), (again, updated)):
             fence = max(write.fence, clock.now) if write.rise else write.fence
-            assert (True, as_landed(write, now=clock.now, fence=fence)) == standing
+            assert (True, record_from_write(write, now=clock.now, fence=fence)) == standing
         assert updated.record == store.load(first.id)
 
     def test_a_row_has_a_place_for_each_field_of_a_record(self, store: SqliteStore) -> None:
@@ -156,7 +156,7 @@ class TestFences:
         """
         record = put_settled(store, key(1), forget=SECOND)
         clock.now += 2 * SECOND
-        assert Purged(1, 0) == store.purge(10)
+        assert PurgeResult(1, 0) == store.purge(10)
         clock.now -= HOUR
         again = store.put(claimed(key(1)), None)
 
@@ -330,7 +330,7 @@ class TestReplays:
         before = connection.total_changes, (tmp_path / "store.db-wal").read_bytes()
         for _ in range(3):
             store.put(claimed(key(1)), None)
-            store.glance(key(1))
+            store.peek(key(1))
 
         assert before == (connection.total_changes, (tmp_path / "store.db-wal").read_bytes())
 
@@ -340,12 +340,12 @@ class TestReplays:
         """
         put_settled(store, key(1))
         record = store.load(key(1))
-        store.glance(key(1))
-        seen = store.glance(key(1))
+        store.peek(key(1))
+        seen = store.peek(key(1))
 
         assert seen is not None
         assert [getattr(record, name) for name in seen._fields] == list(seen)
-        assert store.glance(key(2)) is None
+        assert store.peek(key(2)) is None
 
     def test_a_glance_does_not_wait_for_a_commit(self, store: SqliteStore) -> None:
         """
@@ -355,7 +355,7 @@ class TestReplays:
         store.load(key(1))
         store.put(claimed(key(2)), None)
         with lead_held(store):
-            seen = store.glance(key(1))
+            seen = store.peek(key(1))
 
         assert seen is not None
         assert b'"paid"' == seen.result

@@ -14,8 +14,8 @@ import shelf
 from packages import install, install_shelf
 
 from onceward import AsyncGate, ConfigurationError, Gate
-from onceward.service.settings import settle
-from onceward.stores import StoreKind, _kinds, open_async_store, open_store, tables_url
+from onceward.service.settings import load_settings
+from onceward.stores import StoreKind, _store_kinds, open_async_store, open_store, tables_url
 
 BLOCKING_ONLY = """
 from onceward.stores import StoreKind
@@ -76,7 +76,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
-    monkeypatch.setattr(_kinds, "_loaded", {})
+    monkeypatch.setattr(_store_kinds, "_loaded", {})
     return folder
 
 
@@ -374,7 +374,7 @@ class TestFinding:
 
         for url in ("blocks://user:secret@host", "mysql://user:secret@host", "redis://user:secret@host"):
             with pytest.raises(ConfigurationError, match="--store") as raised:
-                settle({"store": url}, {})
+                load_settings({"store": url}, {})
             assert "secret" not in str(raised.value)
 
     def test_tables_can_only_be_where_we_have_a_driver(self, site: Path) -> None:

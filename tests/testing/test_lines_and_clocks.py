@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.stores import StoreKind, open_store
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
-from onceward.testing.conformance import Candidate, tcp_line
-from onceward.testing.conformance.places import Place
-from onceward.testing.conformance.rows import HOUR_US, row
+from onceward.testing.store_suite import Candidate, tcp_line
+from onceward.testing.store_suite.rows import HOUR_US, row
+from onceward.testing.store_suite.store_under_test import StoreUnderTest
 
 DAYS = 400
 DAY_US = 24 * HOUR_US
@@ -106,7 +106,7 @@ def test_other_processes_open_the_class_that_is_judged() -> None:
     """
 
     kind = StoreKind(open=Derived.from_url)
-    place = Place(Candidate(kind=kind, url="derived://"), "blocking", StillEnvironment())
+    place = StoreUnderTest(Candidate(kind=kind, url="derived://"), "blocking", StillEnvironment())
 
     assert f"{__name__}:Derived.from_url" == place.opener()
 

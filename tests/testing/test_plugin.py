@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onceward.retry.switch import SWITCH
+from onceward.retry.retry_switch import SWITCH
 
 pytest_plugins = ["pytester"]
 
@@ -50,7 +50,7 @@ def test_a_module_that_imports_the_suite_says_which_stores(pytester: pytest.Pyte
     pytester.makepyfile(
         """
         from onceward.stores.memory import MemoryStore
-        from onceward.testing.conformance.suite import *
+        from onceward.testing.store_suite.suite import *
 
         def mine(colour, environment):
             return MemoryStore(environment=environment) if colour == "blocking" else None
@@ -74,7 +74,7 @@ def test_a_mistake_is_explained(pytester: pytest.Pytester, options: tuple[str, .
     """
     In one sentence that says what to type.
     """
-    suite = ("--pyargs", "onceward.testing.conformance.test_scan")
+    suite = ("--pyargs", "onceward.testing.store_suite.test_scan")
 
     result = pytester.runpytest_inprocess(*suite, *options, *QUIET, "--tb=line")
 
@@ -85,7 +85,7 @@ def test_several_stores_are_judged_in_one_run(pytester: pytest.Pytester) -> None
     """
     Separated by commas or given again.
     """
-    suite = ("--pyargs", "onceward.testing.conformance.test_scan", "-k", "only_the_selected")
+    suite = ("--pyargs", "onceward.testing.store_suite.test_scan", "-k", "only_the_selected")
     stores = ("--store", "memory://,memory://{fresh}", "--store", "sqlite:///{tmp}/other.db")
 
     pytester.inline_run(*suite, *stores, *QUIET).assertoutcome(passed=6)
@@ -93,7 +93,7 @@ def test_several_stores_are_judged_in_one_run(pytester: pytest.Pytester) -> None
 
 CALLS = """
 from onceward import Retry
-from onceward.environment import Environment
+from onceward.runtime.environment import Environment
 
 class Clock(Environment):
     slept = 0

@@ -35,14 +35,14 @@ from onceward import (
     needs_key,
     stop_of,
 )
-from onceward.environment import Environment
+from onceward.runtime.environment import Environment
 from onceward.stores import (
     AsyncStore,
     Capabilities,
-    Purged,
+    PurgeResult,
+    PutResult,
     Record,
     Selection,
-    Standing,
     Store,
     StoreKind,
     Write,
@@ -51,7 +51,7 @@ from onceward.stores import (
     open_store,
 )
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
-from onceward.testing.conformance import Candidate
+from onceward.testing.store_suite import Candidate
 
 
 def a_blocking_gate() -> None:
@@ -106,7 +106,7 @@ async def an_awaiting_gate() -> None:
 
 def a_listener(event: Event) -> None:
     """A listener is a plain callable."""
-    print(event.happening, event.digest)
+    print(event.type, event.digest)
 
 
 def errors_carry_advice(error: InDoubt) -> tuple[str, str, float | None]:
@@ -135,11 +135,11 @@ def stores() -> None:
 class SilentStore:
     """A store of somebody's own, with the eight methods and nothing else."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Put."""
         raise NotImplementedError
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Put back."""
         raise NotImplementedError
 
@@ -159,7 +159,7 @@ class SilentStore:
         """Scan."""
         raise NotImplementedError
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """Purge."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from typing import Any, assert_type
 import onceward
 from onceward import AsyncClient, AsyncGate, Cadence, Client, Emitted, Flushed, Gate, Retry, tool_call_key
 from onceward.client import BatchResult, BookedBatch, Database, Delta, Derived, NewDelta, Reference, Result
-from onceward.webhooks import prompt
+from onceward.messaging.webhooks import warn_if_slow
 
 
 def a_blocking_client() -> None:
@@ -64,7 +64,7 @@ async def an_awaiting_ledger(client: AsyncClient, gate: AsyncGate) -> None:
         assert_type(await emitter.emit("cus_17", -1, "call", metadata={"id": 1}), Emitted)
 
 
-@prompt(2.5)
+@warn_if_slow(2.5)
 async def a_handler(body: bytes) -> str:
     """Keeps its type."""
     return body.decode()

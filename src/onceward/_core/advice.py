@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from onceward._core.codec import decode_failure
-from onceward._core.durations import in_words
+from onceward._core.durations import format_micros
 from onceward._core.errors import (
     Expired,
     InDoubt,
@@ -21,7 +21,7 @@ from onceward._core.errors import (
 )
 from onceward._core.holders import holder_of
 from onceward._core.keys import bare_key, digest_of
-from onceward._core.operation import instant
+from onceward._core.operation import to_datetime
 from onceward._core.record import Claimant, Guarantee, Record, Refusal, Wait, is_claimed, is_settled
 
 E = TypeVar("E", bound=OncewardError)
@@ -34,11 +34,11 @@ def about(error: E, found: Record) -> E:
         digest=digest_of(found.id),
         fence=found.fence,
         operation=found.operation,
-        first_at=instant(found.first_at),
+        first_at=to_datetime(found.first_at),
     )
 
 
-def asked(error: E, claimant: Claimant) -> E:
+def about_claimant(error: E, claimant: Claimant) -> E:
     """The error, and as data for which operation somebody asked: its record was not seen."""
     key = bare_key(claimant.scope, claimant.key)
     return error.about(key=key, digest=digest_of(claimant.id), operation=claimant.operation)
@@ -130,7 +130,7 @@ def _what_happened(found: Record) -> str:
 def in_flight(wait: Wait) -> str:
     """Another holder has it."""
     found, process = wait.record, holder_of(wait.record)
-    left = in_words(max(wait.lease_left, 0) // 1_000_000 * 1_000_000)
+    left = format_micros(max(wait.lease_left, 0) // 1_000_000 * 1_000_000)
     who = "another caller" if process is None else f"another caller, {_one_line(str(process))}"
     if wait.alive is False:
         return f"{_name(found)} was being run by {who}, which has died (its lease: {left}). Ask again when it has ended"
@@ -181,7 +181,7 @@ def lost(held: Record, winner: Record | None, outcome: Any) -> OwnershipLost:
     return about(OwnershipLost(overtaken(held, winner), outcome=outcome), held)
 
 
-def unpaid(found: Record) -> str:
+def budget_exhausted(found: Record) -> str:
     """A run after a failed one, and no token for it."""
     return (
         f"{_name(found)} has been tried before, and there have been too many retries for this much traffic: it was not "
@@ -189,7 +189,7 @@ def unpaid(found: Record) -> str:
     )
 
 
-def already(found: Record) -> str:
+def already_settled(found: Record) -> str:
     """Settled before, otherwise."""
     return f"{_name(found)} was settled at {_settled(found)} with a different result; the first result stands"
 
@@ -262,8 +262,8 @@ def _one_line(text: str) -> str:
 
 
 def _first(found: Record) -> str:
-    return instant(found.first_at).isoformat(timespec="seconds")
+    return to_datetime(found.first_at).isoformat(timespec="seconds")
 
 
 def _settled(found: Record) -> str:
-    return instant(found.settled_at or found.first_at).isoformat(timespec="seconds")
+    return to_datetime(found.settled_at or found.first_at).isoformat(timespec="seconds")

@@ -75,12 +75,12 @@ class Backoff:
         return min(self.cap, self.base + chance * (highest - self.base))
 
 
-def unit(drawn: bytes) -> float:
+def random_fraction(drawn: bytes) -> float:
     """Seven random bytes as a number in [0, 1)."""
     return (int.from_bytes(drawn[:7], "big") >> 3) / _TWO_TO_53
 
 
-def after_server(asked: float, own: float) -> float:
+def wait_after_server(asked: float, own: float) -> float:
     """
     The wait when the other side asked for one: never less than asked, and not everybody at the same instant.
 

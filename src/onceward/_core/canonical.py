@@ -27,8 +27,8 @@ strictly as that needs. Fingerprints, `derive` and the HTTP adapters use both.
     datetime without a zone, other types    refused
     deeper than 256 levels, cycles          refused
 
-There are two ways to the same bytes. The plain one (`spelling.py`) walks the value in Python. The fast one (extra
-`fast`) looks through the value once, lets orjson write it, and mends what orjson spells otherwise with a few
+There are two ways to the same bytes. The plain one (`canonical_writer.py`) walks the value in Python. The fast one
+(extra `fast`) looks through the value once, lets orjson write it, and mends what orjson spells otherwise with a few
 replacements over the bytes. Whenever it is not sure, it hands over to the plain one.
 """
 
@@ -44,8 +44,8 @@ from math import copysign, isfinite
 from typing import Any
 from uuid import UUID
 
-from onceward._core.plain import plain
-from onceward._core.spelling import DEPTH_MAX, canonical_pure, ecmascript, form
+from onceward._core.canonical_writer import DEPTH_MAX, canonical_pure, ecmascript_number, write_value
+from onceward._core.plain_values import to_plain
 from onceward._core.strict_json import parse_json
 
 try:
@@ -169,13 +169,13 @@ def _converted(value: object) -> object:
     if type(value) is set or type(value) is frozenset:
         simpler: object = sorted(value, key=_element_form)
     else:
-        simpler = plain(value)
+        simpler = to_plain(value)
     _survey((simpler,), DEPTH_MAX)
     return simpler
 
 
 def _element_form(element: object) -> str:
-    return form(element, DEPTH_MAX - 1)
+    return write_value(element, DEPTH_MAX - 1)
 
 
 def _order_may_differ(raw: bytes) -> bool:
@@ -221,6 +221,6 @@ def _without_exponents(outside: bytes) -> bytes:
         commas = commas or outside.translate(_TO_COMMAS)
         start = commas.rfind(b",", 0, exponent.start()) + 1
         number = outside[start : exponent.end()].decode("ascii")
-        parts += outside[done:start], ecmascript(number).encode("ascii")
+        parts += outside[done:start], ecmascript_number(number).encode("ascii")
         done = exponent.end()
     return b"".join(parts) + outside[done:] if parts else outside

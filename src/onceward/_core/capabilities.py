@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from onceward._core.connection import Joined
-from onceward._core.connection_async import AsyncJoined
+from onceward._core.caller_transaction import CallerTransaction
+from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import Glance, Record, Standing, Write
+from onceward._core.record import PeekResult, PutResult, Record, Write
 
 S = TypeVar("S")
 
@@ -27,50 +27,50 @@ def nested(joined: object) -> bool:
     return bool(getattr(joined, "nested", False))
 
 
-class Awaited:
+class AwaitedTransaction:
     """A blocking connection under an awaiting gate: it is the caller's own, so it runs where the caller is."""
 
-    def __init__(self, joined: Joined) -> None:
+    def __init__(self, joined: CallerTransaction) -> None:
         self._joined = joined
 
     async def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """See `CallerTransaction.begin`."""
         return self._joined.begin()
 
-    async def put(self, write: Write, expect: bytes | None) -> Standing:
-        """See `Joined.put`."""
+    async def put(self, write: Write, expect: bytes | None) -> PutResult:
+        """See `CallerTransaction.put`."""
         return self._joined.put(write, expect)
 
     async def load(self, id: bytes) -> Record | None:
-        """See `Joined.load`."""
+        """See `CallerTransaction.load`."""
         return self._joined.load(id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """See `CallerTransaction.extend`."""
         return self._joined.extend(family, replay, forget)
 
     async def commit(self) -> None:
-        """See `Joined.commit`."""
+        """See `CallerTransaction.commit`."""
         self._joined.commit()
 
     async def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """See `CallerTransaction.rollback`."""
         return self._joined.rollback()
 
     def is_over(self) -> bool:
-        """See `Joined.is_over`."""
+        """See `CallerTransaction.is_over`."""
         return self._joined.is_over()
 
     @property
     def nested(self) -> bool:
-        """See `Joined`; one that does not say is in no savepoint of the caller's."""
+        """See `CallerTransaction`; one that does not say is in no savepoint of the caller's."""
         return nested(self._joined)
 
 
-class Joins(Protocol):
+class TransactionJoiner(Protocol):
     """How a store writes its records on a connection of the caller's own, for `gate.atomic` and `settle_inside`."""
 
-    def join(self, connection: Any) -> Joined:
+    def join(self, connection: Any) -> CallerTransaction:
         """
         The caller's connection, ready to be joined by a function that blocks.
 
@@ -78,7 +78,7 @@ class Joins(Protocol):
         database than the store's: there the record could not commit with the caller's rows.
         """
 
-    def join_async(self, connection: Any) -> AsyncJoined:
+    def join_async(self, connection: Any) -> AsyncCallerTransaction:
         """Same as `join`, for a function that awaits; refuse what cannot be awaited, if it would stop the loop."""
 
 
@@ -101,12 +101,12 @@ class Capabilities:
     """
     relaxes: bool = False
     """Whether it heeds `Write.relaxed`: a settle that asks for it does not wait for the disk."""
-    glance: Callable[[bytes], Glance | None] | None = field(default=None, repr=False)
+    peek: Callable[[bytes], PeekResult | None] | None = field(default=None, repr=False)
     """
     A quick look at what a replay needs: microseconds, in both colours, or None. For stores where a look costs far less
     than a write; it is a speed-up, and guards nothing.
     """
-    joins: Joins | OwnTables | None = field(default=None, repr=False)
+    joins: TransactionJoiner | OwnTables | None = field(default=None, repr=False)
     """How its records are written in a transaction of the caller's own."""
     identify: Callable[[], Awaitable[object]] | None = field(default=None, repr=False)
     """
@@ -120,12 +120,12 @@ class Capabilities:
     """
 
 
-NONE = Capabilities()
+NO_CAPABILITIES = Capabilities()
 
 
 def capabilities_of(store: object) -> Capabilities:
     """What a store says that it can do: the one place where it is asked."""
-    said = getattr(store, "capabilities", NONE)
+    said = getattr(store, "capabilities", NO_CAPABILITIES)
     if not isinstance(said, Capabilities):
         raise ConfigurationError(
             f"{type(store).__name__}.capabilities is an onceward.stores.Capabilities, not {type(said).__name__}; a "
@@ -134,7 +134,7 @@ def capabilities_of(store: object) -> Capabilities:
     return said
 
 
-def of_colour(store: S, *, awaits: bool) -> S:
+def check_colour(store: S, *, awaits: bool) -> S:
     """Give a store back, unless it says that it is of the other colour than its gate."""
     said = capabilities_of(store).awaits
     if said is not None and said is not awaits:

@@ -21,20 +21,20 @@ from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from onceward._core.errors import ConfigurationError, OncewardError
-from onceward._core.judging import clients, databases, standard
-from onceward._core.judging.own import own
-from onceward._core.judging.rule import UNKNOWN, Rule
-from onceward._core.judging.statuses import answer_of, by_status
-from onceward._core.judging.tries import came_after_another, could_tell
 from onceward._core.verdict import Action, Certainty, Verdict
+from onceward._core.verdict_tables import databases, http_clients, standard_library
+from onceward._core.verdict_tables.earlier_requests import can_show_history, follows_another_request
+from onceward._core.verdict_tables.http_statuses import response_info_of, verdict_by_status
+from onceward._core.verdict_tables.onceward_errors import own_verdict
+from onceward._core.verdict_tables.rules import UNKNOWN, Rule
 
-Taught: TypeAlias = Verdict | Callable[[Any], Verdict | None]
+Lesson: TypeAlias = Verdict | Callable[[Any], Verdict | None]
 """A verdict, or a function of the error that returns one; None means: I do not know, go on."""
 
 DEPTH_MAX: Final = 16
 """Wrappers looked through, one inside the other: the deepest known chain has six, and a ring of causes must end."""
 
-TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard.TABLE, **clients.TABLE, **databases.TABLE})
+TABLE: Final[Mapping[str, Rule]] = MappingProxyType({**standard_library.TABLE, **http_clients.TABLE, **databases.TABLE})
 """Every exception type that is known by name."""
 
 
@@ -45,7 +45,7 @@ _NOT_SENT, _REJECTED = Certainty.NOT_SENT, Certainty.REJECTED
 class _Known:
     """What is a matter of a problem's type alone."""
 
-    taught: tuple[Taught, ...]
+    taught: tuple[Lesson, ...]
     verdict: Verdict | None
     """If the first rule is one."""
     rules: tuple[Rule, ...]
@@ -64,8 +64,8 @@ class Classifier:
 
     __slots__ = ("_known", "_retry_500", "_taught")
 
-    def __init__(self, taught: Mapping[type, Taught] | None = None, *, retry_500: bool = True) -> None:
-        self._taught: Mapping[type, Taught] = MappingProxyType(_checked(taught or {}))
+    def __init__(self, taught: Mapping[type, Lesson] | None = None, *, retry_500: bool = True) -> None:
+        self._taught: Mapping[type, Lesson] = MappingProxyType(_checked(taught or {}))
         self._retry_500 = retry_500
         # Weak, so that types made at run time are not kept.
         self._known: WeakKeyDictionary[type, _Known] = WeakKeyDictionary()
@@ -78,7 +78,7 @@ class Classifier:
         """
         return self._judge(problem, now, 0)
 
-    def extended(self, taught: Mapping[type, Taught]) -> Classifier:
+    def extended(self, taught: Mapping[type, Lesson]) -> Classifier:
         """This one, and besides what errors of these types mean. The most specific type wins, then the latest word."""
         return Classifier({**self._taught, **_checked(taught)}, retry_500=self._retry_500)
 
@@ -100,10 +100,12 @@ class Classifier:
             if (verdict := _told(lesson, problem)) is not None:
                 return verdict
         if known.is_own:
-            return own(problem)
+            return own_verdict(problem)
         found = known.verdict or self._look_up(known.rules, problem, now, depth)
         certainty = found.certainty
-        if (certainty is _NOT_SENT or certainty is _REJECTED) and came_after_another(problem, kind_tells=known.tells):
+        if (certainty is _NOT_SENT or certainty is _REJECTED) and follows_another_request(
+            problem, kind_tells=known.tells
+        ):
             found = found._replace(certainty=Certainty.UNKNOWN)
         return found if found.code is not None else Verdict(*found[:4], kind.__name__)
 
@@ -113,8 +115,8 @@ class Classifier:
             found = rule if isinstance(rule, Verdict) else self._follow(rule, problem, now, depth)
             if found is not None:
                 return found
-        answer = answer_of(problem)
-        return UNKNOWN if answer is None else by_status(answer, retry_500=self._retry_500, now=now)
+        answer = response_info_of(problem)
+        return UNKNOWN if answer is None else verdict_by_status(answer, retry_500=self._retry_500, now=now)
 
     def _follow(self, rule: Any, problem: BaseException, now: datetime | None, depth: int) -> Verdict | None:
         try:
@@ -128,7 +130,9 @@ class Classifier:
         names = (f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__)
         rules = tuple(_named(TABLE[name], kind) for name in names if name in TABLE)
         first = rules[0] if rules and isinstance(rules[0], Verdict) else None
-        known = self._known[kind] = _Known(taught, first, rules, issubclass(kind, OncewardError), could_tell(kind))
+        known = self._known[kind] = _Known(
+            taught, first, rules, issubclass(kind, OncewardError), can_show_history(kind)
+        )
         return known
 
     def __repr__(self) -> str:
@@ -141,7 +145,7 @@ def _named(rule: Rule, kind: type) -> Rule:
     return rule._replace(code=rule.code or kind.__name__) if isinstance(rule, Verdict) else rule
 
 
-def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:
+def _checked(taught: Mapping[type, Lesson]) -> dict[type, Lesson]:
     for kind, lesson in taught.items():
         if not isinstance(kind, type):
             raise ConfigurationError(
@@ -154,7 +158,7 @@ def _checked(taught: Mapping[type, Taught]) -> dict[type, Taught]:
     return dict(taught)
 
 
-def _told(lesson: Taught, problem: Any) -> Verdict | None:
+def _told(lesson: Lesson, problem: Any) -> Verdict | None:
     """What a lesson says. One that fails is no reason to believe the rest of the table: then nothing is known."""
     if isinstance(lesson, Verdict):
         return lesson
@@ -179,7 +183,7 @@ def should_retry(error: Any) -> bool:
     Infrastructure errors (network, 408, 429, 502, 503, 504) are; business errors and unknown ones are not. It asks
     nothing about keys. Where the outcome matters, use `Classifier.retryable`, which does.
     """
-    answer = answer_of(error)
+    answer = response_info_of(error)
     if answer is not None and answer.status not in RETRIED_STATUSES:
         return False
     return DEFAULT.judge(error).action is Action.SAME_KEY

@@ -20,7 +20,7 @@ answer (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
     bytes inside a structure       base64 text
 
 Nothing stored names a class, so nothing stored can choose which code runs: types come only from the
-caller's own annotations (see `restore.py`). No pickle, ever.
+caller's own annotations (see `result_restorer.py`). No pickle, ever.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
 from onceward._core.errors import NotReplayable, RecordedFailure, ResultInvalid, SchemaMismatch
-from onceward._core.reply import Reply, is_sound, pack, unpack
+from onceward._core.reply import Reply, is_valid_reply, pack_reply, unpack_reply
 
 JSON = "json/1"
 BYTES = "bytes/1"
@@ -54,7 +54,7 @@ INT_DIGITS_MAX = 4_000
 # UTF-8 bytes of each text in a remembered failure or a refusal: room for a message, not for a dump.
 MESSAGE_BYTES_MAX = 4_096
 
-Restore: TypeAlias = Callable[[object], object]
+Restorer: TypeAlias = Callable[[object], object]
 
 
 class Encoded(NamedTuple):
@@ -73,9 +73,9 @@ def encode(value: object) -> Encoded:
     if type(value) is bytes:
         return Encoded(BYTES, value)
     if type(value) is Reply:
-        if not is_sound(value):
+        if not is_valid_reply(value):
             raise NotEncodable("result: this HTTP answer has a status, a header or a body that no answer can have")
-        return Encoded(HTTP, pack(value))
+        return Encoded(HTTP, pack_reply(value))
     try:
         if _is_plain(value, NESTING_MAX):
             text = json_text(value)
@@ -87,7 +87,7 @@ def encode(value: object) -> Encoded:
     return _encode_with_care(value)
 
 
-def decode(encoded: Encoded, restore: Restore | None = None) -> object:
+def decode(encoded: Encoded, restore: Restorer | None = None) -> object:
     """Return the result that was stored, its types restored if `restore` is given."""
     codec, data = encoded
     if codec is None:
@@ -99,7 +99,7 @@ def decode(encoded: Encoded, restore: Restore | None = None) -> object:
         )
     if data is None:
         raise ResultInvalid(f"this record names codec {codec!r} and holds no result: look at the record")
-    value = _from_json(data) if codec == JSON else data if codec == BYTES else unpack(data)
+    value = _from_json(data) if codec == JSON else data if codec == BYTES else unpack_reply(data)
     return value if restore is None else restore(value)
 
 
@@ -245,7 +245,7 @@ def _parse_base64(text: str) -> bytes:
 
 
 class TextForm(NamedTuple):
-    """How a type is written as text, and how `restore.py` parses it."""
+    """How a type is written as text, and how `result_restorer.py` parses it."""
 
     write: Callable[[Any], str]
     parse: Callable[[str], object]

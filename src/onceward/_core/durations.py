@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 
+from onceward._core.display_text import python_kind
 from onceward._core.errors import ConfigurationError
-from onceward._core.words import python_kind
 
 SECOND = 1_000_000
 """Microseconds."""
@@ -36,7 +36,7 @@ def microseconds(value: float | timedelta, name: str, *, zero: bool = False) -> 
     return micros
 
 
-def in_words(micros: int) -> str:
+def format_micros(micros: int) -> str:
     """A duration for people: 86400000000 -> '24 h'."""
     for unit, size in (("days", 86_400 * SECOND), ("h", 3_600 * SECOND), ("min", 60 * SECOND), ("s", SECOND)):
         if micros >= 2 * size and micros % size == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from onceward._core.error import Fault, OncewardError, RetryAdvice
+from onceward._core.base_error import Fault, OncewardError, RetryAdvice
 
 
 class RateLimitError(OncewardError):

@@ -63,6 +63,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from onceward._core.base_error import Fault, OncewardError, RetryAdvice
 from onceward._core.edge_errors import (
     AmbiguousIdentity,
     BalanceExhausted,
@@ -82,7 +83,6 @@ from onceward._core.edge_errors import (
     TokenInvalid,
     UploadTimeout,
 )
-from onceward._core.error import Fault, OncewardError, RetryAdvice
 
 __all__ = [
     "AmbiguousIdentity",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
 
-class Happening(StrEnum):
+class EventType(StrEnum):
     """What an event tells of."""
 
     CLAIMED = "claimed"
@@ -30,7 +30,7 @@ class Happening(StrEnum):
 class Event(NamedTuple):
     """Something that happened to an operation. It names the key by its digest, never by itself."""
 
-    happening: Happening
+    type: EventType
     digest: str
     scope: str
     operation: str
@@ -42,7 +42,7 @@ class Event(NamedTuple):
         """One line for a log."""
         tail = f": {self.detail}" if self.detail else ""
         name = self.operation or "operation"
-        return f"{self.happening.value} {name} {self.digest} in {self.scope} (attempt {self.attempt}){tail}"
+        return f"{self.type.value} {name} {self.digest} in {self.scope} (attempt {self.attempt}){tail}"
 
 
 Listener: TypeAlias = Callable[[Event], object]

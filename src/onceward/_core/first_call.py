@@ -22,7 +22,7 @@ from sys import stdlib_module_names, version_info
 from types import CodeType, FrameType, MethodType, TracebackType
 from typing import Any, Final, NamedTuple
 
-OURS: Final = frozenset({"_core", "client", "drive", "gate", "http", "retry"})
+OURS: Final = frozenset({"_core", "client", "gate", "http", "retry", "runtime"})
 """Our own parts that call and are called, and have no effect by themselves."""
 
 CLIENTS: Final = frozenset(

@@ -3,7 +3,7 @@ One piece of logic, both colours of Python.
 
 A *flow* is a generator that yields what it needs done (an effect) and is sent the answer. It performs no I/O, reads
 no clock and never sleeps, so it cannot tell whether the loop that drives it blocks or awaits. Neither can a test: a
-crash is not resuming a flow, a race is choosing whose flow to resume. `onceward.drive` has the two loops.
+crash is not resuming a flow, a race is choosing whose flow to resume. `onceward.runtime.flow_driver` has the two loops.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Extend(NamedTuple):
     forget: int
 
 
-class Chance(NamedTuple):
+class RandomBytes(NamedTuple):
     """Answer: 48 unpredictable bytes (a token, and versions for the writes to come)."""
 
 
@@ -63,7 +63,7 @@ class Boottime(NamedTuple):
     """Answer: seconds on a clock that never goes back, and also counts while the host is suspended."""
 
 
-class Living(NamedTuple):
+class CheckProcess(NamedTuple):
     """Answer: whether that process lives. True; False (it is proved dead); None (nobody can tell from here)."""
 
     process: Process
@@ -82,7 +82,7 @@ class Sleep(NamedTuple):
     seconds: float
 
 
-class Call(NamedTuple):
+class CallFunction(NamedTuple):
     """Run the user's function with this operation; answer `Returned | Raised`."""
 
     at: str
@@ -108,7 +108,7 @@ class Emit(NamedTuple):
     event: Event
 
 
-class After(NamedTuple):
+class AfterCommit(NamedTuple):
     """Atomic mode: it ran, and its record is in the transaction. Once that is committed, tell of these events."""
 
     id: bytes
@@ -131,7 +131,7 @@ class Commit(NamedTuple):
     at: str
 
 
-class Peek(NamedTuple):
+class LoadInTransaction(NamedTuple):
     """Atomic mode, answer `Record | None`: look at the record, if possible in the caller's transaction."""
 
     at: str
@@ -156,16 +156,16 @@ class Rollback(NamedTuple):
     at: str
 
 
-class Consult(NamedTuple):
+class CheckRefusal(NamedTuple):
     """Composition, answer an error or None: may the operation be claimed now, as its breaker and deadline see it?"""
 
-    around: Any
+    resilience: Any
 
 
-class Pay(NamedTuple):
+class PayForRerun(NamedTuple):
     """Composition, answer whether: pay from the budget for a run that follows a failed one."""
 
-    around: Any
+    resilience: Any
 
 
 class Clocks(NamedTuple):
@@ -173,7 +173,7 @@ class Clocks(NamedTuple):
 
 
 class Try(NamedTuple):
-    """Retry: run the user's function once more; answer `Ended`."""
+    """Retry: run the user's function once more; answer `AttemptResult`."""
 
     number: int
     """1 was the first."""
@@ -201,7 +201,7 @@ class Admit(NamedTuple):
     peek: bool = False
 
 
-class Report(NamedTuple):
+class ReportAttempt(NamedTuple):
     """Retry: tell breaker and budget how an attempt ended: "succeeded", "failed" or "ended" (says nothing)."""
 
     ticket: int | None
@@ -213,14 +213,14 @@ class Report(NamedTuple):
     """What the budget was paid for it."""
 
 
-class Tell(NamedTuple):
+class CallHook(NamedTuple):
     """Retry: call a hook. Whatever it does, the call goes on."""
 
     hook: str
     what: Any
 
 
-class Bury(NamedTuple):
+class PutDeadLetter(NamedTuple):
     """Retry: hand a call that was given up to the dead letters. Whatever that does, the call goes on."""
 
     stop: Any
@@ -232,7 +232,7 @@ class Returned(NamedTuple):
     value: Any
 
 
-class Answered(NamedTuple):
+class ReturnedFailure(NamedTuple):
     """Retry: the user's function returned, and what it returned counts as a failure (an error's status)."""
 
     value: Any
@@ -249,51 +249,66 @@ Effect: TypeAlias = (
     | PutBack
     | Load
     | Extend
-    | Chance
+    | RandomBytes
     | Monotonic
     | Boottime
-    | Living
+    | CheckProcess
     | Pause
     | Sleep
-    | Call
+    | CallFunction
     | Probe
     | HandOver
     | Emit
-    | After
+    | AfterCommit
     | Begin
-    | Peek
+    | LoadInTransaction
     | Finish
     | Commit
     | Rollback
-    | Consult
-    | Pay
+    | CheckRefusal
+    | PayForRerun
     | Clocks
     | Try
     | Withdraw
     | Refund
     | Admit
-    | Report
-    | Tell
-    | Bury
+    | ReportAttempt
+    | CallHook
+    | PutDeadLetter
 )
 Flow: TypeAlias = Generator[Effect, Any, T]
-Ended: TypeAlias = Returned | Answered | Raised
+AttemptResult: TypeAlias = Returned | ReturnedFailure | Raised
 
-CHANCE = Chance()
+RANDOM_BYTES = RandomBytes()
 MONOTONIC = Monotonic()
 BOOTTIME = Boottime()
 CLOCKS = Clocks()
 
-INSTANT = frozenset((Chance, Monotonic, Boottime, Living, Emit, Clocks, Refund, Consult))
+INSTANT = frozenset((RandomBytes, Monotonic, Boottime, CheckProcess, Emit, Clocks, Refund, CheckRefusal))
 """Answered on the spot, in either colour."""
 
-INTERRUPTIBLE = frozenset((Pause, Sleep, Call, HandOver, Probe, Pay, Try, Withdraw, Admit, Report, Tell, Bury))
+INTERRUPTIBLE = frozenset(
+    (
+        Pause,
+        Sleep,
+        CallFunction,
+        HandOver,
+        Probe,
+        PayForRerun,
+        Try,
+        Withdraw,
+        Admit,
+        ReportAttempt,
+        CallHook,
+        PutDeadLetter,
+    )
+)
 """Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
 
-CLAIMS = frozenset(("claim", "renew"))
+LEASE_BEGINS = frozenset(("claim", "renew"))
 """Where a put begins a lease: whoever performs it notes when it was sent."""
 
-OUTSIDE = frozenset(("parted", "abandoned"))
+OUTSIDE_TRANSACTION = frozenset(("parted", "abandoned"))
 """Puts that go into the store by themselves, also in atomic mode: the caller's transaction must not take them back."""
 
 BOUNDARIES = {

@@ -12,7 +12,7 @@ Who holds a claim: which process, on which host, since when. Written here, read 
     the rest  the host's name
 
 Machine, boot and namespaces are digests: they are only ever compared, and a machine's id is not for others to see.
-Whether a process still lives is looked up elsewhere (`processes.py`); this file computes.
+Whether a process still lives is looked up elsewhere (`runtime/processes.py`); this file computes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hashlib import sha256
 from struct import Struct
 from typing import NamedTuple
 
-from onceward._core.rows import Record
+from onceward._core.record_types import Record
 
 SCHEME = 1
 MARK = 8
@@ -66,23 +66,23 @@ class Process(NamedTuple):
         return None if UNKNOWN in place or not self.began else place
 
 
-def mark_of(kind: str, text: str) -> bytes:
+def identity_digest(kind: str, text: str) -> bytes:
     """The digest of something that tells machines, boots or namespaces apart; empty text is not known."""
     return sha256(f"onceward {kind} {text}".encode()).digest()[:MARK] if text else UNKNOWN
 
 
-def written(process: Process) -> bytes:
+def encode_process(process: Process) -> bytes:
     """A process as a claimant carries it."""
     host = process.host.encode(errors="replace")[:HOST_MAX]
     return _PROCESS.pack(*process[1:4], process.pid, process.began, process.began_at) + host
 
 
-def stamped(process: bytes, token: bytes, by_lease: bool) -> bytes:
+def stamp_holder(process: bytes, token: bytes, by_lease: bool) -> bytes:
     """The holder of the claim with that token, as it is stored."""
     return _CLAIM.pack(SCHEME, by_lease, token[:MARK]) + process
 
 
-def restamped(holder: bytes, token: bytes) -> bytes:
+def restamp_holder(holder: bytes, token: bytes) -> bytes:
     """The same holder, named in a row that has got that token since."""
     return holder[: _CLAIM.size - MARK] + token[:MARK] + holder[_CLAIM.size :]
 

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 
 from onceward._core.errors import KeyInvalid
-from onceward._core.ingredients import (
+from onceward._core.key_ingredients import (
     ACTORS,
     MADE_AFRESH,
     OF_THIS_PROCESS,
@@ -33,7 +33,7 @@ LONG_KEY_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class KeyFinding:
     """One thing to look at: a stable code, what was seen, what to do."""
 
     code: str
@@ -48,7 +48,7 @@ class KeyReport:
     length: int
     problem: str | None
     digest: str
-    findings: tuple[Finding, ...]
+    findings: tuple[KeyFinding, ...]
 
 
 def explain_key(key: str) -> KeyReport:
@@ -61,7 +61,7 @@ def explain_key(key: str) -> KeyReport:
     return KeyReport(len(key), problem, key_digest(key), tuple(lint_key(key)))
 
 
-def lint_key(key: str) -> list[Finding]:
+def lint_key(key: str) -> list[KeyFinding]:
     """Look at one key for signs of the five usual mistakes."""
     findings = [_finding(code, message) for code, pattern, message in _SIGNS if pattern.search(key)]
     if len(key) > LONG_KEY_CHARACTERS:
@@ -69,7 +69,7 @@ def lint_key(key: str) -> list[Finding]:
     return findings
 
 
-def lint_recipe(template: str) -> list[Finding]:
+def lint_recipe(template: str) -> list[KeyFinding]:
     """Look at a template, or at an f-string's text, for ingredients that make a bad key."""
     fields = [words_of(text) for text in _FIELD.findall(template)]
     # {datetime.now()} and {order.uuid}: every word of an expression counts.
@@ -88,8 +88,8 @@ def lint_recipe(template: str) -> list[Finding]:
     return sorted(findings, key=lambda finding: finding.code)
 
 
-def _finding(code: str, message: str) -> Finding:
-    return Finding(code, message, _ADVICE[code])
+def _finding(code: str, message: str) -> KeyFinding:
+    return KeyFinding(code, message, _ADVICE[code])
 
 
 _ADVICE = {

@@ -82,8 +82,8 @@ def record_id(kind: str, scope: str, *parts: str) -> bytes:
     so that a plan's step can never be somebody's key.
     """
     if len(parts) == 1:
-        return sha256(_prefix(kind, scope) + sized(parts[0])).digest()
-    return sha256(_prefix(kind, scope) + b"".join(map(sized, parts))).digest()
+        return sha256(_prefix(kind, scope) + length_prefixed(parts[0])).digest()
+    return sha256(_prefix(kind, scope) + b"".join(map(length_prefixed, parts))).digest()
 
 
 def digest_of(identity: bytes) -> str:
@@ -112,7 +112,7 @@ def uuid_text(octets: bytes, *, version: int) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def sized(part: str) -> bytes:
+def length_prefixed(part: str) -> bytes:
     """A part of something hashed, its length in front, so that no two lists of parts run together alike."""
     encoded = part.encode("utf-8")
     return len(encoded).to_bytes(8, "big") + encoded
@@ -120,7 +120,7 @@ def sized(part: str) -> bytes:
 
 @lru_cache(maxsize=_SCOPES_REMEMBERED)
 def _prefix(kind: str, scope: str) -> bytes:
-    return _DOMAIN + sized(kind) + sized(scope)
+    return _DOMAIN + length_prefixed(kind) + length_prefixed(scope)
 
 
 def _fault_of(name: object, limit: int) -> str:

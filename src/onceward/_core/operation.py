@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from onceward._core.classifier import Classifier
-from onceward._core.downstream import downstream_key
+from onceward._core.downstream_keys import downstream_key
 from onceward._core.errors import (
     BudgetExhausted,
     CircuitOpen,
@@ -21,17 +21,17 @@ from onceward._core.errors import (
     OncewardError,
 )
 from onceward._core.first_call import is_about_the_first_call
-from onceward._core.judging.own import STOP_ATTRIBUTE
 from onceward._core.keys import bare_key, digest_of
 from onceward._core.record import Record
 from onceward._core.verdict import Certainty
+from onceward._core.verdict_tables.onceward_errors import STOP_ATTRIBUTE
 
 T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def instant(micros: int) -> datetime:
+def to_datetime(micros: int) -> datetime:
     """An instant of a store's clock, as a datetime in UTC."""
     return _EPOCH + timedelta(microseconds=micros)
 
@@ -56,7 +56,7 @@ class Outcome(NamedTuple, Generic[T]):
     @property
     def first_at(self) -> datetime:
         """When this operation was first claimed, on the store's clock, in UTC."""
-        return instant(self.first_at_us)
+        return to_datetime(self.first_at_us)
 
     @property
     def answer(self) -> T:
@@ -131,7 +131,7 @@ class Operation:
         """Until when, on the same clock, nobody else can have had it: from when the last confirmed lease was sent."""
         self.lost = False
         """Whether a renewal found that another caller has taken over, or that the store forgot: stop if you can."""
-        self.inside: Inside | None = None
+        self.inside: TransactionSettler | None = None
         """With settle="inside": how its function settles it, and what is known of that."""
 
     def confirm(self, sent: float, lease: int) -> None:
@@ -177,7 +177,7 @@ class Operation:
     @property
     def first_at(self) -> datetime:
         """When this operation was first claimed (kept while an earlier attempt may have had its effect)."""
-        return instant(self.record.first_at)
+        return to_datetime(self.record.first_at)
 
     def downstream_key(self, profile: str = "stripe") -> str:
         """The key to send on: the same on every attempt, and within the provider's limits."""
@@ -200,7 +200,7 @@ class Operation:
         """Same as `settle_inside`, for connections and sessions that are awaited."""
         await self._settler().settle_async(connection, value)
 
-    def _settler(self) -> Inside:
+    def _settler(self) -> TransactionSettler:
         if self.inside is None:
             raise ConfigurationError(
                 "this operation is settled by the gate, with what its function returns; to settle it inside your own "
@@ -270,7 +270,7 @@ class Operation:
         return f"<Operation {self.digest} attempt {self.attempt} fence {self.fence}>"
 
 
-class Inside:
+class TransactionSettler:
     """With settle="inside": how the function of an operation settles it, and what is known of that."""
 
     __slots__ = ("astray", "called", "nested")
@@ -317,7 +317,7 @@ _JUDGED = "_onceward_judged"
 _judgements = count(1)
 
 
-def judge(error: BaseException) -> None:
+def mark_judged(error: BaseException) -> None:
     """
     An operation has ended with this error. On its way through an outer operation it says nothing of that one.
 
@@ -350,7 +350,7 @@ def was_not_sent(error: BaseException, classifier: Classifier) -> bool:
     return classifier.judge(error).certainty is Certainty.NOT_SENT and is_about_the_first_call(error)
 
 
-class Settling(Operation):
+class AtomicOperation(Operation):
     """
     The operation of a `with gate.atomic(...)` block, which says itself what is stored.
 
@@ -394,7 +394,7 @@ class Settling(Operation):
         self._value = value
 
 
-class Unclaimed(Settling):
+class UnclaimedOperation(AtomicOperation):
     """In atomic mode with claim="last": the key is written after the function has run, so there is no fence yet."""
 
     __slots__ = ()

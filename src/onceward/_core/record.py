@@ -23,7 +23,7 @@ Laws of this file:
 7. A claim passes on when its lease ends, or when its holder is *proved* dead. That proof arrives as a fact, too.
 8. Illegal moves raise and change nothing.
 
-The rows themselves are plain tuples, in `rows.py`. A store moves them by compare-and-swap and judges nothing.
+The rows themselves are plain tuples, in `record_types.py`. A store moves them by compare-and-swap and judges nothing.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from onceward._core.errors import IllegalMove, SchemaMismatch
-from onceward._core.holders import is_by_lease, restamped, stamped
-from onceward._core.rows import NOW as NOW
-from onceward._core.rows import Claimant as Claimant
-from onceward._core.rows import Glance as Glance
-from onceward._core.rows import Record as Record
-from onceward._core.rows import Standing as Standing
-from onceward._core.rows import Write as Write
-from onceward._core.rows import as_landed as as_landed
-from onceward._core.rows import as_seen as as_seen
+from onceward._core.holders import is_by_lease, restamp_holder, stamp_holder
+from onceward._core.record_types import NOW as NOW
+from onceward._core.record_types import Claimant as Claimant
+from onceward._core.record_types import PeekResult as PeekResult
+from onceward._core.record_types import PutResult as PutResult
+from onceward._core.record_types import Record as Record
+from onceward._core.record_types import Write as Write
+from onceward._core.record_types import record_from_claimant as record_from_claimant
+from onceward._core.record_types import record_from_write as record_from_write
 
 
 class State(StrEnum):
@@ -152,12 +152,12 @@ def _passes_on(found: Record, claimant: Claimant) -> bool:
     return not asks or (found.guarantee in _HARMLESS and not found.doubt)
 
 
-def is_left_behind(refuse: Refuse) -> bool:
+def is_abandoned(refuse: Refuse) -> bool:
     """Whether it is refused because its holder died, although the lease lasts: that is known to nobody else yet."""
     return refuse.why is Refusal.IN_DOUBT and is_live(refuse.record)
 
 
-def ask_again_after(wait: Wait, lease: int) -> float:
+def retry_after_seconds_of(wait: Wait, lease: int) -> float:
     """
     Seconds after which a caller who does not wait should ask again; `lease` is how long such a claim holds.
 
@@ -171,7 +171,7 @@ def ask_again_after(wait: Wait, lease: int) -> float:
     return min(left, 1.0 if wait.alive else max(1.0, lease / 1e6 - left))
 
 
-def replays(seen: Glance, fingerprint: bytes) -> bool:
+def replays(seen: PeekResult, fingerprint: bytes) -> bool:
     """Whether `decide` would say replay. A glance guards nothing: for every other case the claim is put and judged."""
     forget_left, replay_left = seen.forget_left, seen.replay_left
     return (
@@ -282,7 +282,7 @@ def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> 
         None,
         None,
         rise=True,
-        holder=None if claimant.holder is None else stamped(claimant.holder, token, claimant.by_lease),
+        holder=None if claimant.holder is None else stamp_holder(claimant.holder, token, claimant.by_lease),
     )
 
 
@@ -359,7 +359,7 @@ def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) 
 def abandon(found: Record, *, token: bytes, version: bytes) -> Write:
     """Claimed -> in doubt, by somebody else: its holder is dead. A new token, so that nothing of it lands any more."""
     _must_hold(found, "leave in doubt")
-    holder = None if found.holder is None else restamped(found.holder, token)
+    holder = None if found.holder is None else restamp_holder(found.holder, token)
     return _ended(found, _IN_DOUBT, version, token, 1, None, None)._replace(holder=holder)
 
 
@@ -456,12 +456,12 @@ def _ended(
     )
 
 
-def outranks(found: Record | None, token: bytes) -> bool:
+def belongs_to_another(found: Record | None, token: bytes) -> bool:
     """Whether what stands there belongs to somebody other than the holder of `token`."""
     return found is None or found.token != token
 
 
-def followed(found: Record, held: Record) -> bool:
+def came_after_claim(found: Record, held: Record) -> bool:
     """
     Whether what stands there, and is somebody else's, came after this claim: claimed over it, or decided by someone.
 

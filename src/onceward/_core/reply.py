@@ -54,7 +54,7 @@ class Reply(NamedTuple):
         return next((value for found, value in self.headers if found == name), None)
 
 
-def is_sound(reply: Reply) -> bool:
+def is_valid_reply(reply: Reply) -> bool:
     """Whether this can be stored and sent: a status, headers that are headers, and bytes."""
     try:
         return (
@@ -67,12 +67,12 @@ def is_sound(reply: Reply) -> bool:
         return False
 
 
-def pack(reply: Reply) -> bytes:
+def pack_reply(reply: Reply) -> bytes:
     """The stored form of a sound one."""
     return _ENCODER.encode((reply.status, reply.headers)).encode() + b"\n" + reply.body
 
 
-def unpack(data: bytes) -> Reply:
+def unpack_reply(data: bytes) -> Reply:
     """The answer that was stored; `ResultInvalid` if this is none."""
     end = data.find(b"\n") + 1
     head = data[:end]

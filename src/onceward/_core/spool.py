@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard
 
 from onceward._core.codec import JSON, Encoded, NotEncodable, decode, encode, encode_failure
+from onceward._core.dead_holder_flow import decide_with_holder
+from onceward._core.display_text import python_kind
 from onceward._core.durations import SECOND, microseconds
-from onceward._core.ending import put_back
 from onceward._core.errors import (
     ConfigurationError,
     KeyReused,
@@ -32,17 +33,17 @@ from onceward._core.errors import (
     StoreContended,
 )
 from onceward._core.fingerprint import fingerprint_canonical
-from onceward._core.flow import CHANCE, Flow, Put
+from onceward._core.finish_flow import put_back_effect
+from onceward._core.flow import RANDOM_BYTES, Flow, Put
 from onceward._core.keys import digest_of, record_id
-from onceward._core.looking import looked_at
 from onceward._core.record import (
     FRESH,
     Claimant,
     Guarantee,
+    PutResult,
     Record,
     Refusal,
     Refuse,
-    Standing,
     Start,
     Wait,
     Write,
@@ -54,7 +55,6 @@ from onceward._core.record import (
     settle,
     shown_state,
 )
-from onceward._core.words import python_kind
 
 EMIT = "emit"
 """The kind of record that an item is."""
@@ -74,7 +74,7 @@ SPOOL_MAX_MAX = 1_000_000
 ITEM_BYTES_MAX = 32_768
 """Of an item's content: an event, not a file. It must fit into a dead letter, too."""
 
-MARGIN = 30.0
+LEASE_MARGIN = 30.0
 """Seconds that a lease is longer than waiting and sending take: for slow stores and clocks that drift."""
 
 SPINS_MAX = 8
@@ -126,7 +126,7 @@ class Emitted(NamedTuple):
     """Whether an equal item of this reference was there before: waiting, given up or sent."""
 
 
-class Held(NamedTuple):
+class SpooledItem(NamedTuple):
     """An item that this emitter has taken, and the record that says so."""
 
     item: Item
@@ -137,7 +137,7 @@ class Held(NamedTuple):
     """When the lease ends, on the same clock."""
 
 
-class Place(NamedTuple):
+class SpoolSettings(NamedTuple):
     """Where an emitter's items are."""
 
     scope: str
@@ -150,7 +150,7 @@ class Place(NamedTuple):
     """Whether items pass on only when their lease ends (takeover="lease")."""
 
 
-class Draft(NamedTuple):
+class ItemDraft(NamedTuple):
     """An item to be spooled."""
 
     item: Item
@@ -158,7 +158,7 @@ class Draft(NamedTuple):
     content: bytes
 
 
-def drafted(place: Place, reference: str, key: str, data: Mapping[str, Any]) -> Draft:
+def draft_item(place: SpoolSettings, reference: str, key: str, data: Mapping[str, Any]) -> ItemDraft:
     """An item, refused here if it could not be kept or compared."""
     if not isinstance(data, Mapping):
         raise RequestInvalid(f"an item is a mapping from names to plain data, not {python_kind(data)}")
@@ -171,10 +171,10 @@ def drafted(place: Place, reference: str, key: str, data: Mapping[str, Any]) -> 
             f"the item has {len(content):,} bytes, and the limit is {ITEM_BYTES_MAX:,}: store the large part elsewhere "
             "and emit where it is"
         )
-    return Draft(_item(key, content), _claimant(place, key, fingerprint_canonical(data)), content)
+    return ItemDraft(_item(key, content), _claimant(place, key, fingerprint_canonical(data)), content)
 
 
-def _claimant(place: Place, key: str, fingerprint: bytes) -> Claimant:
+def _claimant(place: SpoolSettings, key: str, fingerprint: bytes) -> Claimant:
     id = record_id(EMIT, place.scope, place.name, key)
     # Repeatable, because whoever receives an item again sees the same key.
     guarantee = Guarantee.REPEATABLE.value
@@ -192,12 +192,12 @@ def _item(key: str, content: bytes) -> Item:
 # --- moves ---
 
 
-def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
+def spool_item(draft: ItemDraft, now: float) -> Flow[tuple[Emitted, SpooledItem | None]]:
     """Put an item into the spool. Held, if it is this emitter's to send; refused, if its reference means another."""
     start: Start = FRESH
     met = False
     for _ in range(SPINS_MAX):
-        chance = yield CHANCE
+        chance = yield RANDOM_BYTES
         write = _claimed(draft.claimant, start, draft.content, chance)
         standing = yield Put("emit", write, None if start.over is None else start.over.version)
         found = standing.record
@@ -209,7 +209,7 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
             return Emitted(draft.item.reference, draft.item.key, met), held
         decision = decide(found, draft.claimant)
         if isinstance(decision, Wait):
-            decision = yield from looked_at(decision, draft.claimant)
+            decision = yield from decide_with_holder(decision, draft.claimant)
         if isinstance(decision, Refuse) and decision.why is Refusal.REUSED:
             raise KeyReused(
                 f"reference {digest_of(draft.claimant.id)} of {draft.claimant.operation} stands for another item: "
@@ -223,76 +223,76 @@ def spool(draft: Draft, now: float) -> Flow[tuple[Emitted, Held | None]]:
     raise StoreContended
 
 
-def take_over(place: Place, found: Record, now: float) -> Flow[Held | None]:
+def take_over(place: SpoolSettings, found: Record, now: float) -> Flow[SpooledItem | None]:
     """Take an item that nobody holds any more; None if somebody else was quicker, or it cannot be read."""
     try:
         item = _item(found.key, found.result or b"")
     except OncewardError:
         return None
-    chance = yield CHANCE
+    chance = yield RANDOM_BYTES
     claimant = _claimant(place, found.key, found.fingerprint)
     write = _claimed(claimant, Start(found), found.result, chance)
     standing = yield Put("emit.take", write, found.version)
     return _held(item, standing.record, now) if _is_own(standing.record, write) else None
 
 
-def keep_on(held: Held, lease: int, now: float) -> Flow[Held | None]:
+def renew_item(held: SpooledItem, lease: int, now: float) -> Flow[SpooledItem | None]:
     """Lengthen the lease before sending; None if another emitter has the item by now."""
-    chance = yield CHANCE
+    chance = yield RANDOM_BYTES
     content = held.record.result
     write = renew(held.record, version=chance[16:32], lease=lease)._replace(codec=CODEC, result=content)
     found = (yield from _moved("emit.renew", write, held)).record
     return _held(held.item, found, now) if found is not None and found.version == write.version else None
 
 
-def end_sent(held: Held, replay: int, forget: int) -> Flow[None]:
+def settle_sent_item(held: SpooledItem, replay: int, forget: int) -> Flow[None]:
     """
     Settle what was sent, without its content. If another emitter has it by now, it sends it again under the same key.
 
     Losing this write to a power cut means the same, so it may be relaxed.
     """
-    chance = yield CHANCE
+    chance = yield RANDOM_BYTES
     write = settle(held.record, version=chance[16:32], replay=replay, forget=forget, relaxed=True)
     yield from _moved("emit.settle", write, held)
 
 
-def end_given_up(held: Held, error: BaseException | None) -> Flow[None]:
+def release_given_up_item(held: SpooledItem, error: BaseException | None) -> Flow[None]:
     """Set aside what was given up: kept with its content for as long as it takes."""
-    chance = yield CHANCE
+    chance = yield RANDOM_BYTES
     said = None if error is None else encode_failure(error)
     write = release(held.record, version=chance[16:32], forget=SECOND, error=said)
     write = write._replace(codec=CODEC, result=held.record.result, forget=None)
     yield from _moved("emit.stop", write, held)
 
 
-def _moved(at: str, write: Write, held: Held) -> Flow[Standing]:
+def _moved(at: str, write: Write, held: SpooledItem) -> Flow[PutResult]:
     """
     Put the next state of an item. If the store forgot the item, it is put back: we have its content, and whoever
     receives it again sees the same key. Not if it was erased.
     """
-    standing: Standing = yield Put(at, write, held.record.version)
+    standing: PutResult = yield Put(at, write, held.record.version)
     if standing.record is None:
-        standing = yield put_back(write)
+        standing = yield put_back_effect(write)
     return standing
 
 
-def orphaned(found: Record, place: Place) -> Flow[bool]:
+def is_orphaned(found: Record, place: SpoolSettings) -> Flow[bool]:
     """Whether an item of this emitter waits there, and nobody holds it: its lease has ended, or its holder is dead."""
     if not _is_item(found, place):
         return False
     claimant = _claimant(place, found.key, found.fingerprint)
     decision = decide(found, claimant)
     if isinstance(decision, Wait):
-        decision = yield from looked_at(decision, claimant)
+        decision = yield from decide_with_holder(decision, claimant)
     return isinstance(decision, Start) and is_claimed(found)
 
 
-def is_given_up(found: Record, place: Place) -> bool:
+def is_given_up(found: Record, place: SpoolSettings) -> bool:
     """Whether an item of this emitter was given up, and waits for somebody to resume it."""
     return _is_item(found, place) and shown_state(found) == "released"
 
 
-def _is_item(found: Record, place: Place) -> bool:
+def _is_item(found: Record, place: SpoolSettings) -> bool:
     return found.kind == EMIT and found.operation == place.name and found.codec == CODEC
 
 
@@ -300,9 +300,9 @@ def _is_own(found: Record | None, write: Write) -> TypeGuard[Record]:
     return found is not None and found.version == write.version
 
 
-def _held(item: Item, record: Record, now: float) -> Held:
+def _held(item: Item, record: Record, now: float) -> SpooledItem:
     lease = 0 if record.lease_left is None else record.lease_left
-    return Held(item, record, now - record.age / SECOND, now + lease / SECOND)
+    return SpooledItem(item, record, now - record.age / SECOND, now + lease / SECOND)
 
 
 def _claimed(claimant: Claimant, start: Start, content: bytes | None, chance: bytes) -> Write:
@@ -316,7 +316,7 @@ def _claimed(claimant: Claimant, start: Start, content: bytes | None, chance: by
 # --- what waits ---
 
 
-class Spool:
+class SpoolQueue:
     """What one emitter holds: which items wait, and when some of them are due. Whoever uses it keeps others out."""
 
     def __init__(self, cadence: Cadence, room: int) -> None:
@@ -326,7 +326,7 @@ class Spool:
                 f"{SPOOL_MAX_MAX:,}: a spool without a limit hides that nothing is being sent"
             )
         self.cadence, self.room = cadence, room
-        self.waiting: deque[Held] = deque()
+        self.waiting: deque[SpooledItem] = deque()
         self.under_way = 0
         """Being spooled or sent at this moment."""
         self.given_up = 0
@@ -350,13 +350,13 @@ class Spool:
             )
         self.under_way += 1
 
-    def entered(self, held: Held | None) -> None:
+    def entered(self, held: SpooledItem | None) -> None:
         """The one that entered waits now; or was not for us to send."""
         self.under_way -= 1
         if held is not None:
             self.waiting.append(held)
 
-    def add(self, found: Iterable[Held]) -> None:
+    def add(self, found: Iterable[SpooledItem]) -> None:
         """Items that others left behind; the oldest go first."""
         self.waiting = deque(sorted((*self.waiting, *found), key=lambda one: one.since))
 
@@ -372,13 +372,13 @@ class Spool:
         wait = 0.0 if full else self.waiting[0].since + self.cadence.seconds - now
         return max(wait, self.hold - now)
 
-    def take(self) -> list[Held]:
+    def take(self) -> list[SpooledItem]:
         """The next batch."""
         batch = [self.waiting.popleft() for _ in range(min(len(self.waiting), self.cadence.size))]
         self.under_way += len(batch)
         return batch
 
-    def taken(self, batch: int, back: Sequence[Held] = (), given_up: int = 0) -> None:
+    def taken(self, batch: int, back: Sequence[SpooledItem] = (), given_up: int = 0) -> None:
         """A batch has ended: some go back to the front, some were given up, the rest is gone."""
         self.under_way -= batch
         self.given_up += given_up
@@ -388,7 +388,7 @@ class Spool:
 # --- what `send` answered ---
 
 
-def fates(answer: Any, items: Sequence[Item]) -> list[Exception | None]:
+def item_errors(answer: Any, items: Sequence[Item]) -> list[Exception | None]:
     """For each item, the error that it failed with, or None: from what `send` returned."""
     if answer is None:
         return [None] * len(items)

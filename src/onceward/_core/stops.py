@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from onceward._core.history import Tried
-from onceward._core.judging.own import STOP_ATTRIBUTE
-from onceward._core.sent import SentRequest
+from onceward._core.attempt_history import AttemptSummary
+from onceward._core.display_text import format_seconds
+from onceward._core.sent_request import SentRequest
 from onceward._core.verdict import Verdict
-from onceward._core.words import roughly
+from onceward._core.verdict_tables.onceward_errors import STOP_ATTRIBUTE
 
 _WAITS_MAX = 10 * 365 * 86_400.0
 
@@ -66,7 +66,7 @@ class Stop(NamedTuple):
     """How many times the innermost call would have been made, had every layer retried for itself."""
     problem: Any = None
     """The last attempt's error, or the answer that counted as one. None on the stop that an error itself carries."""
-    tries: tuple[Tried, ...] = ()
+    tries: tuple[AttemptSummary, ...] = ()
     """How each attempt ended: the first and the latest. Kept for policies that have dead letters only."""
 
 
@@ -89,14 +89,14 @@ class DeadLetters(Protocol):
         """Keep it. May return something to await if the policy is used with `async def`."""
 
 
-def instant(wall_us: int, after: float | None) -> datetime | None:
+def time_after(wall_us: int, after: float | None) -> datetime | None:
     """The time so many seconds after an instant; None if there is none, or none that a calendar has."""
     if after is None or not 0 <= after <= _WAITS_MAX:
         return None
     return datetime.fromtimestamp(wall_us / 1e6, UTC) + timedelta(seconds=after)
 
 
-def marked(error: Any, stop: Stop) -> Any:
+def attach_stop(error: Any, stop: Stop) -> Any:
     """The error (or the answer that counted as one) with its stop on it, where it can carry one."""
     try:
         raised_before = getattr(error, STOP_ATTRIBUTE, None) is not None  # One object, again and again.
@@ -104,7 +104,7 @@ def marked(error: Any, stop: Stop) -> Any:
         if isinstance(error, BaseException):
             if raised_before:
                 error.__notes__ = [line for line in error.__notes__ if not line.startswith(_NOTE)]
-            error.add_note(note(stop))
+            error.add_note(stop_note(stop))
     except Exception:
         return error  # An error that takes no attributes is raised as it is: unchanged is what was promised.
     return error
@@ -113,14 +113,14 @@ def marked(error: Any, stop: Stop) -> Any:
 _NOTE = "onceward: "
 
 
-def note(stop: Stop) -> str:
+def stop_note(stop: Stop) -> str:
     """One line about a stop: no key, nothing of the error itself."""
     why = f"{_WHY[stop.reason]} ({stop.reason.value})"
     if not stop.attempts:
         return f"{_NOTE}{stop.name} was not called: {why}"
     tries = "1 attempt" if stop.attempts == 1 else f"{stop.attempts} attempts"
     doubt = "; it may have happened" if stop.verdict.happened is None else ""
-    return f"{_NOTE}{stop.name} stopped after {tries} in {roughly(stop.elapsed)}: {why}{doubt}"
+    return f"{_NOTE}{stop.name} stopped after {tries} in {format_seconds(stop.elapsed)}: {why}{doubt}"
 
 
 _WHY = {

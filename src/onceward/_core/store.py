@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register_values import Purged, Selection
+from onceward._core.record import PutResult, Record, Write
+from onceward._core.store_values import PurgeResult, Selection
 
 
 class Store(Protocol):
@@ -20,7 +20,7 @@ class Store(Protocol):
     none. A put must not be undone, or left half done, by cancelling or interrupting its caller.
     """
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """
         Put `write` where a record of version `expect` stands (None: where none stands).
 
@@ -30,7 +30,7 @@ class Store(Protocol):
         and `record` is None.
         """
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """
         Put `write` where nothing stands, and where none of the records `marks` stands, either.
 
@@ -61,7 +61,7 @@ class Store(Protocol):
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
         """At most `limit` records with ids greater than `after`, in order of id."""
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """
         Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either.
 

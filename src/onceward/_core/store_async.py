@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register_values import Purged, Selection
+from onceward._core.record import PutResult, Record, Write
+from onceward._core.store_values import PurgeResult, Selection
 
 
 class AsyncStore(Protocol):
@@ -20,7 +20,7 @@ class AsyncStore(Protocol):
     none. A put must not be undone, or left half done, by cancelling or interrupting its caller.
     """
 
-    def put(self, write: Write, expect: bytes | None) -> Awaitable[Standing]:
+    def put(self, write: Write, expect: bytes | None) -> Awaitable[PutResult]:
         """
         Put `write` where a record of version `expect` stands (None: where none stands).
 
@@ -30,7 +30,7 @@ class AsyncStore(Protocol):
         and `record` is None.
         """
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Awaitable[Standing]:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Awaitable[PutResult]:
         """
         Put `write` where nothing stands, and where none of the records `marks` stands, either.
 
@@ -61,7 +61,7 @@ class AsyncStore(Protocol):
     def scan(self, after: bytes, limit: int, selection: Selection) -> Awaitable[list[Record]]:
         """At most `limit` records with ids greater than `after`, in order of id."""
 
-    def purge(self, limit: int) -> Awaitable[Purged]:
+    def purge(self, limit: int) -> Awaitable[PurgeResult]:
         """
         Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either.
 

@@ -14,9 +14,9 @@ from decimal import Decimal, InvalidOperation
 from itertools import accumulate
 from math import isfinite
 
+from onceward._core.canonical_writer import DEPTH_MAX, FLATTEN, NAME_CHARACTERS_SHOWN, canonical_pure
 from onceward._core.errors import RequestInvalid
-from onceward._core.plain import Refused
-from onceward._core.spelling import DEPTH_MAX, FLATTEN, NAME_CHARACTERS_SHOWN, canonical_pure
+from onceward._core.plain_values import NoCanonicalForm
 
 
 def parse_json(raw: bytes | str, *, exact: bool = False) -> object:
@@ -31,7 +31,7 @@ def parse_json(raw: bytes | str, *, exact: bool = False) -> object:
         raise RequestInvalid(f"the JSON text is nested more than {DEPTH_MAX} levels deep; {FLATTEN}")
     try:
         value: object = (_read_exactly if exact else _read)(text)
-    except Refused as refusal:
+    except NoCanonicalForm as refusal:
         raise RequestInvalid(f"the JSON text {refusal.reason}") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
@@ -57,7 +57,9 @@ def _decoded(raw: bytes | str) -> str:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise Refused(f"has the member {_twice(pairs)[:NAME_CHARACTERS_SHOWN]!a} twice in one object; send it once")
+        raise NoCanonicalForm(
+            f"has the member {_twice(pairs)[:NAME_CHARACTERS_SHOWN]!a} twice in one object; send it once"
+        )
     return members
 
 
@@ -74,19 +76,19 @@ def _twice(pairs: list[tuple[str, object]]) -> str:
 def _finite_float(text: str) -> float:
     value = float(text)
     if not isfinite(value):
-        raise Refused("has a number beyond what a double can hold; send it as a string")
+        raise NoCanonicalForm("has a number beyond what a double can hold; send it as a string")
     return value
 
 
 def _no_constant(text: str) -> object:
-    raise Refused(f"has {text}, which is not JSON; leave the member out or send null")
+    raise NoCanonicalForm(f"has {text}, which is not JSON; leave the member out or send null")
 
 
 def _finite_decimal(text: str) -> Decimal:
     try:
         return Decimal(text)
     except InvalidOperation:  # An exponent that not even a Decimal has.
-        raise Refused("has a number beyond what can be held; send it as a string") from None
+        raise NoCanonicalForm("has a number beyond what can be held; send it as a string") from None
 
 
 _read = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite_float, parse_constant=_no_constant).decode

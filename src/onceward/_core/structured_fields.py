@@ -46,7 +46,7 @@ class Malformed(ValueError):
     """The text is no list of structured fields."""
 
 
-class Item(NamedTuple):
+class ListMember(NamedTuple):
     """A member of a list."""
 
     value: BareItem
@@ -65,17 +65,17 @@ _BOOLEAN = re.compile(r"\?([01])")
 _BETWEEN = re.compile(r"[ \t]*,[ \t]*")
 
 
-def parse_list(text: str) -> list[Item]:
+def parse_list(text: str) -> list[ListMember]:
     """The members of a list; empty text is an empty list."""
     text = text.strip(" ")
-    members: list[Item] = []
+    members: list[ListMember] = []
     at = 0
     while at < len(text):
         if len(members) == MEMBERS_MAX:
             raise Malformed("too many members")
         value, at = _bare_item(text, at)
         parameters, at = _parameters(text, at)
-        members.append(Item(value, parameters))
+        members.append(ListMember(value, parameters))
         if at == len(text):
             break
         between = _BETWEEN.match(text, at)

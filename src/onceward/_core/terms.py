@@ -13,11 +13,11 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from onceward._core.classifier import DEFAULT, Classifier
-from onceward._core.composing import Composable, around, check
 from onceward._core.durations import SECOND, microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Raised, Returned
 from onceward._core.record import Guarantee
+from onceward._core.resilience import ResiliencePart, check_resilience_option, resilience_of
 
 Seconds: TypeAlias = float | timedelta
 InFlightPolicy: TypeAlias = Literal["wait", "refuse", "accept"]
@@ -45,9 +45,9 @@ class Options(TypedDict, total=False):
     claim: Literal["first", "last"]
     settle: Literal["gate", "inside"]
     takeover: Literal["holder", "lease"]
-    retry: Composable | None
-    breaker: Composable | None
-    budget: Composable | None
+    retry: ResiliencePart | None
+    breaker: ResiliencePart | None
+    budget: ResiliencePart | None
 
 
 class CallOptions(Options, total=False):
@@ -112,11 +112,11 @@ class Terms:
     """Who stores the answer: the `gate`, or the function, `inside` a transaction of its own (with `atomic`)."""
     takeover: str = "holder"
     """When a claim passes on: as soon as its `holder` is proved dead on this host, or only when its `lease` ends."""
-    retry: Composable | None = None
+    retry: ResiliencePart | None = None
     """A `Retry`: attempts under one claim. None, because what may be tried again is the caller's to say."""
-    breaker: Composable | None = None
+    breaker: ResiliencePart | None = None
     """A `Breaker`: while it is open, what has an answer is replayed, and nothing else is claimed."""
-    budget: Composable | None = None
+    budget: ResiliencePart | None = None
     """A `Budget`: pays for every attempt after the first, in this call or in a later one under the same key."""
 
     @property
@@ -154,7 +154,7 @@ _CHOICES = {
 _NAMES = frozenset(field.name for field in fields(Terms))
 
 
-def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
+def apply_options(base: Terms, changes: Mapping[str, Any]) -> Terms:
     """The terms that follow from some with changes, in the user's units; refused if they cannot work."""
     checked: dict[str, Any] = {}
     for name, value in changes.items():
@@ -179,7 +179,7 @@ def agree(base: Terms, changes: Mapping[str, Any]) -> Terms:
         )
     if terms.settle == "inside":
         _check_inside(terms)
-    composed = around(terms.retry, terms.breaker, terms.budget)
+    composed = resilience_of(terms.retry, terms.breaker, terms.budget)
     if composed is not None and terms.guarantee == Guarantee.ATOMIC and (composed.repeats or terms.settle != "inside"):
         raise ConfigurationError(
             "an atomic effect lives in one transaction, which a retry cannot begin anew: put the policy, the breaker "
@@ -218,7 +218,7 @@ def _check(name: str, value: Any) -> Any:
     if name == "classifier" and not isinstance(value, Classifier):
         raise ConfigurationError("classifier is a Classifier, for example Classifier().extended({CardDeclined: ...})")
     if name in ("retry", "breaker", "budget"):
-        return check(name, value)
+        return check_resilience_option(name, value)
     if name == "relaxed_settle" and not isinstance(value, bool):
         raise ConfigurationError("relaxed_settle is True or False")
     return value

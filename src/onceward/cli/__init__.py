@@ -13,9 +13,9 @@ from importlib import import_module
 
 from onceward import __version__
 from onceward._core.errors import OncewardError
-from onceward.cli import exits
-from onceward.cli.parsing import Parser, show_help
-from onceward.cli.printing import complain, let_go_of_stdout
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandParser, show_help
+from onceward.cli.output import discard_stdout, print_error
 
 __all__ = ["build_parser", "main"]
 
@@ -36,16 +36,16 @@ GROUPS = (
 """Each has a module of its name, which is imported when its name is typed: a command should not wait for others."""
 
 
-def build_parser(only: str | None = None) -> Parser:
+def build_parser(only: str | None = None) -> CommandParser:
     """Everything that can be typed; or one group of it."""
-    parser = Parser(
+    parser = CommandParser(
         prog="onceward",
         description="Send it as many times as you like; it happens once, and everyone learns the same answer.",
-        epilog=_EPILOG + exits.described(),
+        epilog=_EPILOG + exit_codes.describe_exit_codes(),
     )
     parser.add_argument("--version", action="version", version=f"onceward {__version__}")
     parser.set_defaults(run=lambda _: show_help(parser))
-    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=Parser)
+    parsers = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=CommandParser)
     for name in GROUPS if only is None else (only,):
         import_module(f"onceward.cli.{name}").add_to(parsers)
     return parser
@@ -60,12 +60,12 @@ def main(argv: list[str] | None = None) -> int:
         code: int = asked.run(asked)
         return code
     except SystemExit as stop:  # --help and --version have printed what they have to say.
-        return stop.code if isinstance(stop.code, int) else exits.FINE
+        return stop.code if isinstance(stop.code, int) else exit_codes.FINE
     except OncewardError as error:
-        complain(error, as_json="--json" in typed)
-        return exits.exit_code_of(error)
+        print_error(error, as_json="--json" in typed)
+        return exit_codes.exit_code_of(error)
     except BrokenPipeError:
-        let_go_of_stdout()
-        return exits.PIPE_CLOSED
+        discard_stdout()
+        return exit_codes.PIPE_CLOSED
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED

@@ -11,13 +11,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from onceward.cli import exits
-from onceward.cli.parsing import Groups, Parser, add_command, count_up_to, seconds
-from onceward.cli.printing import say, say_document
-from onceward.cli.tables import table
-from onceward.conformance import CHECKS, PROFILES, Examination, Verdict, describe, examine
-from onceward.conformance.running import JOBS_MAX
-from onceward.conformance.target import BODY, CROWD, CROWD_MAX, SECONDS, WELL_KNOWN
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandGroup, CommandParser, add_command, count_up_to, seconds
+from onceward.cli.output import print_json, print_text
+from onceward.cli.text_tables import format_table
+from onceward.testing.http_suite import CHECKS, PROFILES, CheckVerdict, Examination, describe, examine
+from onceward.testing.http_suite.examination import JOBS_MAX
+from onceward.testing.http_suite.target import BODY, CROWD, CROWD_MAX, SECONDS, WELL_KNOWN
 
 _MORE = """\
 Every case has fresh keys and a fresh number for {n} in paths and bodies. Nothing is undone afterwards: name a test
@@ -46,7 +46,7 @@ _SHAPES = {
 }
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the command."""
     command = add_command(
         parsers,
@@ -58,7 +58,7 @@ def add_to(parsers: Groups) -> None:
             "onceward conformance --list --profile ietf",
             "onceward conformance http://localhost:1/orders --profile stripe --unique /id  # exit 4",
         ),
-        codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
         more=_MORE,
     )
     command.add_argument("url", nargs="?", metavar="URL", help="where requests are sent: http://host:port/path")
@@ -77,7 +77,7 @@ def add_to(parsers: Groups) -> None:
     _add_description(command)
 
 
-def _add_description(command: Parser) -> None:
+def _add_description(command: CommandParser) -> None:
     target = command.add_argument_group(
         "the target",
         "The file has the same names with _ for -, and tables [headers], [other_headers], [slow] ..., [expect].",
@@ -101,20 +101,20 @@ def _conformance(asked: argparse.Namespace) -> int:
     target = describe(_description(asked), os.environ)
     examination = examine(target, only=asked.only, skip=asked.skip, jobs=asked.jobs, progress=_show_progress)
     if asked.json:
-        say_document(examination.document())
+        print_json(examination.document())
     else:
         _tell(examination)
-    return exits.FINE if examination.holds else exits.NO
+    return exit_codes.FINE if examination.holds else exit_codes.NO
 
 
 def _list(asked: argparse.Namespace) -> int:
     expected = None if asked.profile is None else PROFILES[asked.profile]
     checks = [check for check in CHECKS if expected is None or check.applies(expected)]
     if asked.json:
-        say_document([{"name": check.name, "sends": check.sends, "must": check.must} for check in checks])
+        print_json([{"name": check.name, "sends": check.sends, "must": check.must} for check in checks])
     else:
-        say(table(("CHECK", "MUST HOLD"), [(check.name, check.must) for check in checks], limit=None))
-    return exits.FINE
+        print_text(format_table(("CHECK", "MUST HOLD"), [(check.name, check.must) for check in checks], limit=None))
+    return exit_codes.FINE
 
 
 def _description(asked: argparse.Namespace) -> dict[str, Any]:
@@ -140,15 +140,15 @@ def _read(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise exits.UsageError(f"--target: cannot read {str(file)!r}: {reason}") from None
+        raise exit_codes.UsageError(f"--target: cannot read {str(file)!r}: {reason}") from None
     except tomllib.TOMLDecodeError as error:
-        raise exits.UsageError(f"--target: {str(file)!r} is no TOML: {error}") from None
+        raise exit_codes.UsageError(f"--target: {str(file)!r} is no TOML: {error}") from None
 
 
 def _table(found: dict[str, Any], name: str) -> dict[str, Any]:
     known = found.get(name, {})
     if not isinstance(known, dict):
-        raise exits.UsageError(f"--target: {name} must be a table")
+        raise exit_codes.UsageError(f"--target: {name} must be a table")
     return known
 
 
@@ -156,14 +156,14 @@ def _header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or not name.strip():
         # The line may be a credential by itself: it is not repeated.
-        raise exits.UsageError("a header is written 'NAME: VALUE'")
+        raise exit_codes.UsageError("a header is written 'NAME: VALUE'")
     return name.strip(), value.strip()
 
 
 def _expectation(found: dict[str, Any], text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise exits.UsageError(f"--expect takes NAME=VALUE, not {text!r}")
+        raise exit_codes.UsageError(f"--expect takes NAME=VALUE, not {text!r}")
     profile = PROFILES.get(str(found.get("profile", "default")), PROFILES["default"])
     return name.strip(), profile.read(name.strip(), value.strip())
 
@@ -176,10 +176,10 @@ def _show_progress(name: str, begun: int, checks: int) -> None:
 
 
 def _tell(examination: Examination) -> None:
-    say(f"{examination.address}, profile {examination.profile}\n")
+    print_text(f"{examination.address}, profile {examination.profile}\n")
     rows = [(finding.check.name, finding.verdict.value, finding.reason) for finding in examination.findings]
-    say(table(("CHECK", "RESULT", "WHY"), rows, limit=None))
-    say("\n" + ", ".join(f"{verdict.value}: {examination.count(verdict)}" for verdict in Verdict))
+    print_text(format_table(("CHECK", "RESULT", "WHY"), rows, limit=None))
+    print_text("\n" + ", ".join(f"{verdict.value}: {examination.count(verdict)}" for verdict in CheckVerdict))
 
 
 def _flag(name: str) -> str:

@@ -16,25 +16,25 @@ from types import ModuleType
 from typing import Any
 
 import onceward
-from onceward._core import backoff, breaker, codec, durations, errors, keys, letters, record, terms
+from onceward._core import backoff, circuit, codec, dead_letters, durations, errors, keys, record, terms
 from onceward._core.classifier import Classifier
-from onceward._core.durations import SECOND, in_words
+from onceward._core.durations import SECOND, format_micros
 from onceward._core.errors import OncewardError
 from onceward._core.record import Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward._core.terms import DURATIONS as DURATIONS
-from onceward.cli import exits
-from onceward.cli.documents import camel
-from onceward.cli.parsing import Groups, add_command
-from onceward.cli.printing import say, say_document
-from onceward.cli.profiles import tell_profile
-from onceward.cli.tables import facts, table
-from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandGroup, add_command
+from onceward.cli.json_documents import camel_case
+from onceward.cli.output import print_json, print_text
+from onceward.cli.profile_output import print_profile
+from onceward.cli.text_tables import format_facts, format_table
+from onceward.gate.call_factory import PURGE_BATCH, SCAN_PAGE
 from onceward.http import PROFILES
-from onceward.retry import _policy, choices
+from onceward.retry import option_checks, policy_base
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the command."""
     command = add_command(
         parsers,
@@ -42,7 +42,7 @@ def add_to(parsers: Groups) -> None:
         "print every default with its unit and reason, the limits, the guarantees and the refusals",
         _contract,
         examples=("onceward contract", "onceward contract --json", "onceward contract --profile stripe"),
-        codes=(exits.FINE, exits.USAGE),
+        codes=(exit_codes.FINE, exit_codes.USAGE),
         more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
     )
     command.add_argument(
@@ -62,11 +62,11 @@ def contract() -> dict[str, Any]:
         },
         "choices": [_choice(field.name) for field in fields(Terms)],
         "retries": [_retry(*one) for one in _RETRIES],
-        "limits": {camel(name): value for name, value in _limits().items()},
+        "limits": {camel_case(name): value for name, value in _limits().items()},
         "guarantees": [
             {
                 "name": one.value,
-                "meaning": beside(record, "Guarantee").get(one.name, ""),
+                "meaning": field_docs(record, "Guarantee").get(one.name, ""),
                 "default": one == DEFAULT_TERMS.guarantee,
             }
             for one in Guarantee
@@ -77,12 +77,12 @@ def contract() -> dict[str, Any]:
 
 def _contract(asked: argparse.Namespace) -> int:
     if asked.profile is not None:
-        tell_profile(asked.profile, beside, as_json=asked.json)
-        return exits.FINE
+        print_profile(asked.profile, field_docs, as_json=asked.json)
+        return exit_codes.FINE
     document = contract()
     if asked.json:
-        say_document(document)
-        return exits.FINE
+        print_json(document)
+        return exit_codes.FINE
     chosen = [
         (one["name"], _shown(one["value"]), one["unit"], one["inWords"], one["reason"]) for one in document["choices"]
     ]
@@ -90,14 +90,19 @@ def _contract(asked: argparse.Namespace) -> int:
     limits = [(name, value) for name, value in document["limits"].items()]
     guarantees = [(one["name"], "default" if one["default"] else "", one["meaning"]) for one in document["guarantees"]]
     refusals = [(one["code"], one["fault"], one["retry"], one["meaning"]) for one in document["refusals"]]
-    say(f"Onceward {document['version']}: at-least-once delivery, one effect.\n\nRetention\n")
-    say(facts(document["retention"].items()))
-    say("\nChoices\n\n" + table(("NAME", "VALUE", "UNIT", "", "WHY"), chosen, limit=None))
-    say("\nRetries, breakers, dead letters\n\n" + table(("NAME", "VALUE", "UNIT", "WHY"), retries, limit=None))
-    say("\nLimits\n\n" + facts(limits))
-    say("\nGuarantees\n\n" + table(("NAME", "", "THE EFFECT, AND WHAT IS KNOWN AFTER A CRASH"), guarantees, limit=None))
-    say("\nRefusals\n\n" + table(("CODE", "FAULT", "RETRY", "MEANING"), refusals, limit=None))
-    return exits.FINE
+    print_text(f"Onceward {document['version']}: at-least-once delivery, one effect.\n\nRetention\n")
+    print_text(format_facts(document["retention"].items()))
+    print_text("\nChoices\n\n" + format_table(("NAME", "VALUE", "UNIT", "", "WHY"), chosen, limit=None))
+    print_text(
+        "\nRetries, breakers, dead letters\n\n" + format_table(("NAME", "VALUE", "UNIT", "WHY"), retries, limit=None)
+    )
+    print_text("\nLimits\n\n" + format_facts(limits))
+    print_text(
+        "\nGuarantees\n\n"
+        + format_table(("NAME", "", "THE EFFECT, AND WHAT IS KNOWN AFTER A CRASH"), guarantees, limit=None)
+    )
+    print_text("\nRefusals\n\n" + format_table(("CODE", "FAULT", "RETRY", "MEANING"), refusals, limit=None))
+    return exit_codes.FINE
 
 
 def _choice(name: str) -> dict[str, Any]:
@@ -107,22 +112,22 @@ def _choice(name: str) -> dict[str, Any]:
         "name": name,
         "value": _seconds(value) if is_duration else _plain(value),
         "unit": "seconds" if is_duration else "bytes" if "bytes" in name.split("_") else None,
-        "inWords": in_words(value) if is_duration else None,
-        "reason": beside(terms, "Terms").get(name, ""),
+        "inWords": format_micros(value) if is_duration else None,
+        "reason": field_docs(terms, "Terms").get(name, ""),
     }
 
 
 _RETRIES: tuple[tuple[str, ModuleType, str, str | None], ...] = (
-    ("attempts", choices, "ATTEMPTS", None),
-    ("attempts_unsaid_max", choices, "ATTEMPTS_UNSAID_MAX", None),
-    ("elapsed", _policy, "ELAPSED", "seconds"),
-    ("timeout", _policy, "TIMEOUT", "seconds"),
+    ("attempts", option_checks, "ATTEMPTS", None),
+    ("attempts_unsaid_max", option_checks, "ATTEMPTS_UNSAID_MAX", None),
+    ("elapsed", policy_base, "ELAPSED", "seconds"),
+    ("timeout", policy_base, "TIMEOUT", "seconds"),
     ("backoff_base", backoff, "BASE", "seconds"),
     ("backoff_cap", backoff, "CAP", "seconds"),
-    ("breaker_threshold", breaker, "THRESHOLD", None),
-    ("breaker_recovery", breaker, "RECOVERY", "seconds"),
-    ("dead_letter_keep", letters, "KEEP", "seconds"),
-    ("dead_letter_payload_bytes_max", letters, "PAYLOAD_BYTES_MAX", "bytes"),
+    ("breaker_threshold", circuit, "THRESHOLD", None),
+    ("breaker_recovery", circuit, "RECOVERY", "seconds"),
+    ("dead_letter_keep", dead_letters, "KEEP", "seconds"),
+    ("dead_letter_payload_bytes_max", dead_letters, "PAYLOAD_BYTES_MAX", "bytes"),
 )
 """What retry policies, breakers and dead letters do unless told otherwise, and where it stands."""
 
@@ -131,7 +136,7 @@ def _retry(name: str, module: ModuleType, constant: str, unit: str | None) -> di
     value = getattr(module, constant)
     return {
         "name": name,
-        "value": _seconds(value) if module is letters and unit == "seconds" else value,
+        "value": _seconds(value) if module is dead_letters and unit == "seconds" else value,
         "unit": unit,
         "reason": _under(module).get(constant, ""),
     }
@@ -189,7 +194,7 @@ _MEMBER_AND_TEXT = re.compile(r'^    (\w+)(?:: [^\n]+)? = [^\n]+\n    """(.*?)""
 
 
 @cache
-def beside(module: ModuleType, name: str) -> dict[str, str]:
+def field_docs(module: ModuleType, name: str) -> dict[str, str]:
     """
     The text that stands under each member of a class: Python has no other place for it than the source.
 
@@ -209,7 +214,7 @@ _CONSTANT_AND_TEXT = re.compile(r'^([A-Z_]+) = [^\n]+\n"""(.*?)"""', re.MULTILIN
 
 @cache
 def _under(module: ModuleType) -> dict[str, str]:
-    """The text that stands under each constant of a module; see `beside`."""
+    """The text that stands under each constant of a module; see `field_docs`."""
     try:
         source = inspect.getsource(module)
     except OSError:

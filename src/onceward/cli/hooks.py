@@ -14,20 +14,33 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError, OncewardError, SourceUnknown
-from onceward.cli import exits
-from onceward.cli.access import when
-from onceward.cli.opening import add_store_argument, existing_url_of
-from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to, seconds
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import table
-from onceward.environment import REAL
-from onceward.inbox.handlers import imported
-from onceward.inbox.samples import Sample, sample
-from onceward.inbox.shells import Inbox
-from onceward.inbox.source import ATTEMPTS
-from onceward.inbox.stored import GAPS_SHOWN, SCHEMES, SourceView, StoredSource, read_secret
+from onceward.cli import exit_codes
+from onceward.cli.access_arguments import format_instant
+from onceward.cli.command_parser import (
+    CommandGroup,
+    CommandParser,
+    add_command,
+    add_group,
+    count_up_to,
+    seconds,
+)
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_argument import add_store_argument, existing_store_url
+from onceward.cli.text_tables import format_table
+from onceward.messaging.inbox.handlers import import_handler
+from onceward.messaging.inbox.inbox import Inbox
+from onceward.messaging.inbox.sample_event import SampleEvent, signed_sample
+from onceward.messaging.inbox.source import ATTEMPTS
+from onceward.messaging.inbox.stored_sources import (
+    GAPS_SHOWN,
+    SCHEMES,
+    SourceView,
+    StoredSource,
+    read_secret,
+)
+from onceward.messaging.webhooks import PlainHmac, Scheme
+from onceward.runtime.environment import REAL
 from onceward.service.access.scopes import check_environment, check_tenant, scope_of
-from onceward.webhooks import PlainHmac, Scheme
 
 _HEADINGS = (
     "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED",
@@ -36,7 +49,7 @@ _HEADINGS = (
 _ANSWER_SECONDS = 30.0
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "hooks", "receive webhooks: add sources, see what came, try them out")
     _add_adding(group)
@@ -46,7 +59,7 @@ def add_to(parsers: Groups) -> None:
         "show sources with what came from them: waiting, given up, repeated, and gaps in their numbers",
         _list,
         examples=("onceward hooks list",),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late. "
         "RENAMED are those of a message that was here under another id, where the id is not signed.",
     )
@@ -56,7 +69,7 @@ def add_to(parsers: Groups) -> None:
         "sign a sample event as its sender would, and show what would happen; with --url, send it",
         _test,
         examples=("onceward hooks test stripe", "onceward hooks test stripe --url http://127.0.0.1:8600"),
-        codes=(exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
         more="Without --url nothing is written or run. With it the event is a real one: its handler runs.",
     )
     test.add_argument("--url", metavar="URL", help="where the service listens")
@@ -66,7 +79,7 @@ def add_to(parsers: Groups) -> None:
         "process an event again that was given up",
         _requeue,
         examples=("onceward hooks requeue stripe evt_1",),
-        codes=(exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
         more="An event in doubt is refused: reconcile its record first (the error says how).",
     )
     for command in (test, requeue):
@@ -76,7 +89,7 @@ def add_to(parsers: Groups) -> None:
         add_store_argument(command)
 
 
-def _add_adding(group: Groups) -> None:
+def _add_adding(group: CommandGroup) -> None:
     add = add_command(
         group,
         "add",
@@ -88,9 +101,10 @@ def _add_adding(group: Groups) -> None:
             "onceward hooks add crm --scheme hmac --signature-header X-Signature --id-member id "
             "--secret-file /run/secrets/crm --handler shop.hooks:crm --tenant acme",
         ),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="The secret stays where it is: name --secret-env twice while it is being replaced. The handler is a "
-        "function under @handler of onceward.inbox; the service imports it from --hooks-path, PYTHONPATH or what is "
+        "function under @handler of onceward.messaging.inbox; the service imports it from --hooks-path, PYTHONPATH or "
+        "what is "
         "installed. A running service takes the source within a second.",
     )
     add.add_argument("name", metavar="SOURCE", help="its name, which its address ends with")
@@ -112,7 +126,7 @@ def _add_adding(group: Groups) -> None:
     add_store_argument(add)
 
 
-def _add_scheme_arguments(add: Parser) -> None:
+def _add_scheme_arguments(add: CommandParser) -> None:
     add.add_argument("--tolerance", metavar="SECONDS", type=count_up_to(86_400), help="of a signed time (300)")
     add.add_argument("--signature-header", metavar="NAME", help="with --scheme hmac: where the signature is")
     add.add_argument("--signature-prefix", metavar="TEXT", help="with --scheme hmac: what stands before it")
@@ -161,11 +175,11 @@ def _add(asked: argparse.Namespace) -> int:
     with _opened(asked) as inbox:
         is_new = inbox.store_source(source)
     if asked.json:
-        say_document({"source": source.name, "path": f"/hooks/{source.name}", "new": is_new})
+        print_json({"source": source.name, "path": f"/hooks/{source.name}", "new": is_new})
     else:
-        say(f"{source.name} {'added' if is_new else 'replaced'}: POST /hooks/{source.name}")
-    note(f"try it: onceward hooks test {source.name}")
-    return exits.FINE
+        print_text(f"{source.name} {'added' if is_new else 'replaced'}: POST /hooks/{source.name}")
+    print_note(f"try it: onceward hooks test {source.name}")
+    return exit_codes.FINE
 
 
 def _list(asked: argparse.Namespace) -> int:
@@ -173,19 +187,19 @@ def _list(asked: argparse.Namespace) -> int:
     with _opened(asked) as inbox:
         found = inbox.sources()
     if asked.json:
-        say_document({"sources": [_document(one) for one in found]})
-        return exits.FINE
+        print_json({"sources": [_document(one) for one in found]})
+        return exit_codes.FINE
     if not found:
-        note("no sources")
-        return exits.FINE
-    say(table(_HEADINGS, [_row(one) for one in found]))
+        print_note("no sources")
+        return exit_codes.FINE
+    print_text(format_table(_HEADINGS, [_row(one) for one in found]))
     for one in found:
         if one.repeats > one.events:
-            note(
+            print_note(
                 f"{one.name}: more deliveries are repeats than not. Senders repeat what is not answered in time: "
                 "answer before you work (POST /hooks, or Inbox.answer), and look at what is slow in between"
             )
-    return exits.FINE
+    return exit_codes.FINE
 
 
 def _test(asked: argparse.Namespace) -> int:
@@ -201,7 +215,7 @@ def _test(asked: argparse.Namespace) -> int:
             f"no secret of {source.name} can be read here: {', '.join(secrets)}; set it as the sender shows it"
         )
     now = REAL.wall_us() / 1e6
-    made = sample(source.scheme, usable[0], f"test_{REAL.random(8).hex()}", now=now)
+    made = signed_sample(source.scheme, usable[0], f"test_{REAL.random(8).hex()}", now=now)
     verified = source.scheme.verify(made.headers, made.body, usable, now=now)
     told: dict[str, Any] = {
         "source": source.name,
@@ -213,11 +227,11 @@ def _test(asked: argparse.Namespace) -> int:
     if asked.url is not None:
         told["status"], told["answer"] = _sent(asked.url, source.name, made)
     if asked.json:
-        say_document(told)
+        print_json(told)
     else:
         for name, value in told.items():
-            say(f"{name}: {json.dumps(value) if isinstance(value, dict) else value}")
-    return exits.FINE if told.get("status", 200) == 200 else exits.NO
+            print_text(f"{name}: {json.dumps(value) if isinstance(value, dict) else value}")
+    return exit_codes.FINE if told.get("status", 200) == 200 else exit_codes.NO
 
 
 def _requeue(asked: argparse.Namespace) -> int:
@@ -225,24 +239,24 @@ def _requeue(asked: argparse.Namespace) -> int:
     with _opened(asked) as inbox:
         inbox.requeue(asked.source, asked.id)
     if asked.json:
-        say_document({"source": asked.source, "event": asked.id, "requeued": True})
+        print_json({"source": asked.source, "event": asked.id, "requeued": True})
     else:
-        say(f"{asked.id} of {asked.source} is due again")
-    return exits.FINE
+        print_text(f"{asked.id} of {asked.source} is due again")
+    return exit_codes.FINE
 
 
 def _opened(asked: argparse.Namespace) -> Inbox:
-    return Inbox(existing_url_of(asked), stored_sources=True)
+    return Inbox(existing_store_url(asked), stored_sources=True)
 
 
 def _handler_told(path: str) -> str:
     try:
-        return f"{path} ({imported(path).guarantee})"
+        return f"{path} ({import_handler(path).guarantee})"
     except OncewardError as error:
         return f"{path}, not importable here: {error}"
 
 
-def _sent(url: str, source: str, made: Sample) -> tuple[int, str]:
+def _sent(url: str, source: str, made: SampleEvent) -> tuple[int, str]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigurationError("--url is where the service listens, such as http://127.0.0.1:8600")
@@ -272,7 +286,7 @@ def _document(view: SourceView) -> dict[str, Any]:
         "repeats": view.repeats,
         "altered": view.altered,
         "renamed": view.renamed,
-        "lastAt": when(view.last_at),
+        "lastAt": format_instant(view.last_at),
         "highest": view.highest,
         "missing": list(view.missing),
         "rewinds": view.rewinds,

@@ -10,21 +10,21 @@ from dataclasses import asdict
 from typing import Any
 
 from onceward import mint
-from onceward._core.derive import derive, derive_colon, input_hash
 from onceward._core.errors import ConfigurationError
-from onceward._core.key_lint import Finding, explain_key, lint_recipe
+from onceward._core.key_derivation import derive, derive_colon, input_hash
+from onceward._core.key_lint import KeyFinding, explain_key, lint_recipe
+from onceward._core.key_recipes import recipe
 from onceward._core.keys import KEY_CHARACTERS_MAX
-from onceward._core.recipes import recipe
-from onceward.cli import exits
-from onceward.cli.parsing import Groups, add_command, add_group, given_json
-from onceward.cli.printing import say, say_document
-from onceward.cli.tables import facts, table
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandGroup, add_command, add_group, read_json_argument
+from onceward.cli.output import print_json, print_text
+from onceward.cli.text_tables import format_facts, format_table
 
 KEY_BYTES_READ_MAX = 65_536
 """From stdin: far above any key, so that a key that is too long is still measured."""
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "key", "make keys, and look at them before they do harm")
     _add_derive(group)
@@ -34,7 +34,7 @@ def add_to(parsers: Groups) -> None:
         "print a new random key (a UUID)",
         _mint,
         examples=("onceward key mint",),
-        codes=(exits.FINE, exits.USAGE),
+        codes=(exit_codes.FINE, exit_codes.USAGE),
         more="Store it before the first attempt, or a crash loses it. Prefer `derive` where you can.",
     )
     explain = add_command(
@@ -47,7 +47,7 @@ def add_to(parsers: Groups) -> None:
             "onceward key explain --recipe 'charge:{order_id}'",
             "onceward key explain --recipe 'charge:{timestamp}'  # exit 1",
         ),
-        codes=(exits.FINE, exits.NO, exits.USAGE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
         more=(
             "Findings K1 to K5 are the usual mistakes, judged by looks, so one can be wrong: an order number may look\n"
             "like a time. Any finding makes the answer no. The key itself is not printed; its digest is."
@@ -58,7 +58,7 @@ def add_to(parsers: Groups) -> None:
     what.add_argument("--recipe", metavar="TEMPLATE", help="a template, such as charge:{order_id}")
 
 
-def _add_derive(group: Groups) -> None:
+def _add_derive(group: CommandGroup) -> None:
     command = add_command(
         group,
         "derive",
@@ -70,7 +70,7 @@ def _add_derive(group: Groups) -> None:
             "onceward key derive --recipe colon --worker-id w-1 --run-id r-9 --turn-seq 3 --tool-name charge"
             " --input '{\"order\": 17}'",
         ),
-        codes=(exits.FINE, exits.USAGE),
+        codes=(exit_codes.FINE, exit_codes.USAGE),
         more="The input counts by its canonical form: the order of its members does not matter.",
     )
     command.add_argument("--worker", "--worker-id", metavar="ID", required=True, help="who calls")
@@ -90,8 +90,8 @@ def _add_derive(group: Groups) -> None:
 
 def _derive(asked: argparse.Namespace) -> int:
     if asked.recipe == "derive" and asked.input is None:
-        raise exits.UsageError("--canonical-input-hash belongs to --recipe colon; pass --input")
-    value = None if asked.input is None else given_json("--input", asked.input)
+        raise exit_codes.UsageError("--canonical-input-hash belongs to --recipe colon; pass --input")
+    value = None if asked.input is None else read_json_argument("--input", asked.input)
     if asked.recipe == "derive":
         key = derive(worker=asked.worker, run=asked.of_run, turn=_turn(asked.turn), tool=asked.tool, input=value)
     else:
@@ -117,31 +117,31 @@ def _mint(asked: argparse.Namespace) -> int:
 
 def _tell_key(asked: argparse.Namespace, document: dict[str, str]) -> int:
     if asked.json:
-        say_document(document)
+        print_json(document)
     else:
-        say(document["key"])
-    return exits.FINE
+        print_text(document["key"])
+    return exit_codes.FINE
 
 
 def _explain(asked: argparse.Namespace) -> int:
     about, findings = _about_key(asked.key) if asked.recipe is None else _about_recipe(asked.recipe)
     if asked.json:
-        say_document(about | {"findings": [asdict(finding) for finding in findings]})
+        print_json(about | {"findings": [asdict(finding) for finding in findings]})
     else:
         shown = about | {"allowed": "yes" if about["allowed"] else f"no: {about['problem']}", "problem": None}
-        say(
-            facts(
+        print_text(
+            format_facts(
                 (name, (", ".join(value) or None) if isinstance(value, list) else value)
                 for name, value in shown.items()
             )
         )
         if findings:
             rows = [(finding.code, finding.message, finding.advice) for finding in findings]
-            say("\n" + table(("FINDING", "SEEN", "ADVICE"), rows, limit=None))
-    return exits.FINE if about["allowed"] and not findings else exits.NO
+            print_text("\n" + format_table(("FINDING", "SEEN", "ADVICE"), rows, limit=None))
+    return exit_codes.FINE if about["allowed"] and not findings else exit_codes.NO
 
 
-def _about_key(given: str) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+def _about_key(given: str) -> tuple[dict[str, Any], tuple[KeyFinding, ...]]:
     # From stdin a key stays out of the shell's history; a line end after it is the pipe's, not the key's.
     key = sys.stdin.read(KEY_BYTES_READ_MAX).removesuffix("\n").removesuffix("\r") if given == "-" else given
     report = explain_key(key)
@@ -155,7 +155,7 @@ def _about_key(given: str) -> tuple[dict[str, Any], tuple[Finding, ...]]:
     return about, report.findings
 
 
-def _about_recipe(template: str) -> tuple[dict[str, Any], list[Finding]]:
+def _about_recipe(template: str) -> tuple[dict[str, Any], list[KeyFinding]]:
     try:
         made, problem = recipe(template), None
     except ConfigurationError as error:

@@ -10,22 +10,30 @@ import argparse
 from collections.abc import Iterator
 from itertools import islice
 
-from onceward._core.erasing import ERASURE
+from onceward._core.erasure_marks import ERASURE
 from onceward._core.operation import NOT_FOUND, Found, NotFound
 from onceward._core.record import Record, shown_state
-from onceward._core.register import Selection, Store
-from onceward._core.terms import DEFAULT_TERMS, agree
-from onceward.cli import exits
-from onceward.cli.documents import record_document
-from onceward.cli.naming import add_record_arguments, the_record
-from onceward.cli.opening import add_store_argument, opened
-from onceward.cli.parsing import Groups, add_command, add_group, count_up_to, given_json, id_digits, seconds
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.showing import record_table, tell_record
-from onceward.cli.tables import facts
-from onceward.environment import REAL
-from onceward.gate.asking import PURGE_BATCH, SCAN_PAGE
-from onceward.gate.operating import ID_DIGITS, reconcile_record
+from onceward._core.store_protocols import Selection, Store
+from onceward._core.terms import DEFAULT_TERMS, apply_options
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import (
+    CommandGroup,
+    add_command,
+    add_group,
+    count_up_to,
+    id_digits,
+    read_json_argument,
+    seconds,
+)
+from onceward.cli.json_documents import record_document
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.record_output import print_record, record_table
+from onceward.cli.record_selection import add_record_arguments, find_record
+from onceward.cli.store_argument import add_store_argument, open_chosen_store
+from onceward.cli.text_tables import format_facts
+from onceward.gate.call_factory import PURGE_BATCH, SCAN_PAGE
+from onceward.gate.operator_actions import ID_DIGITS, reconcile_record
+from onceward.runtime.environment import REAL
 
 STATES = ("claimed", "settled", "released", "in_doubt", "lapsed", "expired", "absent")
 """As shown: the last three are derived (may be claimed again; a tombstone; forgotten, until the next purge)."""
@@ -43,7 +51,7 @@ _EXAMPLE = "e9bb26a3a693"
 """The digest of charge:order-17 in live:acme, so that the examples are true."""
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "records", "look at records, decide what is in doubt, tidy up")
     _add_looking(group)
@@ -54,7 +62,7 @@ def add_to(parsers: Groups) -> None:
         "delete what may be forgotten, shrink what has expired to a tombstone",
         _purge,
         examples=("onceward records purge", "onceward records purge --all"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="Claimed and in-doubt records are never touched. Gates purge by themselves, a little at a time.",
     )
     batch = PURGE_BATCH
@@ -65,14 +73,14 @@ def add_to(parsers: Groups) -> None:
     add_store_argument(purge)
 
 
-def _add_looking(group: Groups) -> None:
+def _add_looking(group: CommandGroup) -> None:
     command = add_command(
         group,
         "list",
         "show records in order of id",
         _list,
         examples=("onceward records list --state in_doubt", "onceward records list --scope live:acme --limit 20"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="States: " + ", ".join(STATES) + "; the last three are derived from times.",
     )
     command.add_argument("--scope", metavar="SCOPE", help="only records of this scope")
@@ -89,13 +97,13 @@ def _add_looking(group: Groups) -> None:
             f"onceward records show {_EXAMPLE}",
             "onceward records show --scope live:acme --key charge:order-17",
         ),
-        codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
     )
     add_record_arguments(show)
 
 
-def _add_deciding(group: Groups) -> None:
-    codes = (exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE)
+def _add_deciding(group: CommandGroup) -> None:
+    codes = (exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE)
     release = add_command(
         group,
         "release",
@@ -137,22 +145,22 @@ def _add_deciding(group: Groups) -> None:
 
 def _list(asked: argparse.Namespace) -> int:
     """Show one page."""
-    with opened(asked) as store:
+    with open_chosen_store(asked) as store:
         # One more than asked for tells whether there are more. Results are not shown, so they are not kept either.
         matching = islice(_matching(store, asked), asked.limit + 1)
         found = [record._replace(result=None) for record in matching]
     page = found[: asked.limit]
     upcoming = page[-1].id.hex() if len(found) > len(page) else None
     if asked.json:
-        say_document({"records": [record_document(one, with_result=False) for one in page], "next": upcoming})
-        return exits.FINE
+        print_json({"records": [record_document(one, with_result=False) for one in page], "next": upcoming})
+        return exit_codes.FINE
     if page:
-        say(record_table(page))
+        print_text(record_table(page))
     else:
-        note("no records")
+        print_note("no records")
     if upcoming is not None:
-        note(f"there are more: go on with --after {upcoming}")
-    return exits.FINE
+        print_note(f"there are more: go on with --after {upcoming}")
+    return exit_codes.FINE
 
 
 def _matching(store: Store, asked: argparse.Namespace) -> Iterator[Record]:
@@ -167,16 +175,16 @@ def _matching(store: Store, asked: argparse.Namespace) -> Iterator[Record]:
 
 def _show(asked: argparse.Namespace) -> int:
     """Show one record, with its result."""
-    with opened(asked) as store:
-        record = the_record(store, asked)
-    tell_record(record, as_json=asked.json)
-    return exits.FINE
+    with open_chosen_store(asked) as store:
+        record = find_record(store, asked)
+    print_record(record, as_json=asked.json)
+    return exit_codes.FINE
 
 
 def _release(asked: argparse.Namespace) -> int:
     """Declare that an operation did not happen."""
     if not asked.yes:
-        raise exits.UsageError(
+        raise exit_codes.UsageError(
             "releasing a record declares that its effect did not happen, and lets it run again. Check that where the "
             "effect takes place; then add --yes"
         )
@@ -187,25 +195,25 @@ def _reconcile(asked: argparse.Namespace) -> int:
     """Decide an operation that is in doubt."""
     if asked.did_not_happen:
         if asked.retain is not None:
-            raise exits.UsageError("--retain is how long a result replays, so it goes with --happened")
+            raise exit_codes.UsageError("--retain is how long a result replays, so it goes with --happened")
         return _decide(asked, NOT_FOUND)
-    return _decide(asked, Found(given_json("--happened", asked.happened, DEFAULT_TERMS.result_bytes_max)))
+    return _decide(asked, Found(read_json_argument("--happened", asked.happened, DEFAULT_TERMS.result_bytes_max)))
 
 
 def _decide(asked: argparse.Namespace, answer: Found | NotFound) -> int:
     retain = getattr(asked, "retain", None)
-    terms = DEFAULT_TERMS if retain is None else agree(DEFAULT_TERMS, {"retain": retain})
-    with opened(asked) as store:
-        decided = reconcile_record(store, the_record(store, asked).id, answer, fence=asked.fence, terms=terms)
-    tell_record(decided, as_json=asked.json)
-    return exits.FINE
+    terms = DEFAULT_TERMS if retain is None else apply_options(DEFAULT_TERMS, {"retain": retain})
+    with open_chosen_store(asked) as store:
+        decided = reconcile_record(store, find_record(store, asked).id, answer, fence=asked.fence, terms=terms)
+    print_record(decided, as_json=asked.json)
+    return exit_codes.FINE
 
 
 def _purge(asked: argparse.Namespace) -> int:
     """Delete what may be forgotten, and shrink what has expired."""
     forgotten = shrunk = batches = 0
     done = False
-    with opened(asked) as store:
+    with open_chosen_store(asked) as store:
         while not done and (asked.all or batches == 0):
             if batches:
                 REAL.sleep(PURGE_PAUSE_SECONDS)
@@ -213,9 +221,9 @@ def _purge(asked: argparse.Namespace) -> int:
             forgotten, shrunk, batches = forgotten + purged.forgotten, shrunk + purged.shrunk, batches + 1
             done = max(purged) < asked.limit
             if asked.all and not done:
-                note(f"{forgotten:,} forgotten, {shrunk:,} shrunk to tombstones so far")
+                print_note(f"{forgotten:,} forgotten, {shrunk:,} shrunk to tombstones so far")
     if asked.json:
-        say_document({"forgotten": forgotten, "shrunk": shrunk, "batches": batches, "done": done})
+        print_json({"forgotten": forgotten, "shrunk": shrunk, "batches": batches, "done": done})
     else:
-        say(facts([("forgotten", forgotten), ("shrunk", shrunk), ("done", done)]))
-    return exits.FINE
+        print_text(format_facts([("forgotten", forgotten), ("shrunk", shrunk), ("done", done)]))
+    return exit_codes.FINE

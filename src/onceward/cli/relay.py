@@ -9,20 +9,20 @@ import asyncio
 import logging
 import signal
 
-from onceward.cli import exits
-from onceward.cli.access import when
-from onceward.cli.opening import add_store_argument, url_of
-from onceward.cli.parsing import Groups, add_command, add_group, count_up_to
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import table
-from onceward.outbox.leasing import Letter
-from onceward.outbox.operating import OutboxDesk
+from onceward.cli import exit_codes
+from onceward.cli.access_arguments import format_instant
+from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_argument import add_store_argument, store_url
+from onceward.cli.text_tables import format_table
+from onceward.messaging.outbox.message_queue import DeadMessage
+from onceward.messaging.outbox.outbox_admin import OutboxAdmin
 
 LIST_MAX = 1000
 _EXAMPLE = "msg_4cd81f1c58f1d7a3b1f6f4b0a3e4c2d9"
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "relay", "deliver the messages of an outbox: run, look, requeue, enable")
     run = add_command(
@@ -31,7 +31,7 @@ def add_to(parsers: Groups) -> None:
         "deliver messages to the endpoints of a file, at least once, until it is stopped",
         _run,
         examples=("onceward relay run --config relay.toml --once",),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="Any number of relays may run at once. SIGTERM and Ctrl-C finish what is under way; after kill -9 nothing "
         "is lost, and another relay goes on when the lease has run out.",
     )
@@ -43,7 +43,7 @@ def add_to(parsers: Groups) -> None:
         "make the tables of an outbox in your database; again does no harm",
         _init,
         examples=("onceward relay init",),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
     )
     _add_looking(group)
     for command in (run, init):
@@ -53,7 +53,12 @@ def add_to(parsers: Groups) -> None:
         ("discard", "let go of a dead message", _discard, (f"onceward relay discard {_EXAMPLE} --yes",)),
     ):
         command = add_command(
-            group, name, summary, act, examples=examples, codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE)
+            group,
+            name,
+            summary,
+            act,
+            examples=examples,
+            codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
         )
         command.add_argument("id", metavar="ID", help="the message's id")
         add_store_argument(command)
@@ -65,20 +70,20 @@ def add_to(parsers: Groups) -> None:
         "let an endpoint that said it was gone (410) have its messages again",
         _enable,
         examples=("onceward relay enable billing",),
-        codes=(exits.FINE, exits.NO, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
     )
     enable.add_argument("endpoint", metavar="NAME", help="the endpoint's name")
     add_store_argument(enable)
 
 
-def _add_looking(group: Groups) -> None:
+def _add_looking(group: CommandGroup) -> None:
     status = add_command(
         group,
         "status",
         "show how many messages wait, were delivered or are dead, by endpoint",
         _status,
         examples=("onceward relay status", "onceward relay status --json"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
     )
     add_store_argument(status)
     dead = add_command(
@@ -87,7 +92,7 @@ def _add_looking(group: Groups) -> None:
         "show messages that were given up, the oldest first; never their payloads",
         _dead,
         examples=("onceward relay dead", "onceward relay dead --endpoint billing --limit 20"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
     )
     dead.add_argument("--endpoint", metavar="NAME", help="only this endpoint's")
     dead.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=50, help="at most so many (50)")
@@ -96,8 +101,10 @@ def _add_looking(group: Groups) -> None:
 
 
 def _run(asked: argparse.Namespace) -> int:
-    from onceward.outbox.configuring import relay_from  # Here, so that `onceward --help` does not wait for it.
-    from onceward.outbox.relay import Relay
+    from onceward.messaging.outbox.relay import Relay
+    from onceward.messaging.outbox.relay_config import (
+        relay_from_file,  # Here, so that `onceward --help` does not wait for it.
+    )
 
     async def until_stopped(relay: Relay) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -105,82 +112,83 @@ def _run(asked: argparse.Namespace) -> int:
         await asyncio.to_thread(relay.run)
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    with relay_from(url_of(asked), asked.config) as relay:
+    with relay_from_file(store_url(asked), asked.config) as relay:
         if asked.once:
             tries = 0
             while taken := relay.step():
                 tries += taken
             if asked.json:
-                say_document({"tries": tries})
+                print_json({"tries": tries})
             else:
-                say(f"{tries} tries")
+                print_text(f"{tries} tries")
         else:
-            say_document({"relaying": True}) if asked.json else say("relaying; stop with Ctrl-C")
+            print_json({"relaying": True}) if asked.json else print_text("relaying; stop with Ctrl-C")
             asyncio.run(until_stopped(relay))
-    return exits.FINE
+    return exit_codes.FINE
 
 
 def _init(asked: argparse.Namespace) -> int:
-    OutboxDesk(url_of(asked), create=True).close()
+    OutboxAdmin(store_url(asked), create=True).close()
     if asked.json:
-        say_document({"ready": True})
+        print_json({"ready": True})
     else:
-        say("the outbox is ready")
-    return exits.FINE
+        print_text("the outbox is ready")
+    return exit_codes.FINE
 
 
 def _status(asked: argparse.Namespace) -> int:
-    with OutboxDesk(url_of(asked)) as desk:
-        standings, disabled = desk.standings(), desk.disabled()
+    with OutboxAdmin(store_url(asked)) as desk:
+        standings, disabled = desk.message_counts(), desk.disabled()
     if asked.json:
-        say_document(
+        print_json(
             {
                 "messages": [
                     {
                         "endpoint": one.endpoint,
                         "state": one.state,
                         "messages": one.messages,
-                        "oldestAt": when(one.oldest_us),
+                        "oldestAt": format_instant(one.oldest_us),
                     }
                     for one in standings
                 ],
                 "disabled": [
-                    {"endpoint": one.endpoint, "since": when(one.since_us), "reason": one.reason} for one in disabled
+                    {"endpoint": one.endpoint, "since": format_instant(one.since_us), "reason": one.reason}
+                    for one in disabled
                 ],
             }
         )
-        return exits.FINE
+        return exit_codes.FINE
     if standings:
-        rows = [(one.endpoint, one.state, one.messages, when(one.oldest_us)) for one in standings]
-        say(table(("ENDPOINT", "STATE", "MESSAGES", "OLDEST"), rows))
+        rows = [(one.endpoint, one.state, one.messages, format_instant(one.oldest_us)) for one in standings]
+        print_text(format_table(("ENDPOINT", "STATE", "MESSAGES", "OLDEST"), rows))
     else:
-        note("no messages")
+        print_note("no messages")
     for one in disabled:
-        note(f"{one.endpoint} is disabled since {when(one.since_us)}: {one.reason}")
-    return exits.FINE
+        print_note(f"{one.endpoint} is disabled since {format_instant(one.since_us)}: {one.reason}")
+    return exit_codes.FINE
 
 
 def _dead(asked: argparse.Namespace) -> int:
-    with OutboxDesk(url_of(asked)) as desk:
+    with OutboxAdmin(store_url(asked)) as desk:
         found = desk.dead(asked.endpoint, after=asked.after, limit=asked.limit)
     following = found[-1].id if len(found) == asked.limit else None
     if asked.json:
-        say_document({"messages": [_document(one) for one in found], "next": following})
-        return exits.FINE
+        print_json({"messages": [_document(one) for one in found], "next": following})
+        return exit_codes.FINE
     if found:
         rows = [
-            (one.id, one.endpoint, one.topic, one.aggregate, one.attempts, when(one.dead_us), one.reason)
+            (one.id, one.endpoint, one.topic, one.aggregate, one.attempts, format_instant(one.dead_us), one.reason)
             for one in found
         ]
-        say(table(("ID", "ENDPOINT", "TOPIC", "AGGREGATE", "TRIES", "DEAD SINCE", "REASON"), rows))
+        print_text(format_table(("ID", "ENDPOINT", "TOPIC", "AGGREGATE", "TRIES", "DEAD SINCE", "REASON"), rows))
     else:
-        note("no dead messages")
+        print_note("no dead messages")
     if following is not None:
-        note(f"there may be more: go on with --after {following}")
-    return exits.FINE
+        print_note(f"there may be more: go on with --after {following}")
+    return exit_codes.FINE
 
 
-def _document(letter: Letter) -> dict[str, object]:
+def _document(letter: DeadMessage) -> dict[str, object]:
     return {
         "id": letter.id,
         "endpoint": letter.endpoint,
@@ -188,13 +196,13 @@ def _document(letter: Letter) -> dict[str, object]:
         "aggregate": letter.aggregate,
         "attempts": letter.attempts,
         "reason": letter.reason,
-        "createdAt": when(letter.created_us),
-        "deadAt": when(letter.dead_us),
+        "createdAt": format_instant(letter.created_us),
+        "deadAt": format_instant(letter.dead_us),
     }
 
 
 def _requeue(asked: argparse.Namespace) -> int:
-    with OutboxDesk(url_of(asked)) as desk:
+    with OutboxAdmin(store_url(asked)) as desk:
         if not desk.requeue(asked.id):
             raise _no_such(asked.id)
     return _told(asked, "requeued")
@@ -202,17 +210,17 @@ def _requeue(asked: argparse.Namespace) -> int:
 
 def _discard(asked: argparse.Namespace) -> int:
     if not asked.yes:
-        raise exits.UsageError("this deletes the message for good; if that is meant, add --yes")
-    with OutboxDesk(url_of(asked)) as desk:
+        raise exit_codes.UsageError("this deletes the message for good; if that is meant, add --yes")
+    with OutboxAdmin(store_url(asked)) as desk:
         if not desk.discard(asked.id):
             raise _no_such(asked.id)
     return _told(asked, "discarded")
 
 
 def _enable(asked: argparse.Namespace) -> int:
-    with OutboxDesk(url_of(asked)) as desk:
+    with OutboxAdmin(store_url(asked)) as desk:
         if not desk.enable(asked.endpoint):
-            raise exits.NoSuchMessage(
+            raise exit_codes.NoSuchMessage(
                 f"the endpoint {asked.endpoint} is not disabled; `onceward relay status` shows it"
             )
     asked.id = asked.endpoint
@@ -221,11 +229,11 @@ def _enable(asked: argparse.Namespace) -> int:
 
 def _told(asked: argparse.Namespace, done: str) -> int:
     if asked.json:
-        say_document({"id": asked.id, "state": done})
+        print_json({"id": asked.id, "state": done})
     else:
-        say(f"{asked.id} {done}")
-    return exits.FINE
+        print_text(f"{asked.id} {done}")
+    return exit_codes.FINE
 
 
-def _no_such(id: str) -> exits.NoSuchMessage:
-    return exits.NoSuchMessage(f"there is no dead message {id}; `onceward relay dead` shows those that there are")
+def _no_such(id: str) -> exit_codes.NoSuchMessage:
+    return exit_codes.NoSuchMessage(f"there is no dead message {id}; `onceward relay dead` shows those that there are")

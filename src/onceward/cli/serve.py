@@ -18,22 +18,22 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from onceward._core.errors import ConfigurationError
-from onceward.cli import exits
-from onceward.cli.contract import beside
-from onceward.cli.parsing import Groups, add_command
-from onceward.cli.printing import say, say_document
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandGroup, add_command
+from onceward.cli.contract import field_docs
+from onceward.cli.output import print_json, print_text
 from onceward.service import settings
-from onceward.service.settings import Settings, is_loopback, settle
+from onceward.service.settings import Settings, is_loopback, load_settings
 
 if TYPE_CHECKING:
-    from onceward.service.serving import Service
+    from onceward.service.app import Service
 
 
 BACKLOG = 2_048
 """Connections that wait to be taken: what uvicorn has, too."""
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the command."""
     command = add_command(
         parsers,
@@ -41,12 +41,12 @@ def add_to(parsers: Groups) -> None:
         "serve SQL over HTTP with keys and plans, and the records API",
         _serve,
         examples=("onceward serve", "onceward serve --port 8080 --folder data"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
         more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
         "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
     )
     command.add_argument("--config", metavar="FILE", help="settings in TOML")
-    said = beside(settings, "Settings")
+    said = field_docs(settings, "Settings")
     for field in fields(Settings):
         words = f"{said.get(field.name, '')} (otherwise: {field.default or 'none'})"
         command.add_argument(f"--{field.name.replace('_', '-')}", metavar="VALUE", help=words.replace("%", "%%"))
@@ -58,7 +58,7 @@ def _serve(asked: argparse.Namespace) -> int:
             raise ConfigurationError(f"serving needs {needed}: pip install 'onceward[serve]'")
     flags = {field.name: getattr(asked, field.name) for field in fields(Settings)}
     with asyncio.Runner(loop_factory=event_loop()) as runner:
-        return runner.run(_run(settle(flags, os.environ, asked.config), as_json=asked.json))
+        return runner.run(_run(load_settings(flags, os.environ, asked.config), as_json=asked.json))
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -71,11 +71,11 @@ def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(chosen: Settings, *, as_json: bool) -> int:
+    from onceward.service.app import open_service
     from onceward.service.logs import log_to_stderr
-    from onceward.service.serving import service
 
     log_to_stderr(chosen.log_level)
-    async with service(chosen) as made:
+    async with open_service(chosen) as made:
         listening = listen(chosen)
         server = server_of(made.app, chosen)
         # Its own handlers raise the signal again once it has stopped, and the process would be gone before we close.
@@ -84,16 +84,16 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
         _tell(chosen, made, listening.getsockname()[1], as_json=as_json)  # Whoever hears of it may also stop it.
         await server.serve(sockets=[listening])
-    return exits.FINE
+    return exit_codes.FINE
 
 
 def server_of(app: Any, chosen: Settings) -> Any:
     """uvicorn around an application, as `onceward serve` runs it."""
     import uvicorn
 
-    from onceward.service.receiving import Received
+    from onceward.service.uvicorn_protocol import BoundedHttpProtocol
 
-    class Timed(Received):
+    class Timed(BoundedHttpProtocol):
         """As slow as this service lets a request be."""
 
         seconds = chosen.receive_seconds
@@ -134,19 +134,19 @@ def _tell(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
     address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
     token = None if made.first_token is None else made.first_token.issued.text
     if as_json:
-        say_document({"address": address, "token": token, "pid": os.getpid()})
+        print_json({"address": address, "token": token, "pid": os.getpid()})
         return
-    say(f"Onceward listens on {address}   (what there is: {address}/)")
+    print_text(f"Onceward listens on {address}   (what there is: {address}/)")
     if token is None:
-        say("Tokens: onceward token list. Stop with Ctrl-C.")
+        print_text("Tokens: onceward token list. Stop with Ctrl-C.")
         return
     place = f"{address}/v1/db/demo/shop"
     authorization = f"-H 'Authorization: Bearer {token}'"
     kind = "-H 'Content-Type: application/json'"
     create = json.dumps({"sql": "CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY, name TEXT)"})
     insert = json.dumps({"sql": "INSERT INTO events VALUES (?, ?)", "params": ["e-1", "click"]})
-    say(f"\nA tenant to try things with, demo, and its token, which is shown only now:\n\n  {token}\n\nTry:\n")
-    say(f"  curl -X PUT {place} {authorization}\n")
-    say(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
-    say(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
-    say("Send the last one again: the row is written once, and the answer says Idempotency-Replayed: true.\n")
+    print_text(f"\nA tenant to try things with, demo, and its token, which is shown only now:\n\n  {token}\n\nTry:\n")
+    print_text(f"  curl -X PUT {place} {authorization}\n")
+    print_text(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
+    print_text(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
+    print_text("Send the last one again: the row is written once, and the answer says Idempotency-Replayed: true.\n")

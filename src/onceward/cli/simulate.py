@@ -10,16 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onceward import __version__
-from onceward.cli import exits
-from onceward.cli.parsing import Groups, add_command, add_group, count_up_to
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import table
-from onceward.simulate import Report, simulate_collapse, simulate_jitter, simulate_policy, simulate_storm
-from onceward.simulate.page import page
+from onceward.cli import exit_codes
+from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.text_tables import format_table
+from onceward.testing.simulator import (
+    SimulationReport,
+    simulate_collapse,
+    simulate_jitter,
+    simulate_policy,
+    simulate_storm,
+)
+from onceward.testing.simulator.page import page
 
 SEED_MAX = 2**31 - 1
 
-_SIMULATIONS: tuple[tuple[str, str, Callable[..., Report]], ...] = (
+_SIMULATIONS: tuple[tuple[str, str, Callable[..., SimulationReport]], ...] = (
     ("jitter", "what jitter saves when many clients want the same row", simulate_jitter),
     ("policy", "what retry policies gain, and what they cost the server", simulate_policy),
     ("collapse", "a spike that never ends, and the budget that ends it", simulate_collapse),
@@ -27,7 +33,7 @@ _SIMULATIONS: tuple[tuple[str, str, Callable[..., Report]], ...] = (
 )
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "simulate", "what retries do to a system: seeded simulations of our own code")
     for name, summary, simulation in _SIMULATIONS:
@@ -37,24 +43,24 @@ def add_to(parsers: Groups) -> None:
             summary,
             _running(simulation),
             examples=(f"onceward simulate {name} --seed 7 --html {name}.html",),
-            codes=(exits.FINE, exits.NO, exits.USAGE),
+            codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
             more="The same seed gives the same figures. The answer is no (exit 1) if a finding does not hold.",
         )
         command.add_argument("--seed", type=count_up_to(SEED_MAX), metavar="N", help="another run of chance")
         command.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots to this file")
 
 
-def _running(simulation: Callable[..., Report]) -> Callable[[argparse.Namespace], int]:
+def _running(simulation: Callable[..., SimulationReport]) -> Callable[[argparse.Namespace], int]:
     def run(asked: argparse.Namespace) -> int:
         seeded = {} if asked.seed is None else {"seed": asked.seed}
         report = simulation(**seeded, progress=_show_progress)
         if asked.html is not None:
             _write(asked.html, page(report, __version__))
         if asked.json:
-            say_document(report.document())
+            print_json(report.document())
         else:
             _tell(report)
-        return exits.FINE if report.holds else exits.NO
+        return exit_codes.FINE if report.holds else exit_codes.NO
 
     return run
 
@@ -66,19 +72,19 @@ def _show_progress(done: int, parts: int) -> None:
         sys.stderr.flush()
 
 
-def _tell(report: Report) -> None:
-    say(f"{report.name}: {report.about} (seed {report.seed})")
+def _tell(report: SimulationReport) -> None:
+    print_text(f"{report.name}: {report.about} (seed {report.seed})")
     for one in report.tables:
-        say(f"\n{one.title}\n")
-        say(table(one.headings, one.rows, limit=None))
-    say("")
+        print_text(f"\n{one.title}\n")
+        print_text(format_table(one.headings, one.rows, limit=None))
+    print_text("")
     for finding in report.findings:
-        say(f"{'holds' if finding.holds else 'FAILS'}  {finding.sentence}")
+        print_text(f"{'holds' if finding.holds else 'FAILS'}  {finding.sentence}")
 
 
 def _write(file: Path, text: str) -> None:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise exits.UsageError(f"cannot write {file}: {error.strerror}") from error
-    note(f"wrote {file}")
+        raise exit_codes.UsageError(f"cannot write {file}: {error.strerror}") from error
+    print_note(f"wrote {file}")

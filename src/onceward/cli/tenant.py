@@ -10,27 +10,34 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from onceward.cli import exits
-from onceward.cli.access import amount, opened_access, quota, tenant_document, tenant_name, when
-from onceward.cli.belongings import DATABASES, ROWS, erase_belongings
-from onceward.cli.databases import add_folder_argument, folder_of_databases
-from onceward.cli.opening import add_store_argument, existing_url_of
-from onceward.cli.parsing import Groups, Parser, add_command, add_group, count_up_to
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import facts, table
-from onceward.service.access import Access, Progress, Tenant, in_units, top_up_once
+from onceward.cli import exit_codes
+from onceward.cli.access_arguments import (
+    amount,
+    format_instant,
+    open_access,
+    quota,
+    tenant_document,
+    tenant_name,
+)
+from onceward.cli.command_parser import CommandGroup, CommandParser, add_command, add_group, count_up_to
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_argument import add_store_argument, existing_store_url
+from onceward.cli.tenant_data import DATABASES, ROWS, erase_tenant_data
+from onceward.cli.tenant_databases import add_folder_argument, databases_folder
+from onceward.cli.text_tables import format_facts, format_table
+from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
 from onceward.service.access.flows import LIST_MAX
 
 TELL_EVERY = 10_000
 """Records looked at between two words about the progress of an erasure."""
 
 _HEADINGS = ("TENANT", "BALANCE", "RESERVED", "TOKENS", "RECORDS", "BYTES", "CREATED", "")
-_CODES = (exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE)
+_CODES = (exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE)
 _LEFT = object()
 """A limit that was not spoken of."""
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "tenant", "who may have tokens: balances, quotas, and erasing a tenant for good")
     create = _add_about_one(
@@ -39,7 +46,7 @@ def add_to(parsers: Groups) -> None:
         "make a tenant; one that is there is left as it is",
         _create,
         examples=("onceward tenant create acme", "onceward tenant create globex --prepaid --records 100000"),
-        codes=(exits.FINE, exits.USAGE, exits.REFUSED, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
         more="The first one makes the tables of tenants and tokens, beside the records.",
     )
     create.add_argument("--prepaid", action="store_true", help="pays in advance: nothing runs without a balance")
@@ -49,7 +56,7 @@ def add_to(parsers: Groups) -> None:
         "show tenants, in order of name",
         _list,
         examples=("onceward tenant list",),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
     )
     listing.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=100, help="at most so many (100)")
     listing.add_argument("--after", metavar="NAME", type=tenant_name, help="begin after this name")
@@ -86,7 +93,7 @@ def add_to(parsers: Groups) -> None:
         "erase a tenant: records, dead letters, databases, ledger, hooks, journal, tokens. There is no way back",
         _erase,
         examples=("onceward tenant erase acme --yes acme",),
-        codes=(*_CODES, exits.INTERRUPTED),
+        codes=(*_CODES, exit_codes.INTERRUPTED),
         more=(
             "Its tokens end first. Interrupted, it goes on when typed again. A tombstone stays: a digest of the name, "
             "and when."
@@ -98,7 +105,7 @@ def add_to(parsers: Groups) -> None:
         add_store_argument(command)
 
 
-def _add_about_one(group: Groups, name: str, *words: Any, **more: Any) -> Parser:
+def _add_about_one(group: CommandGroup, name: str, *words: Any, **more: Any) -> CommandParser:
     """A command about one tenant."""
     command = add_command(group, name, *words, **more)
     command.add_argument("name", metavar="NAME", type=tenant_name, help="the tenant: a-z, 0-9, '.', '_' and '-'")
@@ -108,55 +115,55 @@ def _add_about_one(group: Groups, name: str, *words: Any, **more: Any) -> Parser
 def _create(asked: argparse.Namespace) -> int:
     """Make one."""
     records, size = (None if limit is _LEFT else limit for limit in (asked.records, asked.bytes))
-    with opened_access(asked, create=True) as access:
+    with open_access(asked, create=True) as access:
         is_new = access.create_tenant(asked.name, prepaid=asked.prepaid, quota_records=records, quota_bytes=size)
         if not is_new:
-            note(f"there is a tenant {asked.name} already; it was left as it is")
+            print_note(f"there is a tenant {asked.name} already; it was left as it is")
         return _tell(_the_tenant(access, asked.name), as_json=asked.json)
 
 
 def _list(asked: argparse.Namespace) -> int:
     """Show one page."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         found = access.tenants(after=asked.after or "", limit=asked.limit)
     following = found[-1].name if len(found) == asked.limit else None
     if asked.json:
-        say_document({"tenants": [tenant_document(one) for one in found], "next": following})
-        return exits.FINE
+        print_json({"tenants": [tenant_document(one) for one in found], "next": following})
+        return exit_codes.FINE
     if found:
-        say(table(_HEADINGS, [_row(one) for one in found]))
+        print_text(format_table(_HEADINGS, [_row(one) for one in found]))
     else:
-        note("no tenants")
+        print_note("no tenants")
     if following is not None:
-        note(f"there may be more: go on with --after {following}")
-    return exits.FINE
+        print_note(f"there may be more: go on with --after {following}")
+    return exit_codes.FINE
 
 
 def _row(tenant: Tenant) -> tuple[object, ...]:
     return (
         tenant.name,
-        None if tenant.balance is None else in_units(tenant.balance),
-        in_units(tenant.reserved) if tenant.reserved else None,
+        None if tenant.balance is None else format_units(tenant.balance),
+        format_units(tenant.reserved) if tenant.reserved else None,
         tenant.tokens,
         _of(tenant.used_records, tenant.quota_records),
         _of(tenant.used_bytes, tenant.quota_bytes),
-        when(tenant.created_at),
+        format_instant(tenant.created_at),
         "being erased" if tenant.erasing_at is not None else None,
     )
 
 
 def _show(asked: argparse.Namespace) -> int:
     """Show one, or when it was erased."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         found = access.tenant(asked.name)
         grave = access.tombstone(asked.name) if found is None else None
     if grave is not None and grave.finished_at is not None:
-        document = {"name": asked.name, "erasedAt": when(grave.finished_at)}
+        document = {"name": asked.name, "erasedAt": format_instant(grave.finished_at)}
         if asked.json:
-            say_document(document)
+            print_json(document)
         else:
-            say(facts([("name", asked.name), ("erased at", document["erasedAt"])]))
-        return exits.FINE
+            print_text(format_facts([("name", asked.name), ("erased at", document["erasedAt"])]))
+        return exit_codes.FINE
     if found is None:
         raise _no_such(asked.name)
     return _tell(found, as_json=asked.json)
@@ -164,30 +171,34 @@ def _show(asked: argparse.Namespace) -> int:
 
 def _topup(asked: argparse.Namespace) -> int:
     """Add to a balance."""
-    url = existing_url_of(asked)
-    with opened_access(asked) as access:
+    url = existing_store_url(asked)
+    with open_access(asked) as access:
         outcome = top_up_once(access, url, asked.name, asked.amount, asked.key, begin_prepaid=asked.prepaid)
     if outcome is None:
         raise _no_such(asked.name)
     document: dict[str, Any] = {**outcome.value, "replayed": outcome.replayed}
     if outcome.replayed:
-        note("this key was used before: nothing was added, and this is the answer from then")
+        print_note("this key was used before: nothing was added, and this is the answer from then")
     if asked.json:
-        say_document(document)
+        print_json(document)
     else:
-        say(facts([("tenant", asked.name), ("added", in_units(asked.amount)), ("balance", _balance(document))]))
-    return exits.FINE
+        print_text(
+            format_facts(
+                [("tenant", asked.name), ("added", format_units(asked.amount)), ("balance", _balance(document))]
+            )
+        )
+    return exit_codes.FINE
 
 
 def _balance(document: dict[str, Any]) -> str:
-    return in_units(document["balanceMicro"])
+    return format_units(document["balanceMicro"])
 
 
 def _quota(asked: argparse.Namespace) -> int:
     """Set limits."""
     if asked.records is _LEFT and asked.bytes is _LEFT:
-        raise exits.UsageError("which limit? Give --records N, --bytes N, or both; `none` takes one away")
-    with opened_access(asked) as access:
+        raise exit_codes.UsageError("which limit? Give --records N, --bytes N, or both; `none` takes one away")
+    with open_access(asked) as access:
         found = _the_tenant(access, asked.name)
         records = found.quota_records if asked.records is _LEFT else asked.records
         size = found.quota_bytes if asked.bytes is _LEFT else asked.bytes
@@ -198,17 +209,17 @@ def _quota(asked: argparse.Namespace) -> int:
 
 def _erase(asked: argparse.Namespace) -> int:
     """Erase one, after its name was typed twice."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         if access.tenant(asked.name) is None and access.tombstone(asked.name) is None:
             raise _no_such(asked.name)
         _confirm(asked)
-        folder = folder_of_databases(asked)
-        done, told, counted = Progress(0, 0), 0, Counter[str]()
-        besides = partial(erase_belongings, existing_url_of(asked), folder, asked.name, counted)
+        folder = databases_folder(asked)
+        done, told, counted = ErasureProgress(0, 0), 0, Counter[str]()
+        besides = partial(erase_tenant_data, existing_store_url(asked), folder, asked.name, counted)
         for done in access.erase_tenant(asked.name, besides=besides):
             if done.looked_at >= told + TELL_EVERY:
                 told = done.looked_at
-                note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
+                print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
         grave = access.tombstone(asked.name)
     document = {
         "name": asked.name,
@@ -216,32 +227,32 @@ def _erase(asked: argparse.Namespace) -> int:
         "databases": None if folder is None else counted[DATABASES],
         "others": done.others,
         "rows": counted[ROWS],
-        "erasedAt": when(None if grave is None else grave.finished_at),
+        "erasedAt": format_instant(None if grave is None else grave.finished_at),
     }
     if folder is None:
-        note(
+        print_note(
             "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
             "databases for this tenant, type the command again with --folder PATH"
         )
     if asked.json:
-        say_document(document)
+        print_json(document)
     else:
         shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
         shown += [("deltas, events and notes", counted[ROWS]), ("tokens and money", done.others)]
-        say(facts([*shown, ("erased at", document["erasedAt"])]))
-    return exits.FINE
+        print_text(format_facts([*shown, ("erased at", document["erasedAt"])]))
+    return exit_codes.FINE
 
 
 def _confirm(asked: argparse.Namespace) -> None:
     typed = asked.yes
     if typed is None:
-        note(
+        print_note(
             f"This erases every record, dead letter, database, delta, event, note, token and balance of {asked.name}. "
             "There is no way back.\nType the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()
     if typed != asked.name:
-        raise exits.UsageError(
+        raise exit_codes.UsageError(
             "that is not the tenant's name, so nothing was erased; type it, or pass it as --yes NAME"
         )
 
@@ -255,32 +266,32 @@ def _the_tenant(access: Access, name: str) -> Tenant:
 
 def _tell(tenant: Tenant, *, as_json: bool) -> int:
     if as_json:
-        say_document(tenant_document(tenant))
-        return exits.FINE
+        print_json(tenant_document(tenant))
+        return exit_codes.FINE
     limited = tenant.quota_records is not None or tenant.quota_bytes is not None
-    say(
-        facts(
+    print_text(
+        format_facts(
             [
                 ("name", tenant.name),
-                ("created at", when(tenant.created_at)),
-                ("balance", "not prepaid" if tenant.balance is None else in_units(tenant.balance)),
-                ("reserved", in_units(tenant.reserved) if tenant.reserved else None),
+                ("created at", format_instant(tenant.created_at)),
+                ("balance", "not prepaid" if tenant.balance is None else format_units(tenant.balance)),
+                ("reserved", format_units(tenant.reserved) if tenant.reserved else None),
                 ("records", _of(tenant.used_records, tenant.quota_records)),
                 ("bytes", _of(tenant.used_bytes, tenant.quota_bytes)),
-                ("counted at", when(tenant.counted_at) if limited else None),
+                ("counted at", format_instant(tenant.counted_at) if limited else None),
                 ("tokens", tenant.tokens),
-                ("being erased since", when(tenant.erasing_at)),
+                ("being erased since", format_instant(tenant.erasing_at)),
             ]
         )
     )
-    return exits.FINE
+    return exit_codes.FINE
 
 
 def _of(used: int, limit: int | None) -> str | None:
     return None if limit is None else f"{used:,} of {limit:,}"
 
 
-def _no_such(name: str) -> exits.NoSuchTenant:
-    return exits.NoSuchTenant(
+def _no_such(name: str) -> exit_codes.NoSuchTenant:
+    return exit_codes.NoSuchTenant(
         f"there is no tenant {name} in this store; `onceward tenant list` shows those that there are"
     )

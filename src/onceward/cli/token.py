@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import argparse
 
-from onceward.cli import exits
-from onceward.cli.access import opened_access, tenant_name, token_document, token_id, when
-from onceward.cli.opening import add_store_argument
-from onceward.cli.parsing import Groups, add_command, add_group, count_up_to, seconds
-from onceward.cli.printing import note, say, say_document
-from onceward.cli.tables import table
+from onceward.cli import exit_codes
+from onceward.cli.access_arguments import format_instant, open_access, tenant_name, token_document, token_id
+from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to, seconds
+from onceward.cli.output import print_json, print_note, print_text
+from onceward.cli.store_argument import add_store_argument
+from onceward.cli.text_tables import format_table
 from onceward.service.access import NewToken, Role
 from onceward.service.access.flows import LIST_MAX, OVERLAP_SECONDS
 
@@ -21,10 +21,10 @@ _EXAMPLE = "k3v9x2m8q4ab"
 _HEADINGS = ("ID", "TENANT", "ENVIRONMENT", "ROLE", "DATABASES", "STATE", "CREATED", "LAST USED", "ENDS")
 
 
-def add_to(parsers: Groups) -> None:
+def add_to(parsers: CommandGroup) -> None:
     """Declare the commands."""
     group = add_group(parsers, "token", "let programs call the service: make, list, rotate and revoke tokens")
-    codes = (exits.FINE, exits.NO, exits.USAGE, exits.REFUSED, exits.STORE)
+    codes = (exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE)
     create = add_command(
         group,
         "create",
@@ -50,7 +50,7 @@ def add_to(parsers: Groups) -> None:
         "show tokens, in order of id; never their secrets",
         _list,
         examples=("onceward token list", "onceward token list --tenant acme --json"),
-        codes=(exits.FINE, exits.USAGE, exits.STORE),
+        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
     )
     listing.add_argument("--tenant", metavar="NAME", type=tenant_name, help="only this tenant's")
     listing.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=100, help="at most so many (100)")
@@ -84,7 +84,7 @@ def add_to(parsers: Groups) -> None:
 
 def _create(asked: argparse.Namespace) -> int:
     """Make one."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         new = access.create_token(
             asked.tenant,
             environment=asked.environment,
@@ -93,42 +93,44 @@ def _create(asked: argparse.Namespace) -> int:
             expires=asked.expires,
         )
     if new is None:
-        raise exits.NoSuchTenant(f"there is no tenant {asked.tenant}; `onceward tenant create {asked.tenant}` makes it")
+        raise exit_codes.NoSuchTenant(
+            f"there is no tenant {asked.tenant}; `onceward tenant create {asked.tenant}` makes it"
+        )
     _show_once(new, as_json=asked.json)
-    return exits.FINE
+    return exit_codes.FINE
 
 
 def _rotate(asked: argparse.Namespace) -> int:
     """Make a successor."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         new = access.rotate_token(asked.id, overlap=asked.overlap)
         old = access.token(asked.id)
     if new is None or old is None:
         raise _no_such(asked.id)
     _show_once(new, as_json=asked.json)
-    note(f"{old.id} ends at {when(old.expires_at)}")
-    return exits.FINE
+    print_note(f"{old.id} ends at {format_instant(old.expires_at)}")
+    return exit_codes.FINE
 
 
 def _show_once(new: NewToken, *, as_json: bool) -> None:
     if as_json:
-        say_document({"token": new.issued.text, **token_document(new.view)})
+        print_json({"token": new.issued.text, **token_document(new.view)})
     else:
-        say(new.issued.text)
+        print_text(new.issued.text)
     view = new.view
-    note(
+    print_note(
         f"{view.id}: {view.role} for {view.tenant} in {view.environment}. It is shown this once: keep it as a password"
     )
 
 
 def _list(asked: argparse.Namespace) -> int:
     """Show one page."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         found = access.tokens(asked.tenant, after=asked.after or "", limit=asked.limit)
     following = found[-1].id if len(found) == asked.limit else None
     if asked.json:
-        say_document({"tokens": [token_document(one) for one in found], "next": following})
-        return exits.FINE
+        print_json({"tokens": [token_document(one) for one in found], "next": following})
+        return exit_codes.FINE
     if found:
         rows = [
             (
@@ -138,32 +140,34 @@ def _list(asked: argparse.Namespace) -> int:
                 one.role,
                 "all" if one.databases is None else ", ".join(one.databases),
                 one.state,
-                when(one.created_at),
-                when(one.last_used_at),
-                when(one.revoked_at or one.expires_at),
+                format_instant(one.created_at),
+                format_instant(one.last_used_at),
+                format_instant(one.revoked_at or one.expires_at),
             )
             for one in found
         ]
-        say(table(_HEADINGS, rows))
+        print_text(format_table(_HEADINGS, rows))
     else:
-        note("no tokens")
+        print_note("no tokens")
     if following is not None:
-        note(f"there may be more: go on with --after {following}")
-    return exits.FINE
+        print_note(f"there may be more: go on with --after {following}")
+    return exit_codes.FINE
 
 
 def _revoke(asked: argparse.Namespace) -> int:
     """End one."""
-    with opened_access(asked) as access:
+    with open_access(asked) as access:
         ended = access.revoke_token(asked.id)
     if ended is None:
         raise _no_such(asked.id)
     if asked.json:
-        say_document(token_document(ended))
+        print_json(token_document(ended))
     else:
-        say(f"{ended.id} revoked at {when(ended.revoked_at)}")
-    return exits.FINE
+        print_text(f"{ended.id} revoked at {format_instant(ended.revoked_at)}")
+    return exit_codes.FINE
 
 
-def _no_such(id: str) -> exits.NoSuchToken:
-    return exits.NoSuchToken(f"there is no token {id} in this store; `onceward token list` shows those that there are")
+def _no_such(id: str) -> exit_codes.NoSuchToken:
+    return exit_codes.NoSuchToken(
+        f"there is no token {id} in this store; `onceward token list` shows those that there are"
+    )

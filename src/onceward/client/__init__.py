@@ -8,15 +8,15 @@ A client for `onceward serve`, in both colours; and the same against a local SQL
 `Client` and `AsyncClient` can be imported from `onceward`, too.
 """
 
-from onceward.client.answers import NotFound
-from onceward.client.awaiting import AsyncClient, AsyncDatabase, AsyncPlanned
-from onceward.client.balances import Balance
-from onceward.client.balances_async import AsyncBalance
-from onceward.client.blocking import Client, Database, Planned
+from onceward.client.balance import Balance
+from onceward.client.balance_async import AsyncBalance
+from onceward.client.balance_emitter import BalanceEmitter
+from onceward.client.balance_emitter_async import AsyncBalanceEmitter
+from onceward.client.client import Client, Database, DatabasePlan
+from onceward.client.client_async import AsyncClient, AsyncDatabase, AsyncDatabasePlan
 from onceward.client.deltas import NewDelta, Reference
-from onceward.client.emitting import BalanceEmitter
-from onceward.client.emitting_async import AsyncBalanceEmitter
 from onceward.client.ledger import BookedBatch, BookedItem, Checkpoint, Delta, Derived, Gaps, Receipt
+from onceward.client.responses import ResourceNotFound
 from onceward.client.results import BatchResult, Result
 from onceward.service.ledger.errors import (
     CustomerUnknown,
@@ -34,7 +34,7 @@ __all__ = [
     "AsyncBalanceEmitter",
     "AsyncClient",
     "AsyncDatabase",
-    "AsyncPlanned",
+    "AsyncDatabasePlan",
     "Balance",
     "BalanceEmitter",
     "BatchResult",
@@ -44,6 +44,7 @@ __all__ = [
     "Client",
     "CustomerUnknown",
     "Database",
+    "DatabasePlan",
     "DatabaseUnknown",
     "Delta",
     "DeltaRefused",
@@ -53,13 +54,12 @@ __all__ = [
     "Gaps",
     "NameInvalid",
     "NewDelta",
-    "NotFound",
     "NothingToReceipt",
     "PeriodClosed",
-    "Planned",
     "Receipt",
     "Reference",
     "ReferenceReused",
+    "ResourceNotFound",
     "Result",
     "SqlError",
     "SqlKind",

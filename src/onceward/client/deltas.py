@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, KeyMissing, RequestInvalid
+from onceward._core.key_recipes import recipe
 from onceward._core.keys import environment_key, mint_from
-from onceward._core.recipes import recipe
-from onceward.environment import REAL
-from onceward.service.ledger.amounts import billionths, spelled
+from onceward.runtime.environment import REAL
+from onceward.service.ledger.amounts import format_amount, parse_amount
 
 Amount: TypeAlias = Decimal | int | str
 
@@ -77,7 +77,7 @@ class NewDelta:
             environment_key(environment, self.reference_id)
         members = {
             "customerId": self.customer,
-            "delta": _exact(self.delta),
+            "delta": _amount_text(self.delta),
             "reason": self.reason,
             "referenceId": self.reference_id,
             "metadata": None if self.metadata is None else _checked_metadata(self.metadata),
@@ -87,7 +87,7 @@ class NewDelta:
         return {name: value for name, value in members.items() if value is not None}
 
 
-def named(delta: NewDelta, key: str | None) -> NewDelta:
+def check_named(delta: NewDelta, key: str | None) -> NewDelta:
     """Give a delta back that has a name, or is sent under a key; without either, a retry would be a second delta."""
     if delta.reference_id is None and key is None:
         raise KeyMissing(
@@ -97,13 +97,13 @@ def named(delta: NewDelta, key: str | None) -> NewDelta:
     return delta
 
 
-def _exact(delta: Any) -> str:
+def _amount_text(delta: Any) -> str:
     if isinstance(delta, float):
         raise _refused(
             "delta is a float, which has lost digits before it came here: pass Decimal('0.1'), the text '0.1', or "
             "whole units as an int"
         )
-    return spelled(billionths(delta))
+    return format_amount(parse_amount(delta))
 
 
 def _checked_metadata(metadata: Any) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 
 from onceward._core.errors import ConfigurationError, OncewardError, RequestInvalid
 from onceward._core.keys import environment_key
-from onceward.client.answers import refusal_of
-from onceward.client.deltas import NewDelta, named
-from onceward.client.wire import Call, Outgoing, digest_name, json_body, post
+from onceward.client.deltas import NewDelta, check_named
+from onceward.client.responses import error_from_code
+from onceward.client.service_call import ServiceCall, ServiceRequest, digest_name, json_body, post
 
 log = logging.getLogger("onceward")
 
@@ -137,30 +137,32 @@ class Gaps:
 # --- calls ---
 
 
-def emit(environment: str, delta: NewDelta, key: str | None) -> Call[Delta]:
+def emit(environment: str, delta: NewDelta, key: str | None) -> ServiceCall[Delta]:
     """Book one delta. Without a key of its own, its reference is the key: the service puts the environment in front."""
-    body = json_body(named(delta, key).document(environment), "the delta")
-    return Call(
-        _named_post("/delta", body, environment, key, delta.reference_id),
+    body = json_body(check_named(delta, key).document(environment), "the delta")
+    return ServiceCall(
+        _post_request("/delta", body, environment, key, delta.reference_id),
         lambda found, replayed, _: _delta(found, replayed=replayed),
     )
 
 
-def emit_many(environment: str, deltas: Iterable[NewDelta], key: str | None) -> Call[BookedBatch]:
+def emit_many(environment: str, deltas: Iterable[NewDelta], key: str | None) -> ServiceCall[BookedBatch]:
     """Book several deltas, in one transaction; one that is refused leaves the others booked."""
     documents = []
     for index, one in enumerate(deltas):
         if not isinstance(one, NewDelta):
             raise ConfigurationError(f"deltas[{index}] is a {type(one).__name__}, and not a NewDelta(...)")
         try:
-            documents.append(named(one, key).document(environment))
+            documents.append(check_named(one, key).document(environment))
         except OncewardError as error:
             error.args = (f"deltas[{index}]: {error}",)
             raise
     return emit_documents(environment, documents, key)
 
 
-def emit_documents(environment: str, documents: list[dict[str, Any]], key: str | None = None) -> Call[BookedBatch]:
+def emit_documents(
+    environment: str, documents: list[dict[str, Any]], key: str | None = None
+) -> ServiceCall[BookedBatch]:
     """The same, of deltas that were checked before."""
     if not 1 <= len(documents) <= BATCH_MAX:
         raise RequestInvalid(
@@ -168,57 +170,61 @@ def emit_documents(environment: str, documents: list[dict[str, Any]], key: str |
             "batches, or use an emitter"
         )
     body = json_body({"deltas": documents}, "the deltas")
-    outgoing = _named_post("/delta/batch", body, environment, key, digest_name("batch", body.decode()))
-    return Call(outgoing, lambda found, replayed, _: _batch(found, replayed))
+    outgoing = _post_request("/delta/batch", body, environment, key, digest_name("batch", body.decode()))
+    return ServiceCall(outgoing, lambda found, replayed, _: _batch(found, replayed))
 
 
-def checkpoint(environment: str, customer: str, period: str, close: bool | None, key: str | None) -> Call[Checkpoint]:
+def checkpoint(
+    environment: str, customer: str, period: str, close: bool | None, key: str | None
+) -> ServiceCall[Checkpoint]:
     """Close a period, once whatever the key; or mark one that still runs."""
     spoken = {} if close is None else {"close": close}
     body = json_body({"customerId": customer, "period": period, **spoken}, "the checkpoint")
-    outgoing = _named_post("/checkpoint", body, environment, key, digest_name("checkpoint", customer, period))
-    return Call(outgoing, lambda found, *_: _checkpoint(found))
+    outgoing = _post_request("/checkpoint", body, environment, key, digest_name("checkpoint", customer, period))
+    return ServiceCall(outgoing, lambda found, *_: _checkpoint(found))
 
 
-def derive(customer: str, period: str | None) -> Call[Derived]:
+def derive(customer: str, period: str | None) -> ServiceCall[Derived]:
     """A balance."""
-    return Call(_get("derive", customer, {"period": period}), lambda found, _, headers: _derived(found, headers))
+    return ServiceCall(
+        _get_request("derive", customer, {"period": period}), lambda found, _, headers: _derived(found, headers)
+    )
 
 
-def receipt(customer: str, reference_id: str | None, period: str | None) -> Call[Receipt]:
+def receipt(customer: str, reference_id: str | None, period: str | None) -> ServiceCall[Receipt]:
     """The receipt of a delta or of a closed period."""
     if (reference_id is None) == (period is None):
         raise ConfigurationError("a receipt is for a delta or for a period: pass reference_id or period, one of them")
     asked = {"referenceId": reference_id, "period": period}
-    return Call(_get("receipt", customer, asked), lambda found, *_: _receipt(found))
+    return ServiceCall(_get_request("receipt", customer, asked), lambda found, *_: _receipt(found))
 
 
-def delta(id: str) -> Call[Delta]:
+def delta(id: str) -> ServiceCall[Delta]:
     """One delta."""
-    return Call(_get("delta", id, {}), lambda found, *_: _delta(found))
+    return ServiceCall(_get_request("delta", id, {}), lambda found, *_: _delta(found))
 
 
-def gaps(customer: str) -> Call[Gaps]:
+def gaps(customer: str) -> ServiceCall[Gaps]:
     """What is missing."""
-    return Call(
-        _get("gaps", customer, {}),
+    return ServiceCall(
+        _get_request("gaps", customer, {}),
         lambda found, *_: Gaps(
             found["customerId"], found["lastSeq"], [(one["first"], one["last"]) for one in found["gaps"]]
         ),
     )
 
 
-def _named_post(path: str, body: bytes, environment: str, key: str | None, name: str | None) -> Outgoing:
+def _post_request(path: str, body: bytes, environment: str, key: str | None, name: str | None) -> ServiceRequest:
     # Without a key these name themselves, for good: by references, or by the period. With one, the key's record counts.
     headers = {} if key is None else {"Idempotency-Key": environment_key(environment, key)}
     return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True, name=name)
 
 
-def _get(verb: str, what: str, asked: Mapping[str, str | None]) -> Outgoing:
+def _get_request(verb: str, what: str, asked: Mapping[str, str | None]) -> ServiceRequest:
     if not isinstance(what, str) or not what:
         raise ConfigurationError(f"{verb} is asked about an id, which is text and not empty")
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return Outgoing("GET", f"{PREFIX}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
+    return ServiceRequest("GET", f"{PREFIX}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
 
 
 # --- answers ---
@@ -250,7 +256,7 @@ def _batch(found: Mapping[str, Any], replayed: bool) -> BookedBatch:
         BookedItem(
             booked=one["booked"],
             delta=None if one["delta"] is None else _delta(one["delta"], replayed=replayed),
-            error=None if one["code"] is None else refusal_of(one["code"], one["detail"] or one["code"]),
+            error=None if one["code"] is None else error_from_code(one["code"], one["detail"] or one["code"]),
         )
         for one in found["results"]
     ]

@@ -11,23 +11,23 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Literal
 
-from onceward._core.engine import Ask
 from onceward._core.flow import Flow
-from onceward._core.operation import Outcome, Settling
-from onceward.gate.atomic_block import Block
-from onceward.gate.held import resumed
-from onceward.gate.performing import Performer
+from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.operation_flow import OperationRequest
+from onceward.gate.atomic_block_base import AtomicBlockBase
+from onceward.gate.effect_runner import EffectRunner
+from onceward.gate.paused_flow import resume_after_call
 
 
-class AtomicBlock(Block):
+class AtomicBlock(AtomicBlockBase):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, ask: Ask, flow: Flow[Outcome[Any]], performer: Performer) -> None:
+    def __init__(self, ask: OperationRequest, flow: Flow[Outcome[Any]], performer: EffectRunner) -> None:
         super().__init__(ask, flow)
-        self._performer = performer
+        self._effect_runner = performer
 
-    def __enter__(self) -> Settling:
-        return self._begun(self._performer.drive(self._opened()))
+    def __enter__(self) -> AtomicOperation:
+        return self._begun(self._effect_runner.drive(self._opened()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -36,7 +36,7 @@ class AtomicBlock(Block):
             return False
         left = self._left(self._operation, error)
         try:
-            outcome = self._performer.drive(resumed(self._flow, left))
+            outcome = self._effect_runner.drive(resume_after_call(self._flow, left))
         except BaseException as raised:
             if raised is error:
                 return False  # Let Python raise it again, with its own traceback.

@@ -12,23 +12,23 @@ from types import TracebackType
 from typing import Any, Literal
 
 from onceward._core.colour import AWAITS
-from onceward._core.engine import Ask
 from onceward._core.flow import Flow
-from onceward._core.operation import Outcome, Settling
-from onceward.gate.atomic_block import Block, is_awaited
-from onceward.gate.held import resumed
-from onceward.gate.performing import AsyncPerformer
+from onceward._core.operation import AtomicOperation, Outcome
+from onceward._core.operation_flow import OperationRequest
+from onceward.gate.atomic_block_base import AtomicBlockBase, is_closing_awaited
+from onceward.gate.effect_runner import AsyncEffectRunner
+from onceward.gate.paused_flow import resume_after_call
 
 
-class AsyncAtomicBlock(Block):
+class AsyncAtomicBlock(AtomicBlockBase):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, ask: Ask, flow: Flow[Outcome[Any]], performer: AsyncPerformer) -> None:
+    def __init__(self, ask: OperationRequest, flow: Flow[Outcome[Any]], performer: AsyncEffectRunner) -> None:
         super().__init__(ask, flow)
-        self._performer = performer
+        self._effect_runner = performer
 
-    async def __aenter__(self) -> Settling:
-        return self._begun(await self._performer.drive(self._opened()))
+    async def __aenter__(self) -> AtomicOperation:
+        return self._begun(await self._effect_runner.drive(self._opened()))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -37,13 +37,13 @@ class AsyncAtomicBlock(Block):
             return False
         left = self._left(self._operation, error)
         if AWAITS:  # noqa: SIM102 - the blocking half is without it
-            if isinstance(error, GeneratorExit) and not is_awaited():
+            if isinstance(error, GeneratorExit) and not is_closing_awaited():
                 # Thrown away, perhaps by the garbage collector: nothing can be awaited. What was not committed is
                 # undone with its connection.
                 self._flow.close()  # of no colour
                 return False
         try:
-            outcome = await self._performer.drive(resumed(self._flow, left))
+            outcome = await self._effect_runner.drive(resume_after_call(self._flow, left))
         except BaseException as raised:
             if raised is error:
                 return False  # Let Python raise it again, with its own traceback.

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import logging
 
-from onceward._core.engine import Ask, renew
 from onceward._core.errors import IllegalMove, OncewardError, OwnershipLost, StoreForgot
 from onceward._core.flow import Flow
 from onceward._core.operation import Operation
+from onceward._core.operation_flow import OperationRequest, renew
 from onceward._core.record import Record
 
-LOOKS_PER_LEASE = 6
+CHECKS_PER_LEASE = 6
 """A look at every sixth of the shortest lease: renewals come between a third and a half of it."""
 
 NEVER = float("inf")
 _log = logging.getLogger("onceward")
 
 
-class Watched:
+class RunningLease:
     """A running operation."""
 
     __slots__ = ("ask", "began", "held", "operation", "renewed", "trying")
 
-    def __init__(self, ask: Ask, operation: Operation, held: Record, now: float) -> None:
+    def __init__(self, ask: OperationRequest, operation: Operation, held: Record, now: float) -> None:
         self.ask = ask
         self.operation = operation
         self.held = held
@@ -80,24 +80,24 @@ class Leases:
     __slots__ = ("shortest", "watched")
 
     def __init__(self) -> None:
-        self.watched: dict[int, Watched] = {}
+        self.watched: dict[int, RunningLease] = {}
         """By the `id` of each operation; whoever has ended is taken out."""
         self.shortest = NEVER
         """The lease by which somebody looks; endless if nobody does."""
 
-    def begin(self, ask: Ask, operation: Operation, held: Record, now: float) -> float:
+    def begin(self, ask: OperationRequest, operation: Operation, held: Record, now: float) -> float:
         """An operation runs from now on; its lease in seconds. If that is less than `shortest`, look sooner."""
-        watched = Watched(ask, operation, held, now)
+        watched = RunningLease(ask, operation, held, now)
         lease = watched.lease
         operation.held_until = now + lease
         self.watched[id(operation)] = watched
         return lease
 
-    def due(self, now: float) -> list[Watched]:
+    def due(self, now: float) -> list[RunningLease]:
         """What is to be renewed now."""
         return [one for one in self._copied() if one.is_due(now)]
 
-    def next_look(self, *, woken: bool = False) -> float:
+    def seconds_to_next_check(self, *, woken: bool = False) -> float:
         """
         Seconds until the next look; endless if nothing runs.
 
@@ -109,9 +109,9 @@ class Leases:
         self.shortest = min((one.lease for one in self._copied()), default=NEVER)
         if woken and self.shortest == NEVER:
             self.shortest = by
-        return self.shortest / LOOKS_PER_LEASE
+        return self.shortest / CHECKS_PER_LEASE
 
-    def _copied(self) -> list[Watched]:
+    def _copied(self) -> list[RunningLease]:
         """What is watched now, whoever else comes and goes meanwhile."""
         while True:
             try:

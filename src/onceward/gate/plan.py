@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from onceward._core.engine import reconcile
-from onceward._core.joined import operate_joined
+from onceward._core.atomic_flow import operate_atomic
 from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.gate.asking import Asking, unreachable
-from onceward.gate.holding import Holding
-from onceward.gate.joining import join
+from onceward.adapters import join
+from onceward.gate.call_factory import CallFactory, unreachable
+from onceward.gate.held_operation import HeldOperation
+from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
-from onceward.gate.steps import StepOptions, Steps
 
 if TYPE_CHECKING:
     from onceward.gate import Gate
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Plan:
     """A named series of steps under a `Gate`."""
 
-    def __init__(self, gate: Gate, asking: Asking, plan: str, options: Options) -> None:
+    def __init__(self, gate: Gate, asking: CallFactory, plan: str, options: Options) -> None:
         self._gate = gate
-        self._steps = Steps(asking, plan, options)
+        self._steps = PlanCalls(asking, plan, options)
 
     def call(
         self,
@@ -53,7 +53,7 @@ class Plan:
         called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=False, joins=joins)
         if joins:
             joined = join(connection, self._gate.store)
-            return self._gate.drive(operate_joined(called.ask), called, joined)
+            return self._gate.drive(operate_atomic(called.ask), called, joined)
         return self._gate.drive(self._steps.flow(called.ask), called)
 
     def hold(
@@ -65,7 +65,7 @@ class Plan:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> Holding | Outcome[Any]:
+    ) -> HeldOperation | Outcome[Any]:
         """Same as `Gate.hold`, for a step."""
         steps = self._steps
         called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=False, joins=False)

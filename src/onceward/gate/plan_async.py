@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from onceward._core.atomic_flow import operate_atomic
 from onceward._core.colour import AWAITS
-from onceward._core.engine import reconcile
-from onceward._core.joined import operate_joined
 from onceward._core.operation import Found, NotFound, Outcome
+from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.gate.asking import Asking, unreachable
-from onceward.gate.holding_async import AsyncHolding
-from onceward.gate.joining import join_async
+from onceward.adapters import join_async
+from onceward.gate.call_factory import CallFactory, unreachable
+from onceward.gate.held_operation_async import AsyncHeldOperation
+from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
-from onceward.gate.steps import StepOptions, Steps
 
 if TYPE_CHECKING:
     from onceward.gate import AsyncGate
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class AsyncPlan:
     """A named series of steps under an `AsyncGate`."""
 
-    def __init__(self, gate: AsyncGate, asking: Asking, plan: str, options: Options) -> None:
+    def __init__(self, gate: AsyncGate, asking: CallFactory, plan: str, options: Options) -> None:
         self._gate = gate
-        self._steps = Steps(asking, plan, options)
+        self._steps = PlanCalls(asking, plan, options)
 
     async def call(
         self,
@@ -54,7 +54,7 @@ class AsyncPlan:
         called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=AWAITS, joins=joins)
         if joins:
             joined = join_async(connection, self._gate.store)
-            return await self._gate.drive(operate_joined(called.ask), called, joined)
+            return await self._gate.drive(operate_atomic(called.ask), called, joined)
         return await self._gate.drive(self._steps.flow(called.ask), called)
 
     async def hold(
@@ -66,7 +66,7 @@ class AsyncPlan:
         probe: Callable[..., Any] | None = None,
         marked: bool | None = None,
         **options: Unpack[Options],
-    ) -> AsyncHolding | Outcome[Any]:
+    ) -> AsyncHeldOperation | Outcome[Any]:
         """Same as `AsyncGate.hold`, for a step."""
         steps = self._steps
         called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=AWAITS, joins=False)

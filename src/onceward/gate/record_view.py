@@ -12,7 +12,7 @@ from onceward._core.codec import Encoded, decode, decode_failure
 from onceward._core.errors import OncewardError
 from onceward._core.holders import holder_of
 from onceward._core.keys import digest_of
-from onceward._core.operation import instant
+from onceward._core.operation import to_datetime
 from onceward._core.record import Record, shown_state
 
 
@@ -70,8 +70,8 @@ def view(record: Record) -> RecordView:
         doubt=bool(record.doubt),
         attempt=record.attempt,
         fence=record.fence,
-        first_at=instant(record.first_at),
-        settled_at=instant(record.settled_at) if record.settled_at is not None else None,
+        first_at=to_datetime(record.first_at),
+        settled_at=to_datetime(record.settled_at) if record.settled_at is not None else None,
         lease_seconds_left=_seconds(record.lease_left),
         replay_seconds_left=_seconds(record.replay_left),
         forget_seconds_left=_seconds(record.forget_left),

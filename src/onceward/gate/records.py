@@ -5,18 +5,18 @@ Looking at the records of a scope, and erasing them.
 
 from __future__ import annotations
 
-from onceward._core.erasing import mark_scope
+from onceward._core.erasure_marks import mark_scope
 from onceward._core.keys import record_id
-from onceward._core.register import Selection, Store
-from onceward.gate.asking import KEY, SCAN_PAGE, Asking
-from onceward.gate.operate import operate
+from onceward._core.store_protocols import Selection, Store
+from onceward.gate.call_factory import KEY, SCAN_PAGE, CallFactory
 from onceward.gate.record_view import RecordView, view
+from onceward.gate.store_runner import run_on_store
 
 
 class Records:
     """The records of one scope."""
 
-    def __init__(self, store: Store, asking: Asking) -> None:
+    def __init__(self, store: Store, asking: CallFactory) -> None:
         self._store = store
         self._asking = asking
 
@@ -44,7 +44,7 @@ class Records:
         long as one can be held. A new claim of the same key begins anew.
         """
         scope = self._asking.scope
-        operate(self._store, mark_scope(scope), environment=self._asking.environment)
+        run_on_store(self._store, mark_scope(scope), environment=self._asking.environment)
         erased, after = 0, b""
         while page := self._store.scan(after, SCAN_PAGE, Selection(scope=scope)):
             erased += self._store.erase([one.id for one in page])

@@ -6,19 +6,19 @@ Looking at the records of a scope, and erasing them.
 from __future__ import annotations
 
 from onceward._core.colour import AWAITS
-from onceward._core.erasing import mark_scope
+from onceward._core.erasure_marks import mark_scope
 from onceward._core.keys import record_id
-from onceward._core.register import AsyncStore, Selection
-from onceward.drive import running_loop
-from onceward.gate.asking import KEY, SCAN_PAGE, Asking
-from onceward.gate.operate_async import operate_async
+from onceward._core.store_protocols import AsyncStore, Selection
+from onceward.gate.call_factory import KEY, SCAN_PAGE, CallFactory
 from onceward.gate.record_view import RecordView, view
+from onceward.gate.store_runner_async import run_on_store_async
+from onceward.runtime.flow_driver import running_loop
 
 
 class AsyncRecords:
     """The records of one scope."""
 
-    def __init__(self, store: AsyncStore, asking: Asking) -> None:
+    def __init__(self, store: AsyncStore, asking: CallFactory) -> None:
         self._store = store
         self._asking = asking
 
@@ -50,7 +50,7 @@ class AsyncRecords:
         long as one can be held. A new claim of the same key begins anew.
         """
         scope = self._asking.scope
-        await operate_async(self._store, mark_scope(scope), environment=self._asking.environment)
+        await run_on_store_async(self._store, mark_scope(scope), environment=self._asking.environment)
         erased, after = 0, b""
         while page := await self._store.scan(after, SCAN_PAGE, Selection(scope=scope)):
             erased += await self._store.erase([one.id for one in page])

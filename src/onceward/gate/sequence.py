@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from onceward._core.engine import reconcile
 from onceward._core.operation import Found, NotFound, Outcome
-from onceward._core.sequence import take
+from onceward._core.operation_flow import reconcile
+from onceward._core.sequence_flow import operate_in_sequence
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.asking import Asking
-from onceward.gate.numbers import Numbers
+from onceward.gate.call_factory import CallFactory
 from onceward.gate.record_view import RecordView, view
+from onceward.gate.sequence_calls import SequenceCalls
 
 if TYPE_CHECKING:
     from onceward.gate import Gate
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Sequence:
     """A sequence under a `Gate`."""
 
-    def __init__(self, gate: Gate, asking: Asking, name: str, options: Options) -> None:
+    def __init__(self, gate: Gate, asking: CallFactory, name: str, options: Options) -> None:
         self._gate = gate
-        self._numbers = Numbers(asking, name, options)
+        self._numbers = SequenceCalls(asking, name, options)
 
     def call(
         self,
@@ -43,7 +43,7 @@ class Sequence:
     ) -> Outcome[Any]:
         """Run number `number` once, if it is its turn."""
         called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=False)
-        return self._gate.drive(take(called.ask, self._numbers.name, number), called)
+        return self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
 
     def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `call`, but returns the value alone."""

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
 from onceward._core.colour import AWAITS
-from onceward._core.engine import reconcile
 from onceward._core.operation import Found, NotFound, Outcome
-from onceward._core.sequence import take
+from onceward._core.operation_flow import reconcile
+from onceward._core.sequence_flow import operate_in_sequence
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.asking import Asking
-from onceward.gate.numbers import Numbers
+from onceward.gate.call_factory import CallFactory
 from onceward.gate.record_view import RecordView, view
+from onceward.gate.sequence_calls import SequenceCalls
 
 if TYPE_CHECKING:
     from onceward.gate import AsyncGate
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class AsyncSequence:
     """A sequence under an `AsyncGate`."""
 
-    def __init__(self, gate: AsyncGate, asking: Asking, name: str, options: Options) -> None:
+    def __init__(self, gate: AsyncGate, asking: CallFactory, name: str, options: Options) -> None:
         self._gate = gate
-        self._numbers = Numbers(asking, name, options)
+        self._numbers = SequenceCalls(asking, name, options)
 
     async def call(
         self,
@@ -44,7 +44,7 @@ class AsyncSequence:
     ) -> Outcome[Any]:
         """Run number `number` once, if it is its turn."""
         called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=AWAITS)
-        return await self._gate.drive(take(called.ask, self._numbers.name, number), called)
+        return await self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
 
     async def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
         """Same as `call`, but returns the value alone."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from onceward._core.engine import operate
 from onceward._core.operation import Outcome
+from onceward._core.operation_flow import operate
 from onceward._core.terms import Options, Seconds
-from onceward.gate.asking import Asking
-from onceward.gate.window_requests import Requests
+from onceward.gate.call_factory import CallFactory
+from onceward.gate.window_calls import WindowCalls
 
 if TYPE_CHECKING:
     from onceward.gate import Gate
@@ -26,10 +26,10 @@ class Window:
     """A window under a `Gate`."""
 
     def __init__(
-        self, gate: Gate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
+        self, gate: Gate, asking: CallFactory, name: str, seconds: Seconds | None, *, money: bool, options: Options
     ) -> None:
         self._gate = gate
-        self._requests = Requests(asking, name, seconds, money, options)
+        self._requests = WindowCalls(asking, name, seconds, money, options)
 
     def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from onceward._core.colour import AWAITS
-from onceward._core.engine import operate
 from onceward._core.operation import Outcome
+from onceward._core.operation_flow import operate
 from onceward._core.terms import Options, Seconds
-from onceward.gate.asking import Asking
-from onceward.gate.window_requests import Requests
+from onceward.gate.call_factory import CallFactory
+from onceward.gate.window_calls import WindowCalls
 
 if TYPE_CHECKING:
     from onceward.gate import AsyncGate
@@ -27,15 +27,15 @@ class AsyncWindow:
     """A window under an `AsyncGate`."""
 
     def __init__(
-        self, gate: AsyncGate, asking: Asking, name: str, seconds: Seconds | None, *, money: bool, options: Options
+        self, gate: AsyncGate, asking: CallFactory, name: str, seconds: Seconds | None, *, money: bool, options: Options
     ) -> None:
         self._gate = gate
-        self._requests = Requests(asking, name, seconds, money, options)
+        self._requests = WindowCalls(asking, name, seconds, money, options)
 
     async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
         called = self._requests.called(request, fn, money, awaits=AWAITS)
-        return await self._gate.drive(operate(called.ask), called)  # of no colour
+        return await self._gate.drive(operate(called.ask), called)
 
     async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
         """Same as `call`, but returns the value alone."""

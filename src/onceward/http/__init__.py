@@ -7,22 +7,22 @@ HTTP, both ends. Each library is imported by its own module only.
     onceward.http.requests    Adapter
 """
 
-from onceward.http.answers import raise_for_status, replayed
-from onceward.http.carrying import KEY_HEADER, Carriage, ClientOptions
-from onceward.http.credentials import check_credential, environment_of
-from onceward.http.serving.discovering import idempotent, not_idempotent
-from onceward.http.serving.profile import PROFILES, Profile, profile
-from onceward.http.serving.reception import Incoming
-from onceward.http.serving.routes import Route
+from onceward.http.client.credentials import check_credential, environment_of
+from onceward.http.client.request_preparer import KEY_HEADER, ClientOptions, TransportOptions
+from onceward.http.client.responses import raise_for_status, replayed
+from onceward.http.server.app_routes import idempotent, not_idempotent
+from onceward.http.server.profile import PROFILES, Profile, profile
+from onceward.http.server.request_admission import IncomingRequest
+from onceward.http.server.routes import Route
 
 __all__ = [
     "KEY_HEADER",
     "PROFILES",
-    "Carriage",
     "ClientOptions",
-    "Incoming",
+    "IncomingRequest",
     "Profile",
     "Route",
+    "TransportOptions",
     "check_credential",
     "environment_of",
     "idempotent",

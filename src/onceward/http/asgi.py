@@ -23,18 +23,23 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.operation import Operation
 from onceward._core.reply import Reply
 from onceward.gate import AsyncGate
-from onceward.http.serving.answers import on_the_wire
-from onceward.http.serving.attempt import ANSWERED, Answered, Own
-from onceward.http.serving.changes import ProfileChanges
-from onceward.http.serving.discovering import routes_of
-from onceward.http.serving.problems import WELL_KNOWN
-from onceward.http.serving.profile import Profile
-from onceward.http.serving.pushed import PushedExchange
-from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
-from onceward.http.serving.routes import Route
-from onceward.http.serving.scoping import SCOPE_NAMED
-from onceward.http.serving.spool import Spool
-from onceward.http.serving.upload import ClientLeft, receive_body
+from onceward.http.server.app_routes import find_app_routes
+from onceward.http.server.body_buffer import BodyBuffer
+from onceward.http.server.body_reader import ClientDisconnected, receive_body
+from onceward.http.server.handler_run import CLEAN_REPORT, HandlerReport, HandlerResponse
+from onceward.http.server.problems import WELL_KNOWN
+from onceward.http.server.profile import Profile
+from onceward.http.server.profile_overrides import ProfileOverrides
+from onceward.http.server.push_exchange import PushExchange
+from onceward.http.server.request_admission import (
+    AdmittedRequest,
+    IncomingRequest,
+    RequestAdmission,
+    ScopeOrFunction,
+)
+from onceward.http.server.responses import headers_and_body
+from onceward.http.server.routes import Route
+from onceward.http.server.unknown_caller import SCOPE_LABEL
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -78,19 +83,19 @@ class IdempotencyMiddleware:
         app: App,
         *,
         gate: AsyncGate,
-        scope: ScopeOf | None = None,
+        scope: ScopeOrFunction | None = None,
         profile: str | Profile = "default",
         routes: Iterable[Route] = (),
         well_known: str | None = WELL_KNOWN,
-        **changes: Unpack[ProfileChanges],
+        **changes: Unpack[ProfileOverrides],
     ) -> None:
         if not isinstance(gate, AsyncGate):
             raise ConfigurationError(f"an ASGI application awaits: give it an AsyncGate, not a {type(gate).__name__}")
         self.app = app
-        self._reception = Reception(
+        self._admission = RequestAdmission(
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes, repeats=True
         )
-        self._methods = self._reception.routes.methods
+        self._methods = self._admission.routes.methods
         self._well_known = well_known or "\0"
         self._has_looked = False
 
@@ -104,25 +109,25 @@ class IdempotencyMiddleware:
         ):
             await self.app(scope, receive, send)
             return
-        admitted = self._reception.admit(_incoming(scope), (scope.get("state") or {}).get(OPERATION))
+        admitted = self._admission.admit(_request_from_scope(scope), (scope.get("state") or {}).get(OPERATION))
         if admitted is None:
             await self.app(scope, receive, send)
         elif isinstance(admitted, Reply):
-            await _answer(admitted, scope, send)
+            await _send_response(admitted, scope, send)
         else:
             await self._serve(admitted, scope, receive, send)
 
     def _look(self, scope: Scope) -> None:
         """Learn the application's routes, once: at its start, or when its first request comes."""
         self._has_looked = True
-        known = routes_of(scope.get("app"))
-        self._reception.learn(routes_of(self.app) if known is None else known)
-        self._methods = self._reception.routes.methods
+        known = find_app_routes(scope.get("app"))
+        self._admission.learn(find_app_routes(self.app) if known is None else known)
+        self._methods = self._admission.routes.methods
 
-    async def _serve(self, admitted: Admitted, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """A keyed request, from its body to its answer."""
-        wire = _Wire(self.app, scope, receive, send)
-        exchange = wire.exchange = PushedExchange(self._reception, admitted, wire)
+        wire = _AsgiConnection(self.app, scope, receive, send)
+        exchange = wire.exchange = PushExchange(self._admission, admitted, wire)
         try:
             reply = await exchange.enter()
             if exchange.passes:
@@ -133,20 +138,20 @@ class IdempotencyMiddleware:
             if reply is None:
                 await wire.finish(exchange.own())
             else:
-                await _answer(reply, scope, send)
+                await _send_response(reply, scope, send)
             await wire.until_returned()
-        except ClientLeft:
+        except ClientDisconnected:
             return
         finally:
             wire.abandon()
             exchange.close()
 
 
-class _Wire:
+class _AsgiConnection:
     """One connection of a server: the handler's request from the spool, its answer into the recording and onwards."""
 
-    scope_named = SCOPE_NAMED
-    exchange: PushedExchange
+    scope_label = SCOPE_LABEL
+    exchange: PushExchange
     _start: Message | None = None
     _as_it_came: Scope | None = None
     _task: asyncio.Task[None] | None = None
@@ -160,12 +165,12 @@ class _Wire:
 
     # --- the request ---
 
-    async def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+    async def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
         found = scope_of(incoming)
         return await found if inspect.isawaitable(found) else found
 
-    async def take(self, admitted: Admitted, spool: Spool) -> None:
+    async def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
         """Take the body in."""
         await receive_body(admitted, spool, self._receive)
 
@@ -188,7 +193,7 @@ class _Wire:
 
     # --- running ---
 
-    async def run(self, operation: Operation) -> Answered:
+    async def run(self, operation: Operation) -> HandlerReport:
         """Run the handler, for the first time or again."""
         profile, terms = self.exchange.profile, self.exchange.admitted.terms
         if self._as_it_came is not None:
@@ -199,19 +204,19 @@ class _Wire:
         self._hand_over(operation)
         try:
             if profile.answer_first and not profile.transactional:  # Its last word is its commit.
-                await self._until_answered()
+                await self._until_response_complete()
             else:
-                await self._app(self._scope, self._replay_request, self._take_answer)
+                await self._app(self._scope, self._replay_request, self._take_response)
         except Exception as error:
             if self.exchange.recording.complete or not self._is_why(error):
                 raise
         finally:
             self._hears.set()
         if self.exchange.recording.complete:
-            return ANSWERED
+            return CLEAN_REPORT
         if not self._knows:
             raise RuntimeError("the handler returned without completing its answer")
-        return ANSWERED._replace(left=True)
+        return CLEAN_REPORT._replace(left=True)
 
     def _is_why(self, error: BaseException | None) -> bool:
         """Whether a handler raised because its client has left: frameworks make errors of their own from that."""
@@ -240,9 +245,9 @@ class _Wire:
         if offered := scope.get("extensions"):
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 
-    async def _until_answered(self) -> None:
+    async def _until_response_complete(self) -> None:
         """Run the handler until its answer is complete; it may go on after that."""
-        self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_answer))
+        self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_response))
         self._task.add_done_callback(lambda _: self._answered.set())
         try:
             await self._answered.wait()
@@ -264,7 +269,7 @@ class _Wire:
 
     # --- the answer ---
 
-    async def _take_answer(self, message: Message) -> None:
+    async def _take_response(self, message: Message) -> None:
         """The handler's `send`."""
         kind, recording = message["type"], self.exchange.recording
         if kind == "http.response.start":
@@ -297,17 +302,17 @@ class _Wire:
 
     async def _pass(self, piece: bytes) -> None:
         if not self.exchange.begun:
-            await self._tell(self._head(Own(b"", more=self.exchange.begin())))
+            await self._tell(self._head(HandlerResponse(b"", more=self.exchange.begin())))
         if piece:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def finish(self, own: Own) -> None:
+    async def finish(self, own: HandlerResponse) -> None:
         """The rest of the handler's answer."""
         if not self.exchange.begun:
             await self._tell(self._head(own))
         await self._tell({"type": "http.response.body", "body": own.body, "more_body": False})
 
-    def _head(self, own: Own) -> Message:
+    def _head(self, own: HandlerResponse) -> Message:
         start = self._start or {}
         if not (own.without or own.more):
             return start
@@ -326,17 +331,17 @@ class _Wire:
             self._left = left
 
 
-def _incoming(scope: Scope) -> Incoming:
+def _request_from_scope(scope: Scope) -> IncomingRequest:
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or quote(path, errors="surrogatepass").encode("ascii")
     headers = [(name.lower(), value) for name, value in scope["headers"]]
     method: str = scope["method"].upper()  # As most frameworks read it: to them a "post" is a POST.
-    return Incoming(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
+    return IncomingRequest(method, path, raw.partition(b"?")[0], scope.get("query_string") or b"", headers, scope)
 
 
-async def _answer(reply: Reply, scope: Scope, send: Send) -> None:
+async def _send_response(reply: Reply, scope: Scope, send: Send) -> None:
     """Send a whole answer."""
-    given, body = on_the_wire(reply)
+    given, body = headers_and_body(reply)
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
     if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):
         headers.append((b"connection", b"close"))

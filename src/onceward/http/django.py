@@ -30,32 +30,32 @@ from django.utils.module_loading import import_string
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.reply import Reply
-from onceward.drive import Kept, to_the_end
 from onceward.gate import AsyncGate, Gate
-from onceward.http._django_async import Apart
-from onceward.http._django_commits import Commits, look_at_all, watched
-from onceward.http._django_messages import (
-    SCOPE_NAMED,
-    begin,
-    incoming_of,
-    let_go,
-    operation_around,
-    own,
-    response_of,
-    streamed,
-    take,
+from onceward.http.server.app_routes import OVERRIDES_ATTRIBUTE, sample_paths, unmatched_warning
+from onceward.http.server.app_routes import idempotent as idempotent
+from onceward.http.server.app_routes import not_idempotent as not_idempotent
+from onceward.http.server.body_buffer import BodyBuffer
+from onceward.http.server.django_commits import CommitWatch, watch_commits, watch_connections
+from onceward.http.server.django_messages import (
+    SCOPE_LABEL,
+    begin_recording,
+    buffer_body,
+    close_response,
+    django_response,
+    enclosing_operation,
+    own_response,
+    request_from_django,
+    streaming_response,
 )
-from onceward.http.serving.attempt import Answered
-from onceward.http.serving.changes import ProfileChanges
-from onceward.http.serving.discovering import CHANGES, samples_of, warning
-from onceward.http.serving.discovering import idempotent as idempotent
-from onceward.http.serving.discovering import not_idempotent as not_idempotent
-from onceward.http.serving.problems import WELL_KNOWN
-from onceward.http.serving.profile import Profile, profile
-from onceward.http.serving.pulled import Pulled, PulledExchange
-from onceward.http.serving.pushed import PushedExchange
-from onceward.http.serving.reception import Admitted, Incoming, Reception, log
-from onceward.http.serving.spool import Spool
+from onceward.http.server.django_view_task import DjangoViewTask
+from onceward.http.server.handler_run import HandlerReport
+from onceward.http.server.problems import WELL_KNOWN
+from onceward.http.server.profile import Profile, profile
+from onceward.http.server.profile_overrides import ProfileOverrides
+from onceward.http.server.pull_exchange import PulledResponse, PullExchange
+from onceward.http.server.push_exchange import PushExchange
+from onceward.http.server.request_admission import AdmittedRequest, IncomingRequest, RequestAdmission, log
+from onceward.runtime.flow_driver import PendingCancellation, await_to_end
 
 G = TypeVar("G", Gate, AsyncGate)
 
@@ -70,17 +70,17 @@ class IdempotencyMiddleware:
 
     def __init__(self, get_response: Callable[[Any], Any]) -> None:
         said = dict(getattr(settings, "ONCEWARD", None) or {})
-        gate, async_gate = _gate(said.pop("GATE", None)), _gate(said.pop("ASYNC_GATE", None))
+        gate, async_gate = _gate_from(said.pop("GATE", None)), _gate_from(said.pop("ASYNC_GATE", None))
         self._get_response: Any = get_response
         self._awaits = iscoroutinefunction(get_response)
-        self._desk: _Desk[Any]
+        self._desk: _DjangoSettings[Any]
         if self._awaits:
             markcoroutinefunction(self)
         if self._awaits and async_gate is not None:
-            self._desk = _Desk(_of_kind(async_gate, AsyncGate, "ASYNC_GATE"), said)
+            self._desk = _DjangoSettings(_of_kind(async_gate, AsyncGate, "ASYNC_GATE"), said)
             self._serve: Any = self._serve_awaiting
             return
-        self._desk = _Desk(_of_kind(gate, Gate, "GATE"), said)
+        self._desk = _DjangoSettings(_of_kind(gate, Gate, "GATE"), said)
         if self._awaits:
             self._get_response = async_to_sync(get_response)
             self._serve = self._serve_in_thread
@@ -94,12 +94,12 @@ class IdempotencyMiddleware:
         found = self._desk.admit(request)
         if found is None:
             return self._get_response(request)
-        return response_of(found) if isinstance(found, Reply) else self._serve(request, *found)
+        return django_response(found) if isinstance(found, Reply) else self._serve(request, *found)
 
     async def _call_awaiting(self, request: Any) -> Any:
         found = self._desk.admit(request)
         if isinstance(found, Reply):
-            return response_of(found)
+            return django_response(found)
         if found is not None:
             return await self._serve(request, *found)
         # Without an awaiting gate `get_response` is adapted, and is called in a thread.
@@ -110,7 +110,7 @@ class IdempotencyMiddleware:
     def process_view(self, request: Any, view: Any, args: Any, kwargs: Any) -> None:
         """The view's thread, before the view: its connections tell what they commit."""
         if hasattr(request, "operation"):
-            look_at_all()
+            watch_connections()
 
     def process_exception(self, request: Any, exception: Exception) -> None:
         """What a view raised, before Django makes a response of it."""
@@ -118,36 +118,38 @@ class IdempotencyMiddleware:
 
     # --- both colours ---
 
-    def _serve_blocking(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
-        wire = _Wire(request, self._desk.now)
-        exchange = wire.exchange = PulledExchange(reception, admitted, wire)
+    def _serve_blocking(self, request: Any, reception: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
+        wire = _DjangoConnection(request, self._desk.now)
+        exchange = wire.exchange = PullExchange(reception, admitted, wire)
         reply = exchange.enter()
         if exchange.passes:
             return self._get_response(request)
         if reply is None:
             reply = exchange.hold()
-        return wire.run(self._get_response) if reply is None else response_of(reply)
+        return wire.run(self._get_response) if reply is None else django_response(reply)
 
-    async def _serve_in_thread(self, request: Any, reception: Reception[Gate], admitted: Admitted) -> Any:
+    async def _serve_in_thread(self, request: Any, reception: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
         serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
         # Django cancels a request whose client has left. What it began goes on all the same.
-        kept = Kept()
-        response = await to_the_end(serve(request, reception, admitted), kept)
+        kept = PendingCancellation()
+        response = await await_to_end(serve(request, reception, admitted), kept)
         if (cancelled := kept.taken()) is not None:
-            await sync_to_async(let_go, thread_sensitive=True)(response)
+            await sync_to_async(close_response, thread_sensitive=True)(response)
             raise cancelled
         return response
 
-    async def _serve_awaiting(self, request: Any, reception: Reception[AsyncGate], admitted: Admitted) -> Any:
-        wire = Apart(self._get_response, request, _answered, self._desk.now)
-        exchange = wire.exchange = PushedExchange(reception, admitted, wire)
+    async def _serve_awaiting(
+        self, request: Any, reception: RequestAdmission[AsyncGate], admitted: AdmittedRequest
+    ) -> Any:
+        wire = DjangoViewTask(self._get_response, request, _handler_report, self._desk.now)
+        exchange = wire.exchange = PushExchange(reception, admitted, wire)
         reply = await exchange.enter()
         if exchange.passes:
             return await self._get_response(request)
-        return await wire.serve() if reply is None else response_of(reply)
+        return await wire.serve() if reply is None else django_response(reply)
 
 
-class _Desk(Generic[G]):
+class _DjangoSettings(Generic[G]):
     """The settings, as receptions: one for the project, and one for each decorator."""
 
     def __init__(self, gate: G, said: dict[str, Any]) -> None:
@@ -158,42 +160,42 @@ class _Desk(Generic[G]):
         self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
         self._well_known = well_known
         self._routes = list(routes)
-        self._reception: Reception[G] = self._made(self._profile, self._routes)
-        self._others: dict[int, tuple[ProfileChanges, Reception[G]]] = {}
+        self._admission: RequestAdmission[G] = self._made(self._profile, self._routes)
+        self._others: dict[int, tuple[ProfileOverrides, RequestAdmission[G]]] = {}
         self._methods: dict[Any, frozenset[str]] = {}
         self.now = gate.environment.monotonic
 
-    def _made(self, chosen: Profile, routes: Any = ()) -> Reception[G]:
-        made: Reception[G] = Reception(
+    def _made(self, chosen: Profile, routes: Any = ()) -> RequestAdmission[G]:
+        made: RequestAdmission[G] = RequestAdmission(
             self._gate, scope=self._scope, profile_=chosen, routes=routes, well_known=self._well_known, changes={}
         )
         return made
 
-    def admit(self, request: Any) -> tuple[Reception[G], Admitted] | Reply | None:
+    def admit(self, request: Any) -> tuple[RequestAdmission[G], AdmittedRequest] | Reply | None:
         """What becomes of a request."""
-        urlconf, reception = getattr(request, "urlconf", None), self._reception
+        urlconf, reception = getattr(request, "urlconf", None), self._admission
         self._look(urlconf)
         methods = self._methods.get(urlconf) or self._methods_in(urlconf)
         if request.method.upper() not in methods and not request.path.startswith(self._well_known or "\0"):
             return None
-        said = _said_by_view(request)
+        said = _overrides_of_view(request)
         if said == (None,):
             return None
         if said is not None:
             reception = self._for(said[0])
-        admitted = reception.admit(incoming_of(request, reception.routes.single), operation_around(request))
-        return (reception, admitted) if isinstance(admitted, Admitted) else admitted
+        admitted = reception.admit(request_from_django(request, reception.routes.single), enclosing_operation(request))
+        return (reception, admitted) if isinstance(admitted, AdmittedRequest) else admitted
 
     def _look(self, urlconf: Any) -> None:
         """Once: say which routes of the settings no URL of the project can match."""
         routes, self._routes = self._routes, []
         for route in routes:
-            if not any(_resolves(sample, urlconf) for sample in samples_of(route.path)):
-                log.warning(warning(route, None))
+            if not any(_resolves(sample, urlconf) for sample in sample_paths(route.path)):
+                log.warning(unmatched_warning(route, None))
 
     def _methods_in(self, urlconf: Any) -> frozenset[str]:
         """Methods that may matter anywhere: those of the settings, and what decorators say."""
-        found = self._methods[urlconf] = self._reception.routes.methods.union(
+        found = self._methods[urlconf] = self._admission.routes.methods.union(
             *(
                 map(str.upper, said[0].get("methods", ()))
                 for said in _said_in(get_resolver(urlconf))
@@ -202,7 +204,7 @@ class _Desk(Generic[G]):
         )
         return found
 
-    def _for(self, changes: ProfileChanges) -> Reception[G]:
+    def _for(self, changes: ProfileOverrides) -> RequestAdmission[G]:
         found = self._others.get(id(changes))
         if found is None:
             found = self._others[id(changes)] = (changes, self._made(profile(self._profile, **changes)))
@@ -222,20 +224,20 @@ def _said_in(resolver: Any) -> Iterator[Any]:
     for one in resolver.url_patterns:
         if hasattr(one, "url_patterns"):
             yield from _said_in(one)
-        elif (said := getattr(one.callback, CHANGES, None)) is not None:
+        elif (said := getattr(one.callback, OVERRIDES_ATTRIBUTE, None)) is not None:
             yield said
 
 
-def _said_by_view(request: Any) -> Any:
+def _overrides_of_view(request: Any) -> Any:
     """What the decorator of the view that will answer has said: None, or a tuple."""
     try:
         view = resolve(request.path_info, getattr(request, "urlconf", None)).func
     except Resolver404:
         return None
-    return getattr(view, CHANGES, None)
+    return getattr(view, OVERRIDES_ATTRIBUTE, None)
 
 
-def _gate(said: Any) -> Any:
+def _gate_from(said: Any) -> Any:
     found = import_string(said) if isinstance(said, str) else said
     return found() if callable(found) else found
 
@@ -257,49 +259,51 @@ def _is_path(scope: str) -> bool:
 # --- running a view under a blocking gate ---
 
 
-class _Wire:
+class _DjangoConnection:
     """One request under a blocking gate."""
 
-    scope_named = SCOPE_NAMED
-    exchange: PulledExchange
+    scope_label = SCOPE_LABEL
+    exchange: PullExchange
 
     def __init__(self, request: Any, now: Callable[[], float]) -> None:
         self._request, self._now = request, now
 
-    def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+    def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
         found = scope_of(incoming)
         return async_to_sync(_awaited)(found) if isawaitable(found) else found
 
-    def take(self, admitted: Admitted, spool: Spool) -> None:
+    def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
         """Take the body in."""
-        take(self._request, admitted, spool, self._now)
+        buffer_body(self._request, admitted, spool, self._now)
 
     def run(self, get_response: Callable[[Any], Any]) -> Any:
         """The response: whole, once it is stored; or a stream that is stored at its end."""
         request, exchange = self._request, self.exchange
         request.operation = exchange.operation
         try:
-            with watched() as commits:
+            with watch_commits() as commits:
                 response = get_response(request)
-            begin(exchange.recording, response)
+            begin_recording(exchange.recording, response)
         except BaseException as error:
             exchange.close()
-            return response_of(exchange.failed(error))
+            return django_response(exchange.failed(error))
         if not response.streaming:
             exchange.close()
             exchange.recording.feed(response.content, more=False)
-            instead = exchange.answered(_answered(request, commits))
-            return own(response, exchange.own()) if instead is None else response_of(instead)
+            instead = exchange.answered(_handler_report(request, commits))
+            return own_response(response, exchange.own()) if instead is None else django_response(instead)
 
         def release() -> None:
-            let_go(response)
+            close_response(response)
             exchange.close()
 
-        pulled = Pulled(exchange, _pieces(response), release, lambda: _answered(request, commits))
+        pulled = PulledResponse(exchange, _pieces(response), release, lambda: _handler_report(request, commits))
         if pulled.until_passing():
-            return streamed(response, pulled, exchange.begin())
-        return own(response, exchange.own()) if pulled.instead is None else response_of(pulled.instead)
+            return streaming_response(response, pulled, exchange.begin())
+        return (
+            own_response(response, exchange.own()) if pulled.substitute is None else django_response(pulled.substitute)
+        )
 
 
 async def _awaited(found: Awaitable[object]) -> object:
@@ -312,9 +316,9 @@ def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
             yield piece, True
 
 
-def _answered(request: Any, commits: Commits) -> Answered:
+def _handler_report(request: Any, commits: CommitWatch) -> HandlerReport:
     """What the view raised, if its answer may be made from that, and what is known of its commits."""
-    return Answered(getattr(request, _RAISED, None), commits.seen, _commits_what_returns())
+    return HandlerReport(getattr(request, _RAISED, None), commits.seen, _commits_what_returns())
 
 
 def _commits_what_returns() -> bool:

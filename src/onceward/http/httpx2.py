@@ -11,27 +11,27 @@ from typing import Any, ClassVar, Unpack
 
 import httpx2
 
-from onceward.http._httpx_family import SdkOptions, client_options
-from onceward.http._httpx_transport import BlockingTransport
-from onceward.http._httpx_transport_async import AwaitingTransport
-from onceward.http.carrying import Carriage, ClientOptions, PolicyOf
+from onceward.http.client.httpx_base import SdkOptions, client_arguments
+from onceward.http.client.httpx_transport import HttpxTransport
+from onceward.http.client.httpx_transport_async import AsyncHttpxTransport
+from onceward.http.client.request_preparer import ClientOptions, PolicyFunction, TransportOptions
 from onceward.retry.policy import Retry
 
 __all__ = ["AsyncTransport", "Transport", "async_client", "async_sdk_options", "client", "sdk_options"]
 
 
-class Transport(BlockingTransport, httpx2.BaseTransport):
+class Transport(HttpxTransport, httpx2.BaseTransport):
     """
     For `httpx2.Client(transport=...)`: the same key and the same bytes on every attempt, and no attempt too many.
 
     `retry` is a policy, or a function from a host to one; by default every host has its own, with a breaker and a
-    budget. `wrap` is the transport below (`httpx2.HTTPTransport(...)` by default). Other options: `Carriage`.
+    budget. `wrap` is the transport below (`httpx2.HTTPTransport(...)` by default). Other options: `TransportOptions`.
     """
 
     library: ClassVar[Any] = httpx2
 
 
-class AsyncTransport(AwaitingTransport, httpx2.AsyncBaseTransport):
+class AsyncTransport(AsyncHttpxTransport, httpx2.AsyncBaseTransport):
     """Same as `Transport`, for `httpx2.AsyncClient`."""
 
     library: ClassVar[Any] = httpx2
@@ -44,15 +44,15 @@ def client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.Client:
     The credential comes from the environment variable `ONCEWARD_API_KEY` unless one is given, and is refused if it is
     the other environment's. Options: `ClientOptions`.
     """
-    return httpx2.Client(**client_options(Transport, environment, options))
+    return httpx2.Client(**client_arguments(Transport, environment, options))
 
 
 def async_client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.AsyncClient:
     """Same as `client`, but awaits."""
-    return httpx2.AsyncClient(**client_options(AsyncTransport, environment, options))
+    return httpx2.AsyncClient(**client_arguments(AsyncTransport, environment, options))
 
 
-def sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
+def sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[TransportOptions]) -> SdkOptions:
     """For SDKs that take an `http_client`: `SomeSdk(**sdk_options(policy))`. Their own retries are set to 0."""
     return {
         "http_client": httpx2.Client(transport=Transport(retry, **options), follow_redirects=True),
@@ -60,7 +60,7 @@ def sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriag
     }
 
 
-def async_sdk_options(retry: Retry | PolicyOf | None = None, **options: Unpack[Carriage]) -> SdkOptions:
+def async_sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[TransportOptions]) -> SdkOptions:
     """Same as `sdk_options`, for SDKs that await."""
     return {
         "http_client": httpx2.AsyncClient(transport=AsyncTransport(retry, **options), follow_redirects=True),

@@ -17,10 +17,16 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ContentDecodingError, ReadTimeout
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
-from onceward._core.attempts import Attempt
-from onceward.http.answers import HEARD_BYTES_MAX, is_worth_hearing
-from onceward.http.carrying import Carriage, Carrier, PolicyOf, Seen, clipped
-from onceward.http.exchange import Exchange
+from onceward._core.retry_flow import Attempt
+from onceward.http.client.request_preparer import (
+    OutgoingRequest,
+    PolicyFunction,
+    RequestPreparer,
+    TransportOptions,
+    capped_timeouts,
+)
+from onceward.http.client.request_sender import RequestSender
+from onceward.http.client.responses import CODE_BODY_BYTES_MAX, may_hold_code
 from onceward.retry.policy import Retry
 
 __all__ = ["Adapter"]
@@ -28,7 +34,7 @@ __all__ = ["Adapter"]
 _CHUNK = 65_536
 
 
-class _Bound(str):
+class _BoundKey(str):
     """A key in a header, and whom it was meant for: requests copies headers, objects and all, when it is redirected."""
 
     __slots__ = ("given", "origin")
@@ -42,20 +48,20 @@ class Adapter(HTTPAdapter):
     """
     For `session.mount("https://", Adapter(...))`: the same key and the same bytes on every attempt.
 
-    Options as for the transports (`Carriage`), and those of requests' own adapter but for `max_retries`: what urllib3
-    would retry blindly is retried here, by the policy.
+    Options as for the transports (`TransportOptions`), and those of requests' own adapter but for `max_retries`: what
+    urllib3 would retry blindly is retried here, by the policy.
     """
 
     def __init__(
         self,
-        retry: Retry | PolicyOf | None = None,
+        retry: Retry | PolicyFunction | None = None,
         *,
         pool_connections: int = 10,
         pool_maxsize: int = 10,
         pool_block: bool = False,
-        **options: Unpack[Carriage],
+        **options: Unpack[TransportOptions],
     ) -> None:
-        self._carrier = Carrier(retry, **options)
+        self._preparer = RequestPreparer(retry, **options)
         super().__init__(
             pool_connections=pool_connections, pool_maxsize=pool_maxsize, max_retries=0, pool_block=pool_block
         )
@@ -70,7 +76,7 @@ class Adapter(HTTPAdapter):
         proxies: Any = None,
     ) -> requests.Response:
         """Send a request, again if need be. Called by the session."""
-        exchange = _RequestsExchange(self, request)
+        exchange = _RequestsSender(self, request)
         exchange.stream, exchange.timeout = stream, timeout
         exchange.connection = {"verify": verify, "cert": cert, "proxies": proxies}
         response: requests.Response = exchange.send()
@@ -87,27 +93,27 @@ class Adapter(HTTPAdapter):
         raise TypeError("an Adapter holds a policy and connections, which cannot be copied; make one in each process")
 
 
-class _RequestsExchange(Exchange):
+class _RequestsSender(RequestSender):
     stream: bool
     timeout: Any
     connection: dict[str, Any]
 
     def __init__(self, adapter: Adapter, request: requests.PreparedRequest) -> None:
-        carrier = adapter._carrier
-        self.adapter, self.body = adapter, _captured(request)
-        seen = _seen(request, carrier.header, self.body)
+        carrier = adapter._preparer
+        self.adapter, self.body = adapter, _body_bytes(request)
+        seen = _outgoing_request(request, carrier.header, self.body)
         super().__init__(carrier, carrier.load(seen), request)
-        if self.cargo.field is None:
+        if self.send_terms.field is None:
             return
-        bound = _Bound(self.cargo.field)
+        bound = _BoundKey(self.send_terms.field)
         bound.given = carrier.lower in seen.headers
         bound.origin = seen.first_origin
         request.headers[carrier.header] = bound
 
     def sent(self, attempt: Attempt) -> requests.Response:
-        """See `Exchange.sent`."""
+        """See `RequestSender.sent`."""
         request = self.request.copy()
-        for name in self.carrier.replaced:
+        for name in self.preparer.replaced:
             request.headers.pop(name, None)
         request.headers.update(self.begin(attempt.timeout))
         request.body = self.request.body if self.body is None else (self.body or None)
@@ -120,29 +126,29 @@ class _RequestsExchange(Exchange):
     def read(self, response: requests.Response) -> None:
         """Whoever asked for a stream reads the error's answer, too, as far as they like; others have it."""
 
-    def too_late(self) -> Exception:
-        """See `Exchange.too_late`."""
+    def timeout_error(self) -> Exception:
+        """See `RequestSender.timeout_error`."""
         return ReadTimeout("the attempt took longer than it may", request=self.request)
 
     def _hear(self, response: requests.Response) -> None:
         """Read what may decide. requests keeps it, so that everybody can read it again."""
-        if not self.cargo.whole:
+        if not self.send_terms.whole:
             length = response.headers.get("content-length", "")
-            is_short = length.isdigit() and int(length) <= HEARD_BYTES_MAX
-            if not is_worth_hearing(response.status_code) or (self.stream and not is_short):
+            is_short = length.isdigit() and int(length) <= CODE_BODY_BYTES_MAX
+            if not may_hold_code(response.status_code) or (self.stream and not is_short):
                 return
         chunks: list[bytes] = []
         try:
             for chunk in _pieces(response):
                 chunks.append(chunk)
                 if self.is_late():
-                    raise self.too_late()
+                    raise self.timeout_error()
         except BaseException:
             response.close()
             raise
         response._content = content = b"".join(chunks)
         response._content_consumed = True
-        if is_worth_hearing(response.status_code):
+        if may_hold_code(response.status_code):
             self.note_code(response, content)
 
 
@@ -159,23 +165,23 @@ def _pieces(response: requests.Response) -> Iterator[bytes]:
         raise ReadTimeout(error, request=response.request) from error
 
 
-def _seen(request: requests.PreparedRequest, header: str, body: bytes | None) -> Seen:
+def _outgoing_request(request: requests.PreparedRequest, header: str, body: bytes | None) -> OutgoingRequest:
     parts = urlsplit(str(request.url))
     default = {"http": 80, "https": 443}.get(parts.scheme)
     origin = (parts.scheme, parts.hostname or "", None if parts.port == default else parts.port)
     headers = {name.lower(): _text(value) for name, value in request.headers.items()}
     held = request.headers.get(header)
-    first = held.origin if isinstance(held, _Bound) else origin
-    if isinstance(held, _Bound) and not held.given:
+    first = held.origin if isinstance(held, _BoundKey) else origin
+    if isinstance(held, _BoundKey) and not held.given:
         del headers[header.lower()]
-    return Seen(request, str(request.method), origin, str(request.url), headers, {}, first, body)
+    return OutgoingRequest(request, str(request.method), origin, str(request.url), headers, {}, first, body)
 
 
 def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _captured(request: requests.PreparedRequest) -> bytes | None:
+def _body_bytes(request: requests.PreparedRequest) -> bytes | None:
     body: Any = request.body
     if body is None:
         return b""
@@ -191,5 +197,5 @@ def _timeouts(given: Any, seconds: float) -> tuple[float, float]:
         connect, read = given.connect_timeout, given.read_timeout
     else:
         connect = read = given
-    found = clipped({"connect": connect, "read": read}, seconds)
+    found = capped_timeouts({"connect": connect, "read": read}, seconds)
     return found["connect"], found["read"]

@@ -19,19 +19,24 @@ from typing import Any, TypeAlias, Unpack
 
 from onceward._core.reply import Reply
 from onceward.gate import Gate
-from onceward.http.serving.answers import on_the_wire
-from onceward.http.serving.attempt import Own
-from onceward.http.serving.changes import ProfileChanges
-from onceward.http.serving.discovering import routes_of
-from onceward.http.serving.environ import incoming_of
-from onceward.http.serving.problems import WELL_KNOWN
-from onceward.http.serving.profile import Profile
-from onceward.http.serving.pulled import Pulled, PulledExchange
-from onceward.http.serving.reception import Admitted, Incoming, Reception, ScopeOf
-from onceward.http.serving.routes import Route
-from onceward.http.serving.scoping import SCOPE_NAMED
-from onceward.http.serving.spool import Spool
-from onceward.http.serving.upload import length_in, put_back, take_body
+from onceward.http.server.app_routes import find_app_routes
+from onceward.http.server.body_buffer import BodyBuffer
+from onceward.http.server.body_reader import body_length, read_body, restore_input
+from onceward.http.server.handler_run import HandlerResponse
+from onceward.http.server.problems import WELL_KNOWN
+from onceward.http.server.profile import Profile
+from onceward.http.server.profile_overrides import ProfileOverrides
+from onceward.http.server.pull_exchange import PulledResponse, PullExchange
+from onceward.http.server.request_admission import (
+    AdmittedRequest,
+    IncomingRequest,
+    RequestAdmission,
+    ScopeOrFunction,
+)
+from onceward.http.server.responses import headers_and_body
+from onceward.http.server.routes import Route
+from onceward.http.server.unknown_caller import SCOPE_LABEL
+from onceward.http.server.wsgi_environ import request_from_environ
 
 Environ: TypeAlias = dict[str, Any]
 StartResponse: TypeAlias = Callable[..., Callable[[bytes], object]]
@@ -55,18 +60,18 @@ class IdempotencyMiddleware:
         app: App,
         *,
         gate: Gate,
-        scope: ScopeOf | None = None,
+        scope: ScopeOrFunction | None = None,
         profile: str | Profile = "default",
         routes: Iterable[Route] = (),
         well_known: str | None = WELL_KNOWN,
-        **changes: Unpack[ProfileChanges],
+        **changes: Unpack[ProfileOverrides],
     ) -> None:
         self.app = app
         self._now = gate.environment.monotonic
-        self._reception = Reception(
+        self._admission = RequestAdmission(
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes
         )
-        self._methods = self._reception.routes.methods
+        self._methods = self._admission.routes.methods
         self._well_known = well_known or "\0"
         self._has_looked = False
 
@@ -74,34 +79,36 @@ class IdempotencyMiddleware:
         """Serve one request."""
         if not self._has_looked:
             self._has_looked = True
-            self._reception.learn(routes_of(self.app))
-            self._methods = self._reception.routes.methods
+            self._admission.learn(find_app_routes(self.app))
+            self._methods = self._admission.routes.methods
         if environ["REQUEST_METHOD"].upper() not in self._methods and self._well_known not in environ.get(
             "PATH_INFO", ""
         ):
             return self.app(environ, start_response)
-        admitted = self._reception.admit(incoming_of(environ, self._reception.routes.single), environ.get(OPERATION))
+        admitted = self._admission.admit(
+            request_from_environ(environ, self._admission.routes.single), environ.get(OPERATION)
+        )
         if admitted is None:
             return self.app(environ, start_response)
         if isinstance(admitted, Reply):
-            return answer(admitted, start_response)
+            return send_response(admitted, start_response)
         return self._serve(admitted, environ, start_response)
 
-    def _serve(self, admitted: Admitted, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def _serve(self, admitted: AdmittedRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """A keyed request, from its body to its answer."""
-        wire = _Wire(environ, start_response, self._now)
-        exchange = wire.exchange = PulledExchange(self._reception, admitted, wire)
+        wire = _WsgiConnection(environ, start_response, self._now)
+        exchange = wire.exchange = PullExchange(self._admission, admitted, wire)
         reply = exchange.enter()
         if exchange.passes:
             return self.app(environ, start_response)
         if reply is None:
             reply = exchange.hold()
-        return wire.run(self.app) if reply is None else answer(reply, start_response)
+        return wire.run(self.app) if reply is None else send_response(reply, start_response)
 
 
-def answer(reply: Reply, start_response: StartResponse) -> list[bytes]:
+def send_response(reply: Reply, start_response: StartResponse) -> list[bytes]:
     """Give a whole answer."""
-    headers, body = on_the_wire(reply)
+    headers, body = headers_and_body(reply)
     start_response(_status_line(reply.status), headers)
     return [body]
 
@@ -112,11 +119,11 @@ def _status_line(status: int) -> str:
     return f"{status} Unknown"
 
 
-class _Wire:
+class _WsgiConnection:
     """One request of a server: its handler's input from the spool, its answer into the recording and onwards."""
 
-    scope_named = SCOPE_NAMED
-    exchange: PulledExchange
+    scope_label = SCOPE_LABEL
+    exchange: PullExchange
     _head: tuple[str, list[tuple[str, str]]] | None = None
     _fed = False
     _write_on: Callable[[bytes], object] | None = None
@@ -126,7 +133,7 @@ class _Wire:
     def __init__(self, environ: Environ, start_response: StartResponse, now: Callable[[], float]) -> None:
         self._environ, self._start_response, self._now = environ, start_response, now
 
-    def ask(self, scope_of: Callable[[Incoming], Any], incoming: Incoming) -> object:
+    def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function."""
         found = scope_of(incoming)
         if inspect.isawaitable(found):
@@ -135,22 +142,22 @@ class _Wire:
             raise TypeError("it is async, and a WSGI server awaits nothing: write def")
         return found
 
-    def take(self, admitted: Admitted, spool: Spool) -> None:
+    def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
         """Take the body in."""
-        take_body(admitted, spool, self._environ["wsgi.input"], length_in(self._environ), self._now)
+        read_body(admitted, spool, self._environ["wsgi.input"], body_length(self._environ), self._now)
 
     def run(self, app: App) -> Iterable[bytes]:
         """The answer: whole, once it is stored; or a stream that is stored at its end."""
-        put_back(self._environ, self.exchange.spool)
+        restore_input(self._environ, self.exchange.spool)
         self._environ[OPERATION] = self.exchange.operation
-        pulled = Pulled(self.exchange, self._pieces(app), self._release)
+        pulled = PulledResponse(self.exchange, self._pieces(app), self._release)
         if pulled.until_passing():
             self._begin()
             return pulled
         if self._gone is not None:
             raise self._gone
-        if pulled.instead is not None:
-            return answer(pulled.instead, self._start_response)
+        if pulled.substitute is not None:
+            return send_response(pulled.substitute, self._start_response)
         return self._own(self.exchange.own())
 
     def _pieces(self, app: App) -> Iterator[tuple[bytes, bool]]:
@@ -215,7 +222,7 @@ class _Wire:
             status, headers = self._head
             self._write_on = self._start_response(status, [*headers, *self.exchange.begin()])
 
-    def _own(self, own: Own) -> list[bytes]:
+    def _own(self, own: HandlerResponse) -> list[bytes]:
         """The handler's own answer, or what is left of it."""
         if self._write_on is None and self._head is not None:
             status, headers = self._head

@@ -7,9 +7,9 @@ The journal: what was tried, and how it ended. It protects nothing; the gate doe
             call.wrote(insert_once(...))         # 1: executed; 0: replayed
 """
 
-from onceward.journal.notes import Ended, Status
-from onceward.journal.shells import Journal
-from onceward.journal.shells_async import AsyncJournal
+from onceward.journal.journal import Journal
+from onceward.journal.journal_async import AsyncJournal
+from onceward.journal.notes import CallOutcome, RunStatus
 from onceward.journal.views import CallView, RunView, TurnView
 
-__all__ = ["AsyncJournal", "CallView", "Ended", "Journal", "RunView", "Status", "TurnView"]
+__all__ = ["AsyncJournal", "CallOutcome", "CallView", "Journal", "RunStatus", "RunView", "TurnView"]

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from onceward.environment import Environment
+from onceward.runtime.environment import Environment
 
 TEXT_MAX = 2_000
 """Characters of any text that is kept."""
 
 
-class Ended(StrEnum):
+class CallOutcome(StrEnum):
     """How an attempt ended."""
 
     EXECUTED = "executed"
@@ -32,7 +32,7 @@ class Ended(StrEnum):
     """Nobody knows whether there is an effect."""
 
 
-class Status(StrEnum):
+class RunStatus(StrEnum):
     """How a run or a turn stands."""
 
     RUNNING = "running"
@@ -79,7 +79,7 @@ CALL_ENDED = (
 )
 
 
-class Subject:
+class NoteSubject:
     """A run, a turn or an attempt: makes its two notes."""
 
     __slots__ = ("_begun", "_ended", "_environment", "_name", "_values", "about", "began")
@@ -96,7 +96,7 @@ class Subject:
 
     def begun(self) -> Note:
         """It begins."""
-        how = Status.RUNNING.value if self._name == "status" else None
+        how = RunStatus.RUNNING.value if self._name == "status" else None
         return self._note(self._begun, how, None, ends=False)
 
     def ended(self, how: str, why: str | None = None) -> Note:
@@ -107,23 +107,23 @@ class Subject:
         at = self._environment.monotonic()
         reason = "error" if self._name == "status" else "detail"
         elapsed = round((at - self.began) * 1_000_000) if ends else 0
-        values = {**self._values, self._name: how, reason: cut(why), "elapsed": elapsed}
+        values = {**self._values, self._name: how, reason: truncated(why), "elapsed": elapsed}
         return Note(text, values, at, self.about, ends)
 
 
-def run_of(environment: Environment, scope: str, id: str, worker: str, input_ref: str | None) -> Subject:
+def run_subject(environment: Environment, scope: str, id: str, worker: str, input_ref: str | None) -> NoteSubject:
     """A run."""
-    values = {"scope": scope, "id": cut(id), "worker": worker, "input_ref": cut(input_ref)}
-    return Subject(environment, f"run {scope} {id}", (RUN_BEGUN, RUN_ENDED), values, "status")
+    values = {"scope": scope, "id": truncated(id), "worker": worker, "input_ref": truncated(input_ref)}
+    return NoteSubject(environment, f"run {scope} {id}", (RUN_BEGUN, RUN_ENDED), values, "status")
 
 
-def turn_of(environment: Environment, scope: str, run: str, seq: int) -> Subject:
+def turn_subject(environment: Environment, scope: str, run: str, seq: int) -> NoteSubject:
     """A turn of a run."""
-    values = {"scope": scope, "run": cut(run), "seq": seq}
-    return Subject(environment, f"turn {scope} {run} {seq}", (TURN_BEGUN, TURN_ENDED), values, "status")
+    values = {"scope": scope, "run": truncated(run), "seq": seq}
+    return NoteSubject(environment, f"turn {scope} {run} {seq}", (TURN_BEGUN, TURN_ENDED), values, "status")
 
 
-class What(NamedTuple):
+class CallDetails(NamedTuple):
     """What an attempt is at."""
 
     scope: str
@@ -136,20 +136,20 @@ class What(NamedTuple):
     arguments: str | None = None
 
 
-def call_of(environment: Environment, what: What) -> Subject:
+def call_subject(environment: Environment, what: CallDetails) -> NoteSubject:
     """An attempt at a tool call."""
     id = f"{environment.wall_us():014x}{environment.random(5).hex()}"
-    texts = {"tool": cut(what.tool), "arguments": cut(what.arguments), "run": cut(what.run)}
-    return Subject(environment, id, (CALL_BEGUN, CALL_ENDED), {"id": id, **what._asdict(), **texts}, "outcome")
+    texts = {"tool": truncated(what.tool), "arguments": truncated(what.arguments), "run": truncated(what.run)}
+    return NoteSubject(environment, id, (CALL_BEGUN, CALL_ENDED), {"id": id, **what._asdict(), **texts}, "outcome")
 
 
-def settled(notes: list[Note]) -> list[Note]:
+def without_superseded(notes: list[Note]) -> list[Note]:
     """Notes to be written at once: where one tells how an attempt ended, the note of its beginning is not needed."""
     ended = {note.about for note in notes if note.text is CALL_ENDED}
     return [note for note in notes if note.text is not CALL_BEGUN or note.about not in ended]
 
 
-def cut(text: object) -> str | None:
+def truncated(text: object) -> str | None:
     """No more than is kept; and nothing that a database cannot hold."""
     if text is None:
         return None

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
-from onceward._core.operation import instant
-from onceward.tables import Row, Sql, Steps
+from onceward._core.operation import to_datetime
+from onceward.stores.tables import Row, Sql, SqlSteps
 
 PAGE_MAX = 1_000
 PRUNE_BATCH = 1_000
@@ -94,7 +94,7 @@ _BELOW = """DELETE FROM onceward_journal_calls WHERE id IN (
     SELECT id FROM onceward_journal_calls WHERE id <= :line LIMIT :limit) RETURNING 1"""
 
 
-class Wanted(NamedTuple):
+class CallFilter(NamedTuple):
     """Which attempts to show. What is None is not asked about."""
 
     scope: str | None = None
@@ -110,7 +110,7 @@ class Wanted(NamedTuple):
     oldest_first: bool = False
 
 
-def calls(wanted: Wanted) -> Steps[list[CallView]]:
+def calls(wanted: CallFilter) -> SqlSteps[list[CallView]]:
     """Attempts, the latest first unless said otherwise."""
     values = {name: value for name, value in wanted._asdict().items() if name in _ASKED and value is not None}
     where = [f"{name} = :{name}" for name in values] or ["1 = 1"]
@@ -134,13 +134,13 @@ def calls(wanted: Wanted) -> Steps[list[CallView]]:
 _ASKED = ("scope", "run", "digest", "outcome")
 
 
-def turns(scope: str, run: str) -> Steps[list[TurnView]]:
+def turns(scope: str, run: str) -> SqlSteps[list[TurnView]]:
     """The turns of a run, in order."""
     rows = yield Sql(_TURNS, {"scope": scope, "run": run, "limit": PAGE_MAX})
     return [TurnView._make((*row[:-2], *_times(row))) for row in rows]
 
 
-def runs(scope: str | None, id: str | None, limit: int) -> Steps[list[RunView]]:
+def runs(scope: str | None, id: str | None, limit: int) -> SqlSteps[list[RunView]]:
     """Runs, the latest first."""
     values: dict[str, Any] = {"scope": scope, "id": id}
     values = {name: value for name, value in values.items() if value is not None}
@@ -149,7 +149,7 @@ def runs(scope: str | None, id: str | None, limit: int) -> Steps[list[RunView]]:
     return [RunView._make((*row[:7], *_times(row[:9]), *row[9:])) for row in rows]
 
 
-def prune(keep_us: int) -> Steps[int]:
+def prune(keep_us: int) -> SqlSteps[int]:
     """Delete some of what began longer ago; how many rows."""
     deleted = 0
     for table, key in TABLES.items():
@@ -158,7 +158,7 @@ def prune(keep_us: int) -> Steps[int]:
     return deleted
 
 
-def prune_beyond(rows: int) -> Steps[int]:
+def prune_beyond(rows: int) -> SqlSteps[int]:
     """Delete some of the oldest attempts beyond so many; how many rows."""
     found = yield Sql(_LINE, {"rows": rows})
     if not found:
@@ -175,4 +175,4 @@ def check_limit(limit: int) -> int:
 
 def _times(row: Row) -> tuple[datetime, datetime | None]:
     began, ended = row[-2:]
-    return instant(began), None if ended is None else instant(ended)
+    return to_datetime(began), None if ended is None else to_datetime(ended)

@@ -1,18 +1,18 @@
 """
-Trying again: policies, budgets, breakers, deadlines. Thin shells over `_core/attempts.py` and its arithmetic.
+Trying again: policies, budgets, breakers, deadlines. Thin shells over `_core/retry_flow.py` and its arithmetic.
 """
 
-from onceward._core.attempts import Attempt, Retrying
 from onceward._core.backoff import Backoff
-from onceward._core.breaker import BreakerRule, CircuitState
-from onceward._core.budget import BudgetRule
-from onceward._core.sent import SentRequest
+from onceward._core.circuit import BreakerRule, CircuitState
+from onceward._core.retry_flow import Attempt, RetryEvent
+from onceward._core.sent_request import SentRequest
 from onceward._core.stops import DeadLetters, GivenUp, Stop, StopReason
+from onceward._core.token_bucket import BudgetRule
 from onceward.retry.breaker import Breaker, breaker, forget_breakers
 from onceward.retry.budget import Budget
-from onceward.retry.frames import DEADLINE_HEADER, deadline, deadline_header, parse_deadline, time_left
-from onceward.retry.functions import is_replayable
-from onceward.retry.policy import Nested, Retry, stop_of
+from onceward.retry.call_context import DEADLINE_HEADER, deadline, deadline_header, parse_deadline, time_left
+from onceward.retry.function_shape import is_replayable
+from onceward.retry.policy import NestedRetryEvent, Retry, stop_of
 
 __all__ = [
     "DEADLINE_HEADER",
@@ -25,9 +25,9 @@ __all__ = [
     "CircuitState",
     "DeadLetters",
     "GivenUp",
-    "Nested",
+    "NestedRetryEvent",
     "Retry",
-    "Retrying",
+    "RetryEvent",
     "SentRequest",
     "Stop",
     "StopReason",

@@ -1,7 +1,7 @@
 """
 `Breaker`: no calls to a dependency that is failing.
 
-The state machine is in `_core/breaker.py`; here are the ways to use it, in both colours. No thread is held up while a
+The state machine is in `_core/circuit.py`; here are the ways to use it, in both colours. No thread is held up while a
 call runs: the breaker is asked before and told after.
 """
 
@@ -13,22 +13,22 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from onceward._core.errors import ConfigurationError
-from onceward.retry._breaker import checked_name
-from onceward.retry.functions import awaits, check_function
-from onceward.retry.limiting import BlockingBreaker, BlockingGuard
-from onceward.retry.limiting_async import AwaitingBreaker, AwaitingGuard
+from onceward.retry.breaker_base import checked_name
+from onceward.retry.breaker_budget_mixins import BreakerGuardMixin, BreakerMixin
+from onceward.retry.breaker_budget_mixins_async import AsyncBreakerGuardMixin, AsyncBreakerMixin
+from onceward.retry.function_shape import awaits, check_function
 
 if TYPE_CHECKING:
-    from onceward._core.register import AsyncStore, Store
+    from onceward._core.store_protocols import AsyncStore, Store
     from onceward.gate import AsyncGate, Gate
 
-__all__ = ["Breaker", "Guard", "breaker", "checked_name", "forget_breakers"]
+__all__ = ["Breaker", "BreakerGuard", "breaker", "checked_name", "forget_breakers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Breaker(BlockingBreaker, AwaitingBreaker):
+class Breaker(BreakerMixin, AsyncBreakerMixin):
     """
     Counts what a dependency's calls end in, and lets none through while it is failing.
 
@@ -77,18 +77,18 @@ class Breaker(BlockingBreaker, AwaitingBreaker):
 
         return blocking
 
-    def guard(self) -> Guard:
+    def guard(self) -> BreakerGuard:
         """A block under the breaker: `with breaker.guard():` or `async with breaker.guard():`."""
-        return Guard(self)
+        return BreakerGuard(self)
 
-    def around(self, retry: Any, breaker: Breaker | None, budget: Any) -> Any:
+    def resilience(self, retry: Any, breaker: Breaker | None, budget: Any) -> Any:
         """This breaker around an operation. For gates: `once(breaker=payments)`."""
-        from onceward.retry.around import Around
+        from onceward.retry.resilience import OperationResilience
 
-        return Around(retry, breaker, budget)
+        return OperationResilience(retry, breaker, budget)
 
 
-class Guard(BlockingGuard, AwaitingGuard):
+class BreakerGuard(BreakerGuardMixin, AsyncBreakerGuardMixin):
     """One use of a breaker as a block: the ticket is its own, so any number of tasks may share the breaker."""
 
 

@@ -1,24 +1,24 @@
 """
 `Budget`: retries as a share of the traffic, for every policy that is given it.
 
-The arithmetic is in `_core/budget.py`; how several processes share one is in `shared.py`.
+The arithmetic is in `_core/token_bucket.py`; how several processes share one is in `shared.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from onceward._core.budget import AWS_2026, GRPC, BudgetRule, finagle_rule, ratio_rule
-from onceward.environment import REAL, Environment
-from onceward.retry.limiting import BlockingBudget
-from onceward.retry.limiting_async import AwaitingBudget
+from onceward._core.token_bucket import AWS_2026, GRPC, BudgetRule, finagle_rule, ratio_rule
+from onceward.retry.breaker_budget_mixins import BudgetMixin
+from onceward.retry.breaker_budget_mixins_async import AsyncBudgetMixin
+from onceward.runtime.environment import REAL, Environment
 
 if TYPE_CHECKING:
-    from onceward._core.register import AsyncStore, Store
+    from onceward._core.store_protocols import AsyncStore, Store
     from onceward.gate import AsyncGate, Gate
 
 
-class Budget(BlockingBudget, AwaitingBudget):
+class Budget(BudgetMixin, AsyncBudgetMixin):
     """
     Tokens come in with calls that succeed, and go out with retries; when they are gone, nothing is retried.
 
@@ -78,8 +78,8 @@ class Budget(BlockingBudget, AwaitingBudget):
             environment=environment,
         )
 
-    def around(self, retry: Any, breaker: Any, budget: Budget | None) -> Any:
+    def resilience(self, retry: Any, breaker: Any, budget: Budget | None) -> Any:
         """This budget around an operation. For gates: `once(budget=budget)`."""
-        from onceward.retry.around import Around
+        from onceward.retry.resilience import OperationResilience
 
-        return Around(retry, breaker, budget)
+        return OperationResilience(retry, breaker, budget)

@@ -8,13 +8,13 @@ processes there are, they have one budget between them.
 
 from __future__ import annotations
 
-from onceward.retry.sharing import BlockingSharedBreaker, BlockingSharedBudget
-from onceward.retry.sharing_async import AwaitingSharedBreaker, AwaitingSharedBudget
+from onceward.retry.shared_mixins import SharedBreakerMixin, SharedBudgetMixin
+from onceward.retry.shared_mixins_async import AsyncSharedBreakerMixin, AsyncSharedBudgetMixin
 
 
-class SharedBudget(BlockingSharedBudget, AwaitingSharedBudget):
+class SharedBudget(SharedBudgetMixin, AsyncSharedBudgetMixin):
     """See `Budget.shared`."""
 
 
-class SharedBreaker(BlockingSharedBreaker, AwaitingSharedBreaker):
+class SharedBreaker(SharedBreakerMixin, AsyncSharedBreakerMixin):
     """See `Breaker.shared`."""

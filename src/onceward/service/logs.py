@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
 from typing import Any
 
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 
 log = logging.getLogger("onceward.service.access")
 
 _IDENTITIES = (b"idempotency-key", b"plan-key", b"plan-step")
 
 
-class Logged:
+class AccessLogMiddleware:
     """An ASGI application whose calls are logged."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
@@ -53,7 +53,7 @@ class Logged:
             log.handle(log.makeRecord(log.name, logging.INFO, "", 0, "%s", (line,), None))
 
 
-class JsonLines(logging.Formatter):
+class JsonLinesFormatter(logging.Formatter):
     """A record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -72,7 +72,7 @@ class JsonLines(logging.Formatter):
 def log_to_stderr(level: str) -> None:
     """For `onceward serve`: everything of ours and of the server, as lines of JSON."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLinesFormatter())
     for name in ("onceward", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]

@@ -73,7 +73,7 @@ class Settings:
     log_level: str = "info"
 
 
-def settle(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
+def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
     """The settings from all three places; `ConfigurationError` names the place of what is wrong."""
     said = _from_file(file) if file is not None else {}
     for variable in sorted(environ):
@@ -216,7 +216,7 @@ def _check_networks(texts: tuple[str, ...], where: str) -> None:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-def store_of(made: Settings) -> str:
+def store_url_of(made: Settings) -> str:
     """The store's URL: the one that was said, or a file in the folder."""
     return made.store or f"sqlite:///{Path(made.folder).resolve()}/records.db"
 

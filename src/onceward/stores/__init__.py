@@ -13,33 +13,39 @@ Nothing here decides anything. The one module a URL names is imported when that 
 
 from __future__ import annotations
 
-from onceward._core.capabilities import Awaited, Capabilities, Joins, OwnTables, capabilities_of
-from onceward._core.connection import Joined
-from onceward._core.connection_async import AsyncJoined
+from onceward._core.caller_transaction import CallerTransaction
+from onceward._core.caller_transaction_async import AsyncCallerTransaction
+from onceward._core.capabilities import (
+    AwaitedTransaction,
+    Capabilities,
+    OwnTables,
+    TransactionJoiner,
+    capabilities_of,
+)
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import Glance, Record, Standing, Write
-from onceward._core.register import AsyncStore, Purged, Selection, Store
-from onceward.environment import REAL, Environment
-from onceward.stores._kinds import StoreKind, kind_of, opened, scheme_of
-from onceward.stores._upkeep import Check, Move, Upkeep
+from onceward._core.record import PeekResult, PutResult, Record, Write
+from onceward._core.store_protocols import AsyncStore, PurgeResult, Selection, Store
+from onceward.runtime.environment import REAL, Environment
+from onceward.stores._store_kinds import StoreKind, kind_of, opened, scheme_of
+from onceward.stores._upkeep import SchemaMigration, StoreCheck, Upkeep
 
 __all__ = [
-    "AsyncJoined",
+    "AsyncCallerTransaction",
     "AsyncStore",
-    "Awaited",
+    "AwaitedTransaction",
+    "CallerTransaction",
     "Capabilities",
-    "Check",
-    "Glance",
-    "Joined",
-    "Joins",
-    "Move",
     "OwnTables",
-    "Purged",
+    "PeekResult",
+    "PurgeResult",
+    "PutResult",
     "Record",
+    "SchemaMigration",
     "Selection",
-    "Standing",
     "Store",
+    "StoreCheck",
     "StoreKind",
+    "TransactionJoiner",
     "Upkeep",
     "Write",
     "capabilities_of",

@@ -37,11 +37,11 @@ class NotConnected(Exception):
         """Whether it has been waited for long enough already, or will never be."""
 
 
-class NoAnswer(psycopg.OperationalError):
+class ServerSilent(psycopg.OperationalError):
     """The server was silent for too long. What it was asked may still be carried out; its answer is not waited for."""
 
 
-class Unconfirmed(NoAnswer):
+class CommitUnconfirmed(ServerSilent):
     """The server said success, and that it has not waited for its synchronous standby: it may be lost in a failover."""
 
 
@@ -50,7 +50,7 @@ _WAITS_FOR_STANDBY = "SyncRep"
 """What PostgreSQL's functions that wait for a standby begin with; they say where a warning comes from."""
 
 
-class Heard:
+class NoticeListener:
     """
     Listens to what a connection is told beside its answers. PostgreSQL answers a commit whose wait for the synchronous
     standby was cancelled (by an administrator, by a time limit) with success, and a warning: it is committed on this
@@ -76,10 +76,10 @@ class Heard:
         """Raise if what was answered since the last check waited for nobody."""
         if self.unconfirmed:
             self.unconfirmed = False
-            raise Unconfirmed("did not wait for its synchronous standby")
+            raise CommitUnconfirmed("did not wait for its synchronous standby")
 
 
-class Verdict(Enum):
+class RetryDecision(Enum):
     """What to do about an error."""
 
     AGAIN = "nothing was written; the same statement may well succeed"
@@ -99,51 +99,51 @@ _OF_THE_SERVER = frozenset(("08", "25", "3B", "40", "53", "54", "55", "57", "58"
 _WRONG_AT_CONNECTING = ("password", "authentication", "no pg_hba.conf entry", "does not exist")
 """In libpq's messages when no patience would help."""
 READ_ONLY = "25006"
-CANNOT_HOLD = "22000"
+BAD_VALUE = "22000"
 """Data exception: also what Python's own errors about a value amount to."""
 
 
-def verdict(error: BaseException) -> Verdict:
+def retry_decision(error: BaseException) -> RetryDecision:
     """Whether an error is worth another try."""
     if not isinstance(error, psycopg.Error):
-        return Verdict.FINAL
+        return RetryDecision.FINAL
     code = error.sqlstate
     if code in _AGAIN:
-        return Verdict.AGAIN
+        return RetryDecision.AGAIN
     if code in _LOST or (code or "").startswith("08"):
-        return Verdict.LOST
+        return RetryDecision.LOST
     # Without a code it is libpq that speaks: the socket was closed, reset or timed out.
-    return Verdict.LOST if code is None and isinstance(error, psycopg.OperationalError) else Verdict.FINAL
+    return RetryDecision.LOST if code is None and isinstance(error, psycopg.OperationalError) else RetryDecision.FINAL
 
 
-def is_of_the_server(code: str | None) -> bool:
+def is_server_error(code: str | None) -> bool:
     """Whether an error at somebody's commit is of the server; all others are of deferred constraints and triggers."""
     return code is None or code[:2] in _OF_THE_SERVER
 
 
-def exists_already(error: BaseException | None) -> bool:
+def table_exists(error: BaseException | None) -> bool:
     """Whether a table could not be created because it is there."""
     return isinstance(error, psycopg.Error) and error.sqlstate == "42P07"
 
 
-def meaning_of(error: BaseException, name: str) -> OncewardError:
+def translate_error(error: BaseException, name: str) -> OncewardError:
     """The error to raise for one of the driver's."""
     if isinstance(error, OncewardError):
         return error
-    if isinstance(error, Unconfirmed):
-        return unconfirmed(name)
-    if isinstance(error, NoAnswer):
+    if isinstance(error, CommitUnconfirmed):
+        return unconfirmed_error(name)
+    if isinstance(error, ServerSilent):
         return StoreUnavailable(
             f"{name} {first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
             "connection is given up, and what was sent may have landed: send the same key again",
             retry_after_seconds=1.0,
         )
     speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
-    code = error.sqlstate if speaks else CANNOT_HOLD  # type: ignore[attr-defined]
-    return meaning_of_code(code, first_line(error), name)
+    code = error.sqlstate if speaks else BAD_VALUE  # type: ignore[attr-defined]
+    return translate_sqlstate(code, first_line(error), name)
 
 
-def unconfirmed(name: str) -> StoreUnavailable:
+def unconfirmed_error(name: str) -> StoreUnavailable:
     """The error to raise for a commit that did not wait for its standby."""
     return StoreUnavailable(
         f"{name} committed without its synchronous standby, because the wait for it was cancelled: what was sent may "
@@ -152,7 +152,7 @@ def unconfirmed(name: str) -> StoreUnavailable:
     )
 
 
-def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
+def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
     """The error to raise for a SQLSTATE, whichever driver brought it; `said` is its message, in one line."""
     if "statement pooling" in said:
         return ConfigurationError(
@@ -210,7 +210,7 @@ def meaning_of_code(code: str | None, said: str, name: str) -> OncewardError:
             )
 
 
-def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected: bool) -> OncewardError:
+def translate_connect_error(error: BaseException, name: str, *, ever_connected: bool) -> OncewardError:
     """
     The error to raise when no connection could be opened.
 
@@ -232,10 +232,10 @@ def meaning_of_no_connection(error: BaseException, name: str, *, ever_connected:
     return StoreUnavailable(f"{name} cannot be reached: {said}", retry_after_seconds=1.0)
 
 
-def not_connected(error: BaseException, name: str, *, ever_connected: bool) -> NotConnected:
+def connect_failure(error: BaseException, name: str, *, ever_connected: bool) -> NotConnected:
     """What to raise when no connection could be opened. Where a long wait was in vain, another is not worth it."""
-    meaning = meaning_of_no_connection(error, name, ever_connected=ever_connected)
-    return NotConnected(meaning, final=isinstance(error, (psycopg.errors.ConnectionTimeout, NoAnswer)))
+    meaning = translate_connect_error(error, name, ever_connected=ever_connected)
+    return NotConnected(meaning, final=isinstance(error, (psycopg.errors.ConnectionTimeout, ServerSilent)))
 
 
 def _read_only(name: str) -> StoreUnavailable:

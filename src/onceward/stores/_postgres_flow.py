@@ -13,34 +13,34 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from onceward import failpoints
 from onceward._core.errors import OncewardError, SchemaMismatch, StoreContended, StoreUnavailable
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register import Purged, Selection
+from onceward._core.record import PutResult, Record, Write
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime import failpoints
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import _postgres_wire as wire
-from onceward.stores._commit import ALONE, Entry, copy_of
+from onceward.stores._group_commit import PUT_ALONE, QueueEntry, copy_error
+from onceward.stores._migration_scripts import migration_scripts
 from onceward.stores._postgres_errors import (
     DRIVER_ERRORS,
-    NoAnswer,
     NotConnected,
-    Verdict,
-    exists_already,
-    meaning_of,
-    verdict,
+    RetryDecision,
+    ServerSilent,
+    retry_decision,
+    table_exists,
+    translate_error,
 )
-from onceward.stores._postgres_url import Target
-from onceward.stores._scripts import scripts
-from onceward.stores._seen import Seen
+from onceward.stores._postgres_url import PostgresTarget
+from onceward.stores._settled_ids import SettledIds
 
 T = TypeVar("T")
 
 LATEST = 2
 """The schema's version that this code knows."""
 
-TRIES = 4
+STATEMENT_TRIES = 4
 """Of a statement that met a deadlock or lost its connection: the server was restarted, not removed."""
-ASKS = 50
+PUT_TRIES = 50
 """Of a put whose snapshot was too old. Each time somebody else's write landed in between: one more ask is the rule."""
 PAUSE_SECONDS = 0.02
 """Before the second try; it doubles."""
@@ -66,15 +66,15 @@ VERSION = b"SELECT value FROM onceward_meta WHERE name = 'schema_version'"
 _NOTHING: Mapping[str, Any] = {}
 
 
-class Query(NamedTuple):
+class QueryEffect(NamedTuple):
     """A statement to run, by itself, on any connection. The answer is its rows."""
 
-    sql: bytes | wire.Statement
+    sql: bytes | wire.NumberedStatement
     parameters: Mapping[str, Any] | Sequence[wire.Value] = _NOTHING
     """By name; of a `Statement`, its values by number."""
 
 
-class Script(NamedTuple):
+class ScriptEffect(NamedTuple):
     """Statements to run in one transaction."""
 
     statements: tuple[bytes, ...]
@@ -82,70 +82,74 @@ class Script(NamedTuple):
     """How long it may wait for another one, beyond what any statement may take."""
 
 
-class Lend(NamedTuple):
+class ConnectionEffect(NamedTuple):
     """Do something with one connection. The answer is its own, which is awaited where the connection is."""
 
     work: Callable[[Any], Any]
 
 
-class Sleep(NamedTuple):
+class SleepEffect(NamedTuple):
     """Wait a little. With `lost`, every idle connection is given up as well: what befell one has befallen all."""
 
     seconds: float
     lost: bool
 
 
-Effect: TypeAlias = Query | Script | Lend | Sleep
+Effect: TypeAlias = QueryEffect | ScriptEffect | ConnectionEffect | SleepEffect
 Flow: TypeAlias = Generator[Effect, Any, T]
 
 
-class Patience:
+class StatementRetries:
     """How many more tries a call has, and whether its connection was lost on the way."""
 
     __slots__ = ("lost", "name", "pause", "tries")
 
     def __init__(self, name: str, *, lost: bool = False) -> None:
         self.name = name
-        self.tries = TRIES
+        self.tries = STATEMENT_TRIES
         self.pause = PAUSE_SECONDS
         self.lost = lost
         """The statement may have been carried out without our hearing of it."""
 
-    def borne(self, error: BaseException) -> Sleep:
+    def pause_before_retry(self, error: BaseException) -> SleepEffect:
         """What to do before the next try; raises what the error means if there is to be none."""
         self.tries -= 1
-        judged = verdict(error)
-        if isinstance(error, NoAnswer):
+        judged = retry_decision(error)
+        if isinstance(error, ServerSilent):
             self.tries = min(self.tries, 1)  # Another line may do better; a second long silence is enough.
         if isinstance(error, NotConnected) and self.lost and not error.final:
-            judged = Verdict.LOST  # Whoever has sent nothing need not wait; but an answer that was lost is worth it.
-        if judged is Verdict.FINAL or self.tries <= 0:
-            raise error.meaning if isinstance(error, NotConnected) else meaning_of(error, self.name) from error
-        self.lost = self.lost or judged is Verdict.LOST
+            judged = (
+                RetryDecision.LOST
+            )  # Whoever has sent nothing need not wait; but an answer that was lost is worth it.
+        if judged is RetryDecision.FINAL or self.tries <= 0:
+            raise error.meaning if isinstance(error, NotConnected) else translate_error(error, self.name) from error
+        self.lost = self.lost or judged is RetryDecision.LOST
         self.pause *= 2
-        return Sleep(self.pause / 2, judged is Verdict.LOST)
+        return SleepEffect(self.pause / 2, judged is RetryDecision.LOST)
 
 
-def asked(
-    target: Target, effect: Query | Script | Lend, may_have_landed: Callable[[], bool] | None = None
+def with_retries(
+    target: PostgresTarget,
+    effect: QueryEffect | ScriptEffect | ConnectionEffect,
+    may_have_landed: Callable[[], bool] | None = None,
 ) -> Flow[Any]:
     """
     The answer, after as many tries as are worth it; or an error of ours.
 
     What may have landed before its connection was lost, and must not land twice, is not tried again.
     """
-    patience = Patience(target.name)
+    patience = StatementRetries(target.name)
     while True:
         try:
             return (yield effect)
         except FAILURES as error:
-            if may_have_landed is not None and may_have_landed() and verdict(error) is Verdict.LOST:
-                raise meaning_of(error, target.name) from error
-            pause = patience.borne(error)
+            if may_have_landed is not None and may_have_landed() and retry_decision(error) is RetryDecision.LOST:
+                raise translate_error(error, target.name) from error
+            pause = patience.pause_before_retry(error)
         yield pause
 
 
-def put(target: Target, write: Write, expect: bytes | None, *, again: bool = False) -> Flow[Standing]:
+def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bool = False) -> Flow[PutResult]:
     """
     See `onceward.stores.Store.put`.
 
@@ -156,44 +160,44 @@ def put(target: Target, write: Write, expect: bytes | None, *, again: bool = Fal
     try:
         query = _put_query(write, expect, target.lock_timeout, relaxed)
     except DRIVER_ERRORS as error:
-        raise meaning_of(error, target.name) from error
-    patience = Patience(target.name, lost=again)
-    for _ in range(ASKS):
+        raise translate_error(error, target.name) from error
+    patience = StatementRetries(target.name, lost=again)
+    for _ in range(PUT_TRIES):
         failpoints.hit(BEFORE_PUT)
         try:
             [row] = yield query
         except FAILURES as error:
-            pause = patience.borne(error)
+            pause = patience.pause_before_retry(error)
             yield pause
             continue
         failpoints.hit(AFTER_PUT)
-        standing = rows.standing_of(row, write, expect)
-        if standing is not None and _finds_itself(standing, write) and not relaxed:
+        standing = rows.put_result_of(row, write, expect)
+        if standing is not None and _is_own_write(standing, write) and not relaxed:
             try:
-                yield Query(rows.BARRIER)
+                yield QueryEffect(rows.BARRIER)
             except FAILURES as error:
-                pause = patience.borne(error)
+                pause = patience.pause_before_retry(error)
                 yield pause
                 continue
         if standing is not None:
-            return recognised(standing, write) if patience.lost else standing
+            return landed_if_own(standing, write) if patience.lost else standing
     raise StoreContended(retry_after_seconds=0.1)
 
 
-def put_back(target: Target, write: Write, marks: Sequence[bytes]) -> Flow[Standing]:
+def put_back(target: PostgresTarget, write: Write, marks: Sequence[bytes]) -> Flow[PutResult]:
     """See `onceward.stores.Store.put_back`."""
     parameters = {**rows.put_parameters(write, None, target.lock_timeout, False), "marks": sorted(marks)}
-    patience = Patience(target.name)
-    for _ in range(ASKS):
+    patience = StatementRetries(target.name)
+    for _ in range(PUT_TRIES):
         try:
-            [row] = yield Query(rows.PUT_BACK, parameters)
+            [row] = yield QueryEffect(rows.PUT_BACK, parameters)
             *row, free = row
-            standing = rows.standing_of(row, write, None) if free else _kept_away(row)
-            if standing is not None and _finds_itself(standing, write):
-                yield Query(rows.BARRIER)
-                return recognised(standing, write)
+            standing = rows.put_result_of(row, write, None) if free else _refused_by_mark(row)
+            if standing is not None and _is_own_write(standing, write):
+                yield QueryEffect(rows.BARRIER)
+                return landed_if_own(standing, write)
         except FAILURES as error:
-            pause = patience.borne(error)
+            pause = patience.pause_before_retry(error)
             yield pause
             continue
         if standing is not None:
@@ -201,18 +205,18 @@ def put_back(target: Target, write: Write, marks: Sequence[bytes]) -> Flow[Stand
     raise StoreContended(retry_after_seconds=0.1)
 
 
-def _kept_away(row: Sequence[Any]) -> Standing:
+def _refused_by_mark(row: Sequence[Any]) -> PutResult:
     """A mark stands: what stands beside it, if anything."""
-    return Standing(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
+    return PutResult(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
 
 
-def erase(target: Target, ids: Sequence[bytes]) -> Flow[int]:
+def erase(target: PostgresTarget, ids: Sequence[bytes]) -> Flow[int]:
     """See `onceward.stores.Store.erase`."""
-    [(erased,)] = yield from asked(target, Query(rows.ERASE, {**_writing(target), "ids": list(ids)}))
+    [(erased,)] = yield from with_retries(target, QueryEffect(rows.ERASE, {**_writing(target), "ids": list(ids)}))
     return int(erased)
 
 
-def put_many(target: Target, puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing | None]]:
+def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
     """
     Several puts with ids that differ, in one statement, tried once; None for what has to be asked again.
 
@@ -224,23 +228,25 @@ def put_many(target: Target, puts: Sequence[tuple[Write, bytes | None]]) -> Flow
     if len(puts) == 1:
         [(write, expect)] = puts
         [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
-        standings = [rows.standing_of(row, write, expect)]
+        standings = [rows.put_result_of(row, write, expect)]
     else:
-        found = yield Query(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
+        found = yield QueryEffect(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
         by_id = {row[-1]: row for row in found}
-        standings = [rows.standing_of(by_id[write.id], write, expect) for write, expect in puts]
+        standings = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
     failpoints.hit(AFTER_PUT)
     return standings
 
 
-def answer_many(target: Target, puts: Sequence[tuple[Write, bytes | None]], seen: Seen) -> Flow[list[Standing | None]]:
+def peek_or_put_many(
+    target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]], seen: SettledIds
+) -> Flow[list[PutResult | None]]:
     """Same as `put_many`; but where each of them claims what was seen settled, it is enough to look."""
     if all(expect is None and write.id in seen for write, expect in puts):
-        standings = yield from _look_many(puts)
+        standings = yield from _peek_many(puts)
     else:
         standings = yield from put_many(target, puts)
-    if any(one is not None and _finds_itself(one, write) for (write, _), one in zip(puts, standings, strict=True)):
-        yield Query(rows.BARRIER)
+    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, standings, strict=True)):
+        yield QueryEffect(rows.BARRIER)
     for (write, _), standing in zip(puts, standings, strict=True):
         if standing is not None:
             seen.note(write.id, standing)
@@ -249,27 +255,27 @@ def answer_many(target: Target, puts: Sequence[tuple[Write, bytes | None]], seen
     return standings
 
 
-def _look_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[Standing | None]]:
+def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
     """What stands there; None for what has to be claimed after all."""
     failpoints.hit(BEFORE_PUT)
     if len(puts) == 1:
-        found = yield Query(wire.FIND, [puts[0][0].id])
+        found = yield QueryEffect(wire.FIND, [puts[0][0].id])
     else:
-        found = yield Query(wire.FIND_MANY, wire.ids_value([write.id for write, _ in puts]))
+        found = yield QueryEffect(wire.FIND_MANY, wire.ids_value([write.id for write, _ in puts]))
     failpoints.hit(AFTER_PUT)
     by_id = {row[1]: row for row in found}
     return [
-        None if (row := by_id.get(write.id)) is None else Standing(False, rows.record_of(row[0], row[1:]))
+        None if (row := by_id.get(write.id)) is None else PutResult(False, rows.record_of(row[0], row[1:]))
         for write, _ in puts
     ]
 
 
-def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> Query:
+def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> QueryEffect:
     values = wire.put_values(write, expect, lock_timeout, relaxed)
-    return Query(wire.CLAIM if expect is None else wire.SWAP, values)
+    return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
 
 
-def _finds_itself(standing: Standing, write: Write) -> bool:
+def _is_own_write(standing: PutResult, write: Write) -> bool:
     """
     Whether a write was seen standing that had been sent before, and whose answer was lost.
 
@@ -279,97 +285,97 @@ def _finds_itself(standing: Standing, write: Write) -> bool:
     return not standing.landed and standing.record is not None and standing.record.version == write.version
 
 
-def recognised(standing: Standing, write: Write) -> Standing:
+def landed_if_own(standing: PutResult, write: Write) -> PutResult:
     """A write that was sent again may find itself: then it had landed."""
     if standing.record is not None and standing.record.version == write.version:
-        return Standing(True, standing.record)
+        return PutResult(True, standing.record)
     return standing
 
 
-def hand_out(batch: Sequence[Entry], came: Sequence[Standing | None] | Exception) -> None:
-    """Give each entry of a batch its answer, its error, or `ALONE`: what came of `answer_many`."""
+def assign_results(batch: Sequence[QueueEntry], came: Sequence[PutResult | None] | Exception) -> None:
+    """Give each entry of a batch its answer, its error, or `PUT_ALONE`: what came of `peek_or_put_many`."""
     if isinstance(came, OncewardError):
         # No connection, or tables that are not ours: so for each of them.
         for entry in batch:
-            entry.fail(copy_of(came))
+            entry.fail(copy_error(came))
         return
     # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
     standings = [None] * len(batch) if isinstance(came, Exception) else came
     for entry, standing in zip(batch, standings, strict=True):
         if standing is not None and entry.again and entry.write is not None:
-            standing = recognised(standing, entry.write)
-        entry.answer = ALONE if standing is None else standing
+            standing = landed_if_own(standing, entry.write)
+        entry.answer = PUT_ALONE if standing is None else standing
         entry.done = True
 
 
-def put_alone(target: Target, entry: Entry) -> Flow[Standing]:
+def put_alone(target: PostgresTarget, entry: QueueEntry) -> Flow[PutResult]:
     """A put that a batch could not answer: as patiently as it takes."""
     if entry.write is None:
         raise TypeError("not a put")
     return put(target, entry.write, entry.expect, again=True)
 
 
-def load(target: Target, id: bytes) -> Flow[Record | None]:
+def load(target: PostgresTarget, id: bytes) -> Flow[Record | None]:
     """See `onceward.stores.Store.load`."""
-    found = yield from asked(target, Query(wire.FIND, [id]))
+    found = yield from with_retries(target, QueryEffect(wire.FIND, [id]))
     return rows.record_of(found[0][0], found[0][1:]) if found else None
 
 
-def scan(target: Target, after: bytes, limit: int, selection: Selection) -> Flow[list[Record]]:
+def scan(target: PostgresTarget, after: bytes, limit: int, selection: Selection) -> Flow[list[Record]]:
     """See `onceward.stores.Store.scan`."""
-    found = yield from asked(target, Query(*rows.scan_statement(after, limit, selection)))
+    found = yield from with_retries(target, QueryEffect(*rows.scan_statement(after, limit, selection)))
     return [rows.record_of(row[0], row[1:]) for row in found]
 
 
-def extend(target: Target, family: bytes, replay: int, forget: int) -> Flow[int]:
+def extend(target: PostgresTarget, family: bytes, replay: int, forget: int) -> Flow[int]:
     """See `onceward.stores.Store.extend`."""
     lives = {"family": family, "replay": replay, "forget": forget}
-    [(many,)] = yield from asked(target, Query(rows.EXTEND, {**_writing(target), **lives}))
+    [(many,)] = yield from with_retries(target, QueryEffect(rows.EXTEND, {**_writing(target), **lives}))
     return int(many)
 
 
-def purge(target: Target, limit: int, version: bytes) -> Flow[Purged]:
+def purge(target: PostgresTarget, limit: int, version: bytes) -> Flow[PurgeResult]:
     """See `onceward.stores.Store.purge`. One new version serves every row: it is only compared with that of its id."""
     bounds = {**_writing(target), "limit": limit, "version": version}
-    [(forgotten,)] = yield from asked(target, Query(rows.FORGET, bounds))
-    [(shrunk,)] = yield from asked(target, Query(rows.SHRINK, bounds))
-    return Purged(forgotten, shrunk)
+    [(forgotten,)] = yield from with_retries(target, QueryEffect(rows.FORGET, bounds))
+    [(shrunk,)] = yield from with_retries(target, QueryEffect(rows.SHRINK, bounds))
+    return PurgeResult(forgotten, shrunk)
 
 
-def _writing(target: Target) -> dict[str, Any]:
+def _writing(target: PostgresTarget) -> dict[str, Any]:
     return {"lock_timeout": target.lock_timeout, "relaxed": False}
 
 
-def identity(target: Target) -> Flow[tuple[Any, ...]]:
+def identity(target: PostgresTarget) -> Flow[tuple[Any, ...]]:
     """Which cluster, database and table the records are in."""
-    [found] = yield from asked(target, Query(rows.IDENTITY))
+    [found] = yield from with_retries(target, QueryEffect(rows.IDENTITY))
     return tuple(found)
 
 
 # The schema.
 
 
-def open_schema(target: Target) -> Flow[tuple[int, int]]:
+def open_schema(target: PostgresTarget) -> Flow[tuple[int, int]]:
     """Make sure that the tables are there and are understood; the versions before and after."""
     before = yield from _version(target)
     if before < LATEST:
         statements = tuple(text for number, text in migrations() if number > before)
         try:
-            yield from asked(target, Script((*_TAKE_MIGRATION_LOCK, *statements)))
+            yield from with_retries(target, ScriptEffect((*_TAKE_MIGRATION_LOCK, *statements)))
         except StoreUnavailable as error:
-            if not exists_already(error.__cause__):
+            if not table_exists(error.__cause__):
                 raise
             # Somebody else held the lock before us, and has made them.
         yield from _version(target)
     return before, LATEST
 
 
-def _version(target: Target) -> Flow[int]:
-    [(there,)] = yield from asked(target, Query(HAS_META))
-    return understood(target.name, (yield from asked(target, Query(VERSION)))) if there else 0
+def _version(target: PostgresTarget) -> Flow[int]:
+    [(there,)] = yield from with_retries(target, QueryEffect(HAS_META))
+    return checked_version(target.name, (yield from with_retries(target, QueryEffect(VERSION)))) if there else 0
 
 
-def understood(name: str, found: Sequence[Any]) -> int:
+def checked_version(name: str, found: Sequence[Any]) -> int:
     """The version in the rows that `VERSION` found; refused if it is not one that this code knows."""
     if not found:
         raise SchemaMismatch(f"{name}: onceward_meta has no schema_version: it was not written by Onceward")
@@ -383,5 +389,5 @@ def understood(name: str, found: Sequence[Any]) -> int:
 
 def migrations() -> Iterator[tuple[int, bytes]]:
     """The numbered scripts, in order."""
-    for number, script in scripts("onceward.stores", "postgres"):
+    for number, script in migration_scripts("onceward.stores", "postgres"):
         yield number, script.encode()

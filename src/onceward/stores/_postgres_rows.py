@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from onceward._core.record import NOW, Record, Standing, Write
-from onceward._core.register import Selection
+from onceward._core.record import NOW, PutResult, Record, Write
+from onceward._core.store_protocols import Selection
 
 COLUMNS = (
     *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
@@ -241,12 +241,12 @@ IDENTITY = (
 """
 Which cluster, which database and which table this is: the same for two connections only if they share records.
 
-Last the table's schema, quoted where that is needed: see `within`.
+Last the table's schema, quoted where that is needed: see `qualified`.
 """
 
 
 @cache
-def within(schema: str, sql: bytes) -> bytes:
+def qualified(schema: str, sql: bytes) -> bytes:
     """A statement that finds our tables whatever the search path is: somebody else's connection may change its own."""
     return sql.replace(b" onceward_", b" %b.onceward_" % schema.encode())
 
@@ -277,14 +277,14 @@ SELECT count(*) FROM shrunk""".encode()  # noqa: S608 - constants
 new_tuple = tuple.__new__
 
 
-class Scanned(NamedTuple):
+class ScanStatement(NamedTuple):
     """A statement to run, and its parameters."""
 
     sql: bytes
     parameters: Mapping[str, Any]
 
 
-def scan_statement(after: bytes, limit: int, selection: Selection) -> Scanned:
+def scan_statement(after: bytes, limit: int, selection: Selection) -> ScanStatement:
     """A page of records in order of id."""
     wanted = ["id > %(after)s::bytea"]
     if selection.unsettled:
@@ -294,7 +294,9 @@ def scan_statement(after: bytes, limit: int, selection: Selection) -> Scanned:
     if selection.kind is not None:
         wanted.append("kind = %(kind)s::text")
     sql = f"{_READ} WHERE {' AND '.join(wanted)} ORDER BY id LIMIT %(limit)s::bigint"
-    return Scanned(sql.encode(), {"after": after, "limit": limit, "scope": selection.scope, "kind": selection.kind})
+    return ScanStatement(
+        sql.encode(), {"after": after, "limit": limit, "scope": selection.scope, "kind": selection.kind}
+    )
 
 
 def without_relaxed(write: Write) -> tuple[Any, ...]:
@@ -337,16 +339,16 @@ def record_of(then: int, row: Sequence[Any]) -> Record:
     )
 
 
-def standing_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Standing | None:
+def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> PutResult | None:
     """The answer to a put; None if the statement's snapshot was too old to know, so that it has to be asked again."""
     now, then, fence = row[:3]
     if fence is not None:
-        return Standing(True, _landed(write, now, then, fence))
+        return PutResult(True, _landed(write, now, then, fence))
     if row[3] is None:
-        return None if expect is None else Standing(False, None)
+        return None if expect is None else PutResult(False, None)
     if expect is not None and row[13] == expect:
         return None
-    return Standing(False, record_of(then, row[3:26]))
+    return PutResult(False, record_of(then, row[3:26]))
 
 
 def _landed(write: Write, now: int, then: int, fence: int) -> Record:

@@ -15,13 +15,13 @@ import psycopg
 
 from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward._core.record import Record
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_flow as flows
-from onceward.stores._postgres_errors import DRIVER_ERRORS, meaning_of, meaning_of_no_connection
+from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_connect_error, translate_error
 from onceward.stores._postgres_rows import COLUMNS, US, record_of
-from onceward.stores._postgres_url import Target, parse
-from onceward.stores._postgres_wire import AS_IT_COMES, opening
-from onceward.stores._upkeep import Check, Move, clock_detail
+from onceward.stores._postgres_url import PostgresTarget, parse
+from onceward.stores._postgres_wire import DEFAULT_CONVERSION, connect_arguments
+from onceward.stores._upkeep import SchemaMigration, StoreCheck, clock_detail
 from onceward.stores.postgres import PostgresStore
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -64,16 +64,16 @@ def init(url: str) -> str:
 
 def is_there(url: str) -> bool:
     """Whether the tables are there."""
-    with _looking(url) as look:
+    with _inspecting(url) as look:
         return look.version() > 0
 
 
-def planned(url: str) -> Move:
+def planned(url: str) -> SchemaMigration:
     """What `migrate` would do."""
-    with _looking(url) as look:
+    with _inspecting(url) as look:
         before = look.version()
     names = tuple(f"postgres_{number:04}" for number, _ in flows.migrations() if number > before)
-    return Move(before, flows.LATEST, names)
+    return SchemaMigration(before, flows.LATEST, names)
 
 
 def migrate(url: str) -> tuple[int, int]:
@@ -91,39 +91,39 @@ def schema_sql(after: int) -> str:
     return "\n\n".join(("BEGIN;", f"-- One at a time.\n{lock}", *scripts, "COMMIT;", grants))
 
 
-def check(url: str) -> list[Check]:
+def check(url: str) -> list[StoreCheck]:
     """Look the server, the tables and the role over. Nothing is changed."""
-    with _looking(url) as look:
+    with _inspecting(url) as look:
         version = look.version()
         return [
             *_server(look),
             *_durability(look),
             _clock(look),
-            Check("schema", version == flows.LATEST, f"version {version}" if version else "no Onceward tables"),
+            StoreCheck("schema", version == flows.LATEST, f"version {version}" if version else "no Onceward tables"),
             *(_tables(look) if version else ()),
         ]
 
 
 def held(url: str) -> Iterator[Record]:
     """Every record, without its result."""
-    with _looking(url) as look:
+    with _inspecting(url) as look:
         after = b""
         while page := look.rows(_PAGE, after):
             yield from (record_of(row[0], row[1:]) for row in page)
             after = page[-1][1]
 
 
-class _Look(NamedTuple):
+class _Inspection(NamedTuple):
     """A connection to look with."""
 
-    target: Target
+    target: PostgresTarget
     connection: Connection
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         try:
             return self.connection.execute(sql.encode(), parameters or None, binary=True).fetchall()
         except DRIVER_ERRORS as error:
-            raise meaning_of(error, self.target.name) from None
+            raise translate_error(error, self.target.name) from None
 
     def value(self, sql: str, *parameters: Any) -> Any:
         [(value,)] = self.rows(sql, *parameters)
@@ -135,7 +135,7 @@ class _Look(NamedTuple):
     def version(self) -> int:
         if not self.value(flows.HAS_META.decode()):
             return 0
-        return flows.understood(self.target.name, self.rows(flows.VERSION.decode()))
+        return flows.checked_version(self.target.name, self.rows(flows.VERSION.decode()))
 
 
 def _open(url: str) -> None:
@@ -153,76 +153,80 @@ def _open(url: str) -> None:
 
 
 @contextmanager
-def _looking(url: str) -> Iterator[_Look]:
+def _inspecting(url: str) -> Iterator[_Inspection]:
     target = parse(url)
     connection = _connected(target)
     try:
-        yield _Look(target, connection)
+        yield _Inspection(target, connection)
     finally:
         connection.close()
 
 
-def _connected(target: Target) -> Connection:
+def _connected(target: PostgresTarget) -> Connection:
     """A connection to the writer; if there is none, to whoever is there: the findings will say that it is read-only."""
-    options = opening(target, AS_IT_COMES)
+    options = connect_arguments(target, DEFAULT_CONVERSION)
     try:
         return psycopg.connect(**options)
     except DRIVER_ERRORS as error:
-        failure = meaning_of_no_connection(error, target.name, ever_connected=False)
+        failure = translate_connect_error(error, target.name, ever_connected=False)
     if not isinstance(failure, ConfigurationError):
         with suppress(*DRIVER_ERRORS):
             return psycopg.connect(**{**options, "target_session_attrs": "any"})
     raise failure
 
 
-def _server(look: _Look) -> Iterator[Check]:
+def _server(look: _Inspection) -> Iterator[StoreCheck]:
     number = int(look.setting("server_version_num"))
-    yield Check("server", number >= SERVER_LEAST, f"PostgreSQL {look.setting('server_version')}, tested from 15 on")
+    yield StoreCheck(
+        "server", number >= SERVER_LEAST, f"PostgreSQL {look.setting('server_version')}, tested from 15 on"
+    )
     encoding = look.setting("server_encoding")
-    yield Check("encoding", encoding == "UTF8", encoding)
+    yield StoreCheck("encoding", encoding == "UTF8", encoding)
     standby = look.value("SELECT pg_is_in_recovery()")
     read_only = look.setting("transaction_read_only") == "on"
     detail = "a standby" if standby else "read-only" if read_only else "takes writes"
-    yield Check("writer", not (standby or read_only), detail)
+    yield StoreCheck("writer", not (standby or read_only), detail)
 
 
-def _durability(look: _Look) -> Iterator[Check]:
+def _durability(look: _Inspection) -> Iterator[StoreCheck]:
     for name, cost in (
         ("fsync", "a crash of the machine can lose or damage what was acknowledged"),
         ("full_page_writes", "a crash of the machine can damage pages"),
     ):
         value = look.setting(name)
-        yield Check(name, value == "on", value if value == "on" else f"{value}: {cost}")
+        yield StoreCheck(name, value == "on", value if value == "on" else f"{value}: {cost}")
     default = look.setting("synchronous_commit")
     ours = "on for Onceward's writes" if default in ("off", "local") else "also for Onceward's writes"
     relaxed = ", but not for settles that ask for less" if look.target.may_relax else ""
-    yield Check("synchronous_commit", True, f"{default} by default, {ours}{relaxed}")
+    yield StoreCheck("synchronous_commit", True, f"{default} by default, {ours}{relaxed}")
     standbys, replicas = look.setting("synchronous_standby_names"), look.value(_REPLICAS)
     safe = f"synchronous standbys: {standbys}"
     unsafe = f"{replicas} replicas, none synchronous: a failover can lose what was acknowledged"
-    yield Check("failover", True, safe if standbys else unsafe if replicas else "no replicas")
+    yield StoreCheck("failover", True, safe if standbys else unsafe if replicas else "no replicas")
 
 
-def _clock(look: _Look) -> Check:
+def _clock(look: _Inspection) -> StoreCheck:
     before = REAL.wall_us()
     theirs = look.value(_CLOCK)
     ahead = (theirs - (before + REAL.wall_us()) / 2) / 1_000_000
-    return Check("clock", True, clock_detail(ahead))
+    return StoreCheck("clock", True, clock_detail(ahead))
 
 
-def _tables(look: _Look) -> Iterator[Check]:
+def _tables(look: _Inspection) -> Iterator[StoreCheck]:
     missing = [column for column in COLUMNS if column not in {row[0] for row in look.rows(_COLUMNS)}]
-    yield Check("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as they should be")
+    yield StoreCheck("columns", not missing, f"missing: {', '.join(missing)}" if missing else "as they should be")
     absent = sorted(INDEXES - {row[0] for row in look.rows(_INDEXES)})
-    yield Check("indexes", not absent, f"missing or invalid: {', '.join(absent)}" if absent else "as they should be")
+    yield StoreCheck(
+        "indexes", not absent, f"missing or invalid: {', '.join(absent)}" if absent else "as they should be"
+    )
     [(logged, hidden)] = look.rows(_TABLE)
-    yield Check("logged", logged, "yes" if logged else "UNLOGGED: a crash of the server empties the table")
-    yield Check("row security", not hidden, "hides rows from this role" if hidden else "none for this role")
+    yield StoreCheck("logged", logged, "yes" if logged else "UNLOGGED: a crash of the server empties the table")
+    yield StoreCheck("row security", not hidden, "hides rows from this role" if hidden else "none for this role")
     lacking = [
         f"{right} on {table}"
         for table, rights in RIGHTS.items()
         for right in rights
         if not look.value("SELECT has_table_privilege(to_regclass(%s), %s)", table, right)
     ]
-    yield Check("rights", not lacking, f"missing: {', '.join(lacking)}" if lacking else "as they should be")
-    yield Check("size", True, look.value(_SIZE))
+    yield StoreCheck("rights", not lacking, f"missing: {', '.join(lacking)}" if lacking else "as they should be")
+    yield StoreCheck("size", True, look.value(_SIZE))

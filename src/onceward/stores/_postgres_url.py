@@ -53,7 +53,7 @@ _STARTUP = (
 )
 
 
-class Target(NamedTuple):
+class PostgresTarget(NamedTuple):
     """Where to connect, and how."""
 
     parameters: dict[str, Any]
@@ -72,12 +72,12 @@ class Target(NamedTuple):
         return f"{max(1, round(self.lock_seconds * 1000))}ms"
 
 
-def parse(url: str) -> Target:
+def parse(url: str) -> PostgresTarget:
     """What a URL such as `postgresql://user@host/database?onceward_pool=4` says."""
     parts = urlsplit(url)
     if parts.scheme.lower() not in SCHEMES or "://" not in url:
         raise ConfigurationError("not the URL of a PostgreSQL database; write postgresql://user@host/database")
-    target = Target({}, "")
+    target = PostgresTarget({}, "")
     theirs = []
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name.startswith("onceward_"):
@@ -102,7 +102,7 @@ def parse(url: str) -> Target:
     return target._replace(parameters=parameters, name=_name_of(given))
 
 
-def _with_option(target: Target, name: str, value: str) -> Target:
+def _with_option(target: PostgresTarget, name: str, value: str) -> PostgresTarget:
     match name.removeprefix("onceward_"), value:
         case "pool", _ if value.isascii() and value.isdigit() and 2 <= int(value) <= POOL_SIZE_MAX:
             return target._replace(pool_size=int(value))

@@ -5,7 +5,7 @@ A statement is numbered and prepared once on each connection, its values are the
 rows are read by psycopg's own loaders. What psycopg does beyond that for any statement in the world (finding out types,
 choosing formats, looking for a prepared statement, building lists of arrays) costs more than the statement itself.
 
-`Wire.talk` is a generator as psycopg's own are: `connection.wait` drives it, in either colour.
+`StatementSender.talk` is a generator as psycopg's own are: `connection.wait` drives it, in either colour.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from onceward._core.record import Write
 from onceward.stores import _postgres_rows as rows
-from onceward.stores._postgres_url import Target
+from onceward.stores._postgres_url import PostgresTarget
 
 Value = bytes | None
 
@@ -36,7 +36,7 @@ _array = Struct(">iiIii").pack
 _TRUE, _FALSE, _NULL = b"\x01", b"\x00", b"\xff\xff\xff\xff"
 
 
-class Reading(NamedTuple):
+class ConversionContext(NamedTuple):
     """How values become rows and back (psycopg's AdaptContext)."""
 
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
@@ -44,20 +44,20 @@ class Reading(NamedTuple):
     adapters: AdaptersMap
 
 
-AS_IT_COMES = Reading(None, AdaptersMap(types=psycopg.adapters.types))
+DEFAULT_CONVERSION = ConversionContext(None, AdaptersMap(types=psycopg.adapters.types))
 """As psycopg comes, whatever the program has registered for all its connections."""
-register_default_adapters(AS_IT_COMES)
-OF_RECORDS = Reading(None, AdaptersMap(AS_IT_COMES.adapters))
+register_default_adapters(DEFAULT_CONVERSION)
+RECORD_CONVERSION = ConversionContext(None, AdaptersMap(DEFAULT_CONVERSION.adapters))
 """The same, but every number is a bigint: one statement stays one statement, however large its numbers are."""
-OF_RECORDS.adapters.register_dumper(int, Int8BinaryDumper)
+RECORD_CONVERSION.adapters.register_dumper(int, Int8BinaryDumper)
 
 
-def opening(target: Target, reading: Reading) -> dict[str, Any]:
+def connect_arguments(target: PostgresTarget, reading: ConversionContext) -> dict[str, Any]:
     """What a connection is opened with. Nothing is prepared before it is known that no pooler stands between."""
     return {**target.parameters, "autocommit": True, "prepare_threshold": None, "context": reading}
 
 
-class Statement(NamedTuple):
+class NumberedStatement(NamedTuple):
     """A statement with numbered parameters, all of them binary."""
 
     name: bytes
@@ -66,21 +66,21 @@ class Statement(NamedTuple):
     formats: Sequence[Format]
 
 
-def numbered(name: str, sql: bytes, order: Sequence[str]) -> Statement:
+def numbered_statement(name: str, sql: bytes, order: Sequence[str]) -> NumberedStatement:
     """A statement of ours with its parameters by number, in the order in which their values are given."""
     used = [one for one in order if f"%({one})" in sql.decode()]
     text = _PLACE.sub(lambda place: f"${used.index(place[1]) + 1}", sql.decode())
-    return Statement(f"onceward_{name}".encode(), text.encode(), [Format.BINARY] * len(used))
+    return NumberedStatement(f"onceward_{name}".encode(), text.encode(), [Format.BINARY] * len(used))
 
 
 _FIELDS = tuple(field for field in Write._fields if field != "relaxed")
 _ORDER = (*_FIELDS, "lock_timeout", "relaxed", "expect")
 
-CLAIM = numbered("claim", rows.CLAIM, _ORDER)
-SWAP = numbered("swap", rows.SWAP, _ORDER)
-BATCH = numbered("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
-FIND = numbered("find", rows.FIND, ("id",))
-FIND_MANY = numbered("find_many", rows.FIND_MANY, ("ids",))
+CLAIM = numbered_statement("claim", rows.CLAIM, _ORDER)
+SWAP = numbered_statement("swap", rows.SWAP, _ORDER)
+BATCH = numbered_statement("batch", rows.BATCH, (*rows.BATCH_FIELDS, "lock_timeout", "relaxed"))
+FIND = numbered_statement("find", rows.FIND, ("id",))
+FIND_MANY = numbered_statement("find_many", rows.FIND_MANY, ("ids",))
 
 
 def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
@@ -153,7 +153,7 @@ def ids_value(ids: Sequence[bytes]) -> list[Value]:
     return [array_of(_KINDS["bytea"], ids)]
 
 
-class Wire:
+class StatementSender:
     """A connection, for statements of this kind."""
 
     __slots__ = ("_connection", "_loader", "_prepared")
@@ -163,7 +163,7 @@ class Wire:
         self._loader = Transformer(connection)
         self._prepared: set[bytes] = set()
 
-    def talk(self, statement: Statement, values: Sequence[Value]) -> Generator[Any, Any, list[Any]]:
+    def talk(self, statement: NumberedStatement, values: Sequence[Value]) -> Generator[Any, Any, list[Any]]:
         """Send a statement; its rows. Where sessions are not our own, nothing is prepared in them."""
         connection = self._connection
         pgconn, (name, sql, formats) = connection.pgconn, statement
@@ -173,21 +173,21 @@ class Wire:
             if name not in self._prepared:
                 pgconn.send_prepare(name, sql)
                 [result] = yield from execute(pgconn)
-                check(result)
+                check_result(result)
                 self._prepared.add(name)
             pgconn.send_query_prepared(name, values, formats, Format.BINARY)
         results = yield from execute(pgconn)
-        check(results[-1])
-        return rows_in(results[-1], self._loader)
+        check_result(results[-1])
+        return load_rows(results[-1], self._loader)
 
 
-def check(result: Any, encoding: str = "utf-8") -> None:
+def check_result(result: Any, encoding: str = "utf-8") -> None:
     """Raise what a result of libpq's says, if that is an error; its words are in the encoding of the client."""
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_from_result(result, encoding=encoding)
 
 
-def rows_in(result: Any, loader: AnyTransformer) -> list[Any]:
+def load_rows(result: Any, loader: AnyTransformer) -> list[Any]:
     """The rows of a result of libpq's."""
     loader.set_pgresult(result)
     return loader.load_rows(0, result.ntuples, tuple)

@@ -14,10 +14,10 @@ import redis.exceptions as exceptions
 from redis.crc import key_slot
 
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward.stores._redis_link import Link
-from onceward.stores._redis_pipeline import Links, OneServer
+from onceward.stores._redis_connection import RedisConnection
+from onceward.stores._redis_pipeline import RedisConnections, SingleServer
 from onceward.stores._redis_rows import SHARDS, Command, keys_of
-from onceward.stores._redis_url import Address, meaning_of, redirection
+from onceward.stores._redis_url import RedisAddress, redirection, translate_error
 
 REDIRECTIONS_MAX = 5
 """Times a command is sent on: one is usual, and two while slots are being moved."""
@@ -28,15 +28,15 @@ Node = tuple[str, int]
 class Cluster:
     """Sixteen shards, spread over the nodes by the Cluster itself."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._slots = {key_slot(keys_of(address.options.prefix, n).tag.encode()): n for n in range(SHARDS)}
-        self._links: dict[Node, Link] = {}
+        self._links: dict[Node, RedisConnection] = {}
         self._homes: dict[int, Node] = {}
         """Shard -> node; empty: to be learnt."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `Links.exchange`."""
+        """See `RedisConnections.exchange`."""
         answers: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
         for _ in range(REDIRECTIONS_MAX):
@@ -59,7 +59,7 @@ class Cluster:
         for node in set(self._homes.values()):
             self._link(node).open()
 
-    def nodes(self) -> list[Link]:
+    def nodes(self) -> list[RedisConnection]:
         """A connection to every node that has a shard."""
         self._learn()
         return [self._link(node) for node in sorted(set(self._homes.values()))]
@@ -92,9 +92,9 @@ class Cluster:
             self._homes = {}  # The node is gone. Its place may have been taken: the next call will learn by whom.
         return False
 
-    def _link(self, node: Node) -> Link:
+    def _link(self, node: Node) -> RedisConnection:
         if node not in self._links:
-            self._links[node] = Link(self._address.at(*node))
+            self._links[node] = RedisConnection(self._address.at(*node))
         return self._links[node]
 
     def _learn(self) -> None:
@@ -108,7 +108,7 @@ class Cluster:
                 continue
             self._homes = self._read(answer, node[0])
             return
-        raise last if isinstance(last, OncewardError) else meaning_of(last, self._address)
+        raise last if isinstance(last, OncewardError) else translate_error(last, self._address)
 
     def _read(self, ranges: Sequence[Any], host: str) -> dict[int, Node]:
         """Shard -> node. A node that does not know its own name is reached by the one we used."""
@@ -119,6 +119,6 @@ class Cluster:
         return homes
 
 
-def links_to(address: Address) -> Links:
+def connections_to(address: RedisAddress) -> RedisConnections:
     """Connections to the server that an address names, or to the nodes of its Cluster."""
-    return Cluster(address) if address.options.cluster else OneServer(address)
+    return Cluster(address) if address.options.cluster else SingleServer(address)

@@ -18,14 +18,14 @@ from typing import Any, Final, Protocol
 
 from redis.exceptions import RedisError
 
-from onceward import failpoints
 from onceward._core.errors import OncewardError, StoreUnavailable
-from onceward._core.record import Standing, Write
-from onceward.stores._commit import Entry, GroupCommit, copy_of, in_order
-from onceward.stores._redis_link import Link
-from onceward.stores._redis_rows import Command, look_commands, looked, put_command, standing_of
-from onceward.stores._redis_url import Address, meaning_of
-from onceward.stores._seen import Seen
+from onceward._core.record import PutResult, Write
+from onceward.runtime import failpoints
+from onceward.stores._group_commit import GroupCommit, QueueEntry, copy_error, take_in_order
+from onceward.stores._redis_connection import RedisConnection
+from onceward.stores._redis_rows import Command, peek_commands, peek_result_of, put_command, put_result_of
+from onceward.stores._redis_url import RedisAddress, translate_error
+from onceward.stores._settled_ids import SettledIds
 
 BATCH_MAX = 128
 """Calls in one round trip: the wait is shared so widely by then that more only makes the first caller wait."""
@@ -34,11 +34,11 @@ BEFORE_PUT = failpoints.declare("redis.put.before", "a put is decided | it is se
 AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put | its caller hears of it")
 
 
-MISSED: Final = object()
+PEEK_MISSED: Final = object()
 """What a look is answered with that found nothing: the put follows."""
 
 
-class Links(Protocol):
+class RedisConnections(Protocol):
     """Where commands go: one server, or the nodes of a Cluster."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
@@ -47,43 +47,43 @@ class Links(Protocol):
     def open(self) -> None:
         """Connect now, and check the server."""
 
-    def nodes(self) -> list[Link]:
+    def nodes(self) -> list[RedisConnection]:
         """A connection to every server that has a shard; raises if there is none to be had."""
 
     def drop(self) -> None:
         """Let go of every connection; the next exchange makes others."""
 
 
-class OneServer:
+class SingleServer:
     """Every shard on the same server."""
 
-    def __init__(self, address: Address) -> None:
-        self._link = Link(address)
+    def __init__(self, address: RedisAddress) -> None:
+        self._link = RedisConnection(address)
         self.open = self._link.open
         self.drop = self._link.drop
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `Links.exchange`."""
+        """See `RedisConnections.exchange`."""
         return self._link.exchange([command.args for command in commands])
 
-    def nodes(self) -> list[Link]:
-        """See `Links.nodes`."""
+    def nodes(self) -> list[RedisConnection]:
+        """See `RedisConnections.nodes`."""
         self._link.open()
         return [self._link]
 
 
-class Asked(Entry):
+class RedisRequest(QueueEntry):
     """One caller's commands, and how their answers are to be read."""
 
     __slots__ = ("commands",)
     commands: Sequence[Command]
 
     def read(self, answers: list[Any]) -> Any:
-        """What the caller is told; `MISSED` if there are other commands to be sent now."""
+        """What the caller is told; `PEEK_MISSED` if there are other commands to be sent now."""
         raise NotImplementedError
 
 
-class Call(Asked):
+class CommandRequest(RedisRequest):
     """Commands whose answers a function reads."""
 
     __slots__ = ("_reader",)
@@ -99,50 +99,50 @@ class Call(Asked):
         self._reader = reader
 
     def read(self, answers: list[Any]) -> Any:
-        """See `Asked.read`."""
+        """See `RedisRequest.read`."""
         return self._reader(answers)
 
 
-class Put(Asked):
+class PutRequest(RedisRequest):
     """A put. What was seen settled is looked at first, and put only if nothing stands there."""
 
     __slots__ = ("_looks", "_prefix", "_seen")
     write: Write
 
     def __init__(
-        self, prefix: str, seen: Seen, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
+        self, prefix: str, seen: SettledIds, write: Write, expect: bytes | None, future: asyncio.Future[Any] | None
     ) -> None:
         super().__init__(write, expect, future=future)
         self._prefix = prefix
         self._seen = seen
         self._looks = expect is None and write.id in seen
         if self._looks:
-            self.commands = look_commands(prefix, write.id)
+            self.commands = peek_commands(prefix, write.id)
         else:
             self.commands = (put_command(prefix, write, expect),)
 
     def read(self, answers: list[Any]) -> Any:
-        """See `Asked.read`."""
+        """See `RedisRequest.read`."""
         write = self.write
-        standing = looked(write.id, answers) if self._looks else standing_of(write, answers[0])
+        standing = peek_result_of(write.id, answers) if self._looks else put_result_of(write, answers[0])
         if standing is None:
             self._seen.forget(write.id)
             self._looks = False
             self.commands = (put_command(self._prefix, write, self.expect),)
-            return MISSED
+            return PEEK_MISSED
         self._seen.note(write.id, standing)
         return standing
 
 
-class Server:
+class RedisServer:
     """A store's server, opened. Both colours are thin shells over this."""
 
-    def __init__(self, address: Address, links: Links) -> None:
+    def __init__(self, address: RedisAddress, links: RedisConnections) -> None:
         self.address = address
         self.links = links
         self.prefix = address.options.prefix
         self.pipeline = self._empty()
-        self.seen = Seen()
+        self.seen = SettledIds()
         self._closed = False
         _open_servers.add(self)
         try:
@@ -152,13 +152,13 @@ class Server:
 
     def _empty(self) -> GroupCommit:
         """The queue in front of the server. A hot key may be in a batch many times."""
-        return GroupCommit(self._perform, take=partial(in_order, size=BATCH_MAX))
+        return GroupCommit(self._perform, take=partial(take_in_order, size=BATCH_MAX))
 
     def close(self) -> None:
         """Finish what is under way and let go of the connection."""
         if self._closed:
             return
-        held = Entry(None)
+        held = QueueEntry(None)
         self.pipeline.hold(held)
         try:
             self._closed = True
@@ -166,22 +166,22 @@ class Server:
         finally:
             self.pipeline.let_go(held)
 
-    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[Standing] | None = None) -> Put:
+    def put(self, write: Write, expect: bytes | None, future: asyncio.Future[PutResult] | None = None) -> PutRequest:
         """A put, ready to be queued."""
-        return Put(self.prefix, self.seen, write, expect, future)
+        return PutRequest(self.prefix, self.seen, write, expect, future)
 
-    def _perform(self, batch: list[Entry]) -> None:
+    def _perform(self, batch: list[QueueEntry]) -> None:
         """Send a batch, and give everybody in it an answer or an error."""
         if self._closed:
             for entry in batch:
                 entry.fail(StoreUnavailable(f"the store on {self.address.name} was closed"))
             return
-        calls = [one for one in batch if isinstance(one, Asked)]
+        calls = [one for one in batch if isinstance(one, RedisRequest)]
         while calls:
             self._send(calls)
             calls = [call for call in calls if not call.done]  # Looked, and there was nothing: now they put.
 
-    def _send(self, calls: list[Asked]) -> None:
+    def _send(self, calls: list[RedisRequest]) -> None:
         """One exchange for all of them."""
         has_put = any(call.write is not None for call in calls)
         if has_put:
@@ -193,7 +193,7 @@ class Server:
                 answers = self.links.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
-                call.fail(copy_of(error))
+                call.fail(copy_error(error))
             return
         if has_put:
             failpoints.hit(AFTER_PUT)
@@ -203,14 +203,14 @@ class Server:
             self._answer_one(call, answers[start:end])
             start = end
 
-    def _answer_one(self, call: Asked, answers: list[Any]) -> None:
+    def _answer_one(self, call: RedisRequest, answers: list[Any]) -> None:
         """Read one caller's answers. What is wrong with them is that caller's alone."""
         try:
             for one in answers:
                 if isinstance(one, RedisError):
-                    raise meaning_of(one, self.address)
+                    raise translate_error(one, self.address)
             answer = call.read(answers)
-            if answer is not MISSED:
+            if answer is not PEEK_MISSED:
                 call.answer = answer
                 call.done = True
         except OncewardError as error:
@@ -224,7 +224,7 @@ class Server:
         self.pipeline = self._empty()
 
 
-_open_servers: weakref.WeakSet[Server] = weakref.WeakSet()
+_open_servers: weakref.WeakSet[RedisServer] = weakref.WeakSet()
 
 
 def _after_fork() -> None:

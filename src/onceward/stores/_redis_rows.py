@@ -25,8 +25,8 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from onceward._core.errors import SchemaMismatch
-from onceward._core.record import Record, Standing, Write, as_landed
-from onceward.stores._redis_packing import Arg
+from onceward._core.record import PutResult, Record, Write, record_from_write
+from onceward.stores._redis_packer import Arg
 
 SHARDS = 16
 
@@ -38,22 +38,22 @@ class Command(NamedTuple):
     args: tuple[Arg, ...]
 
 
-class Script(NamedTuple):
+class LuaScript(NamedTuple):
     """A script and the name the server knows it by."""
 
     text: str
     sha: str
 
 
-def script(name: str) -> Script:
+def load_script(name: str) -> LuaScript:
     """The script in a file, with what every script begins with."""
     folder = files("onceward.stores") / "lua"
     text = "\n".join((folder / f"{one}.lua").read_text(encoding="utf-8") for one in ("prelude", name))
-    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return LuaScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 PUT, LOAD, DUE, FORGET, SHRINK, EXTEND, ERASE = SCRIPTS = tuple(
-    script(name) for name in ("put", "load", "due", "forget", "shrink", "extend", "erase")
+    load_script(name) for name in ("put", "load", "due", "forget", "shrink", "extend", "erase")
 )
 
 
@@ -83,7 +83,7 @@ def shard_of(id: bytes) -> int:
     return id[0] >> 4 if id else 0
 
 
-def on_record(prefix: str, script: Script, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> Command:
+def script_command(prefix: str, script: LuaScript, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> Command:
     """A command that runs a script on one record, the indexes of its shard, and other records of the same shard."""
     shard = shard_of(id)
     keys = keys_of(prefix, shard)
@@ -120,7 +120,7 @@ def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence
         args += (b"error", write.error)
     if write.holder is not None:
         args += (b"holder", write.holder)
-    return on_record(prefix, PUT, write.id, *args, beside=marks)
+    return script_command(prefix, PUT, write.id, *args, beside=marks)
 
 
 def load_command(prefix: str, id: bytes) -> Command:
@@ -138,29 +138,29 @@ FIELDS = (
 _VERSION = FIELDS.index("version")
 
 
-def look_commands(prefix: str, id: bytes) -> tuple[Command, Command]:
+def peek_commands(prefix: str, id: bytes) -> tuple[Command, Command]:
     """The commands for a look: a fifth of what a script costs the server. The row first, so that it is not younger."""
     shard = shard_of(id)
     return Command(shard, ("HMGET", keys_of(prefix, shard).tag + id.hex(), *FIELDS)), Command(shard, ("TIME",))
 
 
-def looked(id: bytes, answers: Sequence[Any]) -> Standing | None:
+def peek_result_of(id: bytes, answers: Sequence[Any]) -> PutResult | None:
     """The answer to a look, as a claim would be told; None if nothing stands there."""
     row, (seconds, micros) = answers
     if row[_VERSION] is None:
         return None
-    return Standing(False, record_of(id, int(seconds) * 1_000_000 + int(micros), row))
+    return PutResult(False, record_of(id, int(seconds) * 1_000_000 + int(micros), row))
 
 
-def standing_of(write: Write, answer: Sequence[Any]) -> Standing:
+def put_result_of(write: Write, answer: Sequence[Any]) -> PutResult:
     """The answer to a put."""
     landed, now, rest = answer
     if landed:
-        return Standing(True, as_landed(write, now=now, fence=int(rest)))
-    return Standing(False, None if rest is None else record_of(write.id, now, rest))
+        return PutResult(True, record_from_write(write, now=now, fence=int(rest)))
+    return PutResult(False, None if rest is None else record_of(write.id, now, rest))
 
 
-def loaded(id: bytes, answer: Sequence[Any]) -> Record | None:
+def load_result_of(id: bytes, answer: Sequence[Any]) -> Record | None:
     """The answer to a load."""
     now, row = answer
     return None if row is None else record_of(id, now, row)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
-from onceward._core.record import Record, Standing, State, Write
-from onceward._core.register import Purged, Selection
+from onceward._core.record import PutResult, Record, State, Write
+from onceward._core.store_protocols import PurgeResult, Selection
 from onceward.stores._redis_rows import (
     DUE,
     ERASE,
@@ -22,15 +22,15 @@ from onceward.stores._redis_rows import (
     Command,
     keys_of,
     load_command,
-    loaded,
-    on_record,
+    load_result_of,
     put_command,
+    put_result_of,
+    script_command,
     shard_of,
-    standing_of,
 )
 
 T = TypeVar("T")
-Steps = Generator[Sequence[Command], list[Any], T]
+CommandSteps = Generator[Sequence[Command], list[Any], T]
 
 PAGE = 500
 """Commands in one step: a few milliseconds of the server's time."""
@@ -41,27 +41,27 @@ _ID = 32
 _UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
 
 
-def load(prefix: str, id: bytes) -> Steps[Record | None]:
+def load(prefix: str, id: bytes) -> CommandSteps[Record | None]:
     """Read one record."""
     [answer] = yield [load_command(prefix, id)]
-    return loaded(id, answer)
+    return load_result_of(id, answer)
 
 
-def put_back(prefix: str, write: Write, marks: Sequence[bytes]) -> Steps[Standing]:
+def put_back(prefix: str, write: Write, marks: Sequence[bytes]) -> CommandSteps[PutResult]:
     """Put where nothing stands, and none of these marks."""
     [answer] = yield [put_command(prefix, write, None, marks)]
-    return standing_of(write, answer)
+    return put_result_of(write, answer)
 
 
-def erase(prefix: str, ids: Sequence[bytes]) -> Steps[int]:
+def erase(prefix: str, ids: Sequence[bytes]) -> CommandSteps[int]:
     """Delete records, whatever their state."""
     erased = 0
     for start in range(0, len(ids), PAGE):
-        erased += sum((yield [on_record(prefix, ERASE, id, id) for id in ids[start : start + PAGE]]))
+        erased += sum((yield [script_command(prefix, ERASE, id, id) for id in ids[start : start + PAGE]]))
     return erased
 
 
-def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Steps[list[Record]]:
+def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> CommandSteps[list[Record]]:
     """
     A page of records, from the index of ids (or that of open ones).
 
@@ -74,13 +74,13 @@ def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Steps[l
         if not ids:
             break
         answers = yield [load_command(prefix, id) for id in ids]
-        found = [loaded(id, answer) for id, answer in zip(ids, answers, strict=True)]
+        found = [load_result_of(id, answer) for id, answer in zip(ids, answers, strict=True)]
         page += [one for one in found if one is not None and _selected(one, selection)]
         after = ids[-1]
     return page[:limit]
 
 
-def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> Steps[list[bytes]]:
+def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> CommandSteps[list[bytes]]:
     """The next ids. Shards are in the order of their ids, so the pages of all of them, in a row, are in order."""
     beginning: bytes = b"(" + after if after else b"-"
     commands = []
@@ -100,7 +100,7 @@ def _selected(found: Record, selection: Selection) -> bool:
     )
 
 
-def purge(prefix: str, limit: int, version: bytes) -> Steps[Purged]:
+def purge(prefix: str, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
     """
     Delete forgotten records, then shrink expired ones, at most so many of each.
 
@@ -112,20 +112,20 @@ def purge(prefix: str, limit: int, version: bytes) -> Steps[Purged]:
         due, stale = yield from _due(prefix, min(limit - forgotten, PAGE))
         if not due:
             break
-        answers = yield [on_record(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
+        answers = yield [script_command(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
         forgotten += sum(answers)
         if forgotten == limit:
             break
     for _ in range(PASSES_MAX):
         if not (stale := stale[: limit - shrunk]):
             break
-        answers = yield [on_record(prefix, SHRINK, id, id, version) for id in stale]
+        answers = yield [script_command(prefix, SHRINK, id, id, version) for id in stale]
         shrunk += sum(answers)
         _, stale = yield from _due(prefix, min(limit - shrunk, PAGE))
-    return Purged(forgotten, shrunk)
+    return PurgeResult(forgotten, shrunk)
 
 
-def _due(prefix: str, size: int) -> Steps[tuple[list[bytes], list[bytes]]]:
+def _due(prefix: str, size: int) -> CommandSteps[tuple[list[bytes], list[bytes]]]:
     """At most so many members of `due` and of `stale` whose time has come, of all shards together."""
     if size <= 0:
         return [], []
@@ -136,7 +136,7 @@ def _due(prefix: str, size: int) -> Steps[tuple[list[bytes], list[bytes]]]:
     return due[:size], stale[:size]
 
 
-def extend(prefix: str, family: bytes, replay: int, forget: int) -> Steps[int]:
+def extend(prefix: str, family: bytes, replay: int, forget: int) -> CommandSteps[int]:
     """Give the settled records of a family more time, if they still replay."""
     commands = []
     for shard in range(SHARDS):
@@ -147,7 +147,7 @@ def extend(prefix: str, family: bytes, replay: int, forget: int) -> Steps[int]:
     extended = 0
     for start in range(0, len(ids), PAGE):
         some = ids[start : start + PAGE]
-        extended += sum((yield [on_record(prefix, EXTEND, id, id, family, replay, forget) for id in some]))
+        extended += sum((yield [script_command(prefix, EXTEND, id, id, family, replay, forget) for id in some]))
     return extended
 
 

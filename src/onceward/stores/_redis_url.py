@@ -24,7 +24,7 @@ from onceward._core.errors import (
     StoreFull,
     StoreUnavailable,
 )
-from onceward.stores._redis_packing import Packer
+from onceward.stores._redis_packer import CommandPacker
 
 TIMEOUT_SECONDS = 5.0
 """How long a call waits for the server: far above any script of ours, below HTTP timeouts."""
@@ -38,7 +38,7 @@ _WORDS_SHOWN = 200
 _parsed: Callable[[str], dict[str, Any]] = parse_url
 
 
-class Wire(Protocol):
+class DriverConnection(Protocol):
     """What we use of a connection of redis-py."""
 
     def connect(self) -> None:
@@ -54,7 +54,7 @@ class Wire(Protocol):
         """Read the next answer; raises it if it is an error."""
 
 
-class Options(NamedTuple):
+class RedisOptions(NamedTuple):
     """What can be chosen about a Redis store."""
 
     durable: bool = True
@@ -63,37 +63,37 @@ class Options(NamedTuple):
     cluster: bool = False
 
 
-class Address(NamedTuple):
+class RedisAddress(NamedTuple):
     """A server and how to talk to it."""
 
     driver: dict[str, Any]
     """For redis-py."""
-    options: Options
+    options: RedisOptions
 
     @property
     def name(self) -> str:
         """Host and port: what may be shown."""
         return f"{self.driver.get('host', 'localhost')}:{self.driver.get('port', 6379)}"
 
-    def at(self, host: str, port: int) -> Address:
+    def at(self, host: str, port: int) -> RedisAddress:
         """Another server of the same Cluster."""
         return self._replace(driver={**self.driver, "host": host, "port": port})
 
-    def connection(self) -> Wire:
+    def connection(self) -> DriverConnection:
         """A connection, not connected yet. It tries once: sending again is for the store to decide."""
         kind = self.driver.get("connection_class", Connection)
         seconds = self.options.timeout_seconds
         try:
-            made: Wire = kind(
+            made: DriverConnection = kind(
                 **{name: value for name, value in self.driver.items() if name != "connection_class"},
                 protocol=2,
-                command_packer=Packer(),
+                command_packer=CommandPacker(),
                 retry=Retry(NoBackoff(), 0),
                 socket_timeout=seconds,
                 socket_connect_timeout=seconds,
             )
         except (TypeError, ValueError, exceptions.RedisError) as error:
-            raise ConfigurationError(f"redis-py does not take these options: {hide(str(error), self)}") from None
+            raise ConfigurationError(f"redis-py does not take these options: {redact(str(error), self)}") from None
         return made
 
 
@@ -106,7 +106,7 @@ class Redirection(NamedTuple):
     port: int
 
 
-def parse(url: str) -> Address:
+def parse(url: str) -> RedisAddress:
     """The server and the options in a URL such as `redis://localhost:6379/0?prefix=shop`."""
     parts = urlsplit(url)
     if parts.scheme.lower() not in ("redis", "rediss") or "://" not in url:
@@ -121,12 +121,12 @@ def parse(url: str) -> Address:
         raise ConfigurationError("this is not the URL of a Redis server; write redis://localhost:6379/0") from None
     if options.cluster and driver.pop("db", 0):
         raise ConfigurationError("a Redis Cluster has one database, number 0: leave the number out")
-    return Address(driver, options)
+    return RedisAddress(driver, options)
 
 
-def _options(query: str) -> tuple[Options, list[tuple[str, str]]]:
+def _options(query: str) -> tuple[RedisOptions, list[tuple[str, str]]]:
     """Ours, and those that are for redis-py."""
-    options, rest = Options(), []
+    options, rest = RedisOptions(), []
     for name, value in parse_qsl(query, keep_blank_values=True):
         match name, value:
             case "durability", "durable" | "volatile":
@@ -157,20 +157,20 @@ def _seconds(value: str) -> float:
     return seconds
 
 
-def hide(text: str, address: Address) -> str:
+def redact(text: str, address: RedisAddress) -> str:
     """A message of the server or the driver without the password, on one line, cut short."""
     password = address.driver.get("password")
     text = " ".join(text.split())
     return (text.replace(password, "***") if password else text)[:_WORDS_SHOWN]
 
 
-def meaning_of(error: Exception, address: Address) -> OncewardError:
+def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
     """What an error of the driver, or an answer that is an error, means for a caller."""
     if isinstance(error, OncewardError):
         return error
     # Before Redis 7, what a command inside a script says is wrapped in words about the script: look for its own.
     told = str(error)
-    words = f"the Redis server {address.name}: {hide(told, address)}"
+    words = f"the Redis server {address.name}: {redact(told, address)}"
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in told:
         return StoreFull(f"{words}. Nothing was started; raise maxmemory or purge, then use the same key")
     if redirection(error) is not None:

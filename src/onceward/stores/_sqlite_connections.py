@@ -20,11 +20,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
-from onceward._core.record import Glance, Record
-from onceward.environment import Environment
+from onceward._core.record import PeekResult, Record
+from onceward.runtime.environment import Environment
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
-from onceward.stores._sqlite_file import DRIVER_ERRORS, Options, breaks_connection, connect, is_busy, meaning_of
+from onceward.stores._sqlite_file import (
+    DRIVER_ERRORS,
+    SqliteOptions,
+    breaks_connection,
+    connect,
+    is_busy,
+    translate_error,
+)
 
 T = TypeVar("T")
 
@@ -38,7 +45,7 @@ REST_SECONDS_MAX = 5.0
 class Connections:
     """What is open of a file."""
 
-    def __init__(self, path: Path, options: Options, environment: Environment) -> None:
+    def __init__(self, path: Path, options: SqliteOptions, environment: Environment) -> None:
         self.path = path
         self.options = options
         self.environment = environment
@@ -71,7 +78,7 @@ class Connections:
         except (IndexError, *DRIVER_ERRORS):
             return self.read(lambda cursor: rows.find(cursor, id, self.environment.wall_us()))
 
-    def glance(self, id: bytes) -> Glance | None:
+    def peek(self, id: bytes) -> PeekResult | None:
         """A quick look. None if nothing is there, or if looking is not quick."""
         try:
             reader = self._idle.pop()
@@ -80,7 +87,7 @@ class Connections:
                 self._idle.append(self._borrow())
             return None
         try:
-            seen = rows.glance(reader, id, self.environment.wall_us())
+            seen = rows.peek(reader, id, self.environment.wall_us())
         except DRIVER_ERRORS:
             return None
         finally:
@@ -91,7 +98,7 @@ class Connections:
 
     def read(self, action: Callable[[sqlite3.Cursor], T], *, patient: bool = True) -> T:
         """Do something with a reader. If not patient, the driver's own error says that the file is busy."""
-        patience = Patience(self)
+        patience = BusyWait(self)
         reader: sqlite3.Cursor | None = None
         try:
             while True:
@@ -104,7 +111,7 @@ class Connections:
                         reader = None
                     if not patient and is_busy(error):
                         raise
-                    if not patience.has_borne(error):
+                    if not patience.wait_if_busy(error):
                         raise self.error(error) from error
         finally:
             if reader is not None:
@@ -132,12 +139,12 @@ class Connections:
         """Open the writer and see to the schema. Done once at the start: errors come then, not at the first call."""
         if self.closed is not None:
             raise StoreUnavailable(self.closed)
-        patience = Patience(self)
+        patience = BusyWait(self)
         while True:
             try:
                 return self._try_to_open_writer()
             except DRIVER_ERRORS as error:
-                if not patience.has_borne(error):
+                if not patience.wait_if_busy(error):
                     raise self.error(error) from error
 
     def _try_to_open_writer(self) -> sqlite3.Cursor:
@@ -185,7 +192,7 @@ class Connections:
         """What to raise for an error. A new one each time: every caller adds its own traceback."""
         if isinstance(error, OncewardError):
             return error
-        meaning = meaning_of(error, self.path)
+        meaning = translate_error(error, self.path)
         meaning.__cause__ = error
         return meaning
 
@@ -204,7 +211,7 @@ class Connections:
         return not len(self._readers)
 
 
-class Patience:
+class BusyWait:
     """How much longer to wait for other processes. Counted in pauses, so that it needs no clock."""
 
     __slots__ = ("_connections", "_left", "_pause")
@@ -214,7 +221,7 @@ class Patience:
         self._pause = PAUSE_SECONDS_FIRST
         self._left = connections.options.busy_seconds
 
-    def has_borne(self, error: BaseException) -> bool:
+    def wait_if_busy(self, error: BaseException) -> bool:
         """Pause if waiting can still help, and say whether that was so."""
         if self._left <= 0 or not is_busy(error):
             return False

@@ -15,19 +15,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from onceward import failpoints
-from onceward._core.record import Glance, Standing
-from onceward.environment import Environment
+from onceward._core.record import PeekResult, PutResult
+from onceward.runtime import failpoints
+from onceward.runtime.environment import Environment
 from onceward.stores import _sqlite_rows as rows
-from onceward.stores._commit import Entry, GroupCommit
-from onceward.stores._sqlite_connections import REST_SECONDS_MAX, Connections, Patience
+from onceward.stores._group_commit import GroupCommit, QueueEntry
+from onceward.stores._sqlite_connections import REST_SECONDS_MAX, BusyWait, Connections
 from onceward.stores._sqlite_file import (
     DRIVER_ERRORS,
-    Options,
+    SqliteOptions,
     breaks_connection,
-    concerns_everybody,
-    kept_from_beginning,
-    prepare,
+    is_about_the_file,
+    prepare_file,
+    stopped_before_writing,
 )
 
 T = TypeVar("T")
@@ -39,18 +39,18 @@ AFTER_COMMIT = failpoints.declare("sqlite.commit.after", "a write is committed |
 
 MISSES_MAX = 32
 """Looks in a row that found nothing: after so many, while others commit, only every so many-th call looks."""
-LOOK_EVERY = 8
+PEEK_EVERY = 8
 
 
-class Database:
+class SqliteDatabase:
     """The file, opened. Both colours of store are thin shells over this."""
 
-    def __init__(self, path: Path, options: Options, environment: Environment, *, create: bool = True) -> None:
-        self.path = prepare(path, create=create)
+    def __init__(self, path: Path, options: SqliteOptions, environment: Environment, *, create: bool = True) -> None:
+        self.path = prepare_file(path, create=create)
         self.options = options
         self.environment = environment
         self._may_relax = options.settle == "relaxed"
-        self._held: Entry | None = None
+        self._held: QueueEntry | None = None
         self._rested = True
         self._misses = 0
         self._start_over()
@@ -67,7 +67,7 @@ class Database:
         connections = self.connections
         if connections.closed is not None:
             return
-        held = Entry(None)
+        held = QueueEntry(None)
         self.commits.hold(held)
         try:
             with connections.opening:
@@ -76,7 +76,7 @@ class Database:
         finally:
             self.commits.let_go(held)
 
-    def glance(self, id: bytes) -> Glance | None:
+    def peek(self, id: bytes) -> PeekResult | None:
         """
         A quick look at what a replay needs. None if nothing is there, or if looking is not quick.
 
@@ -87,10 +87,10 @@ class Database:
         if self.connections.stale:
             if self.commits.is_free():
                 return None
-            if self._misses > MISSES_MAX and self._misses % LOOK_EVERY:
+            if self._misses > MISSES_MAX and self._misses % PEEK_EVERY:
                 self._misses += 1
                 return None
-        seen = self.connections.glance(id)
+        seen = self.connections.peek(id)
         self._misses = 0 if seen is not None else self._misses + 1
         return seen
 
@@ -109,10 +109,10 @@ class Database:
 
         return job
 
-    def _perform(self, batch: list[Entry]) -> None:
+    def _perform(self, batch: list[QueueEntry]) -> None:
         """Give each entry its answer or its error. The lead is ours, and with it the writer."""
         connections = self.connections
-        patience: Patience | None = None
+        patience: BusyWait | None = None
         while True:
             try:
                 self._try(batch)
@@ -121,10 +121,10 @@ class Database:
                 return
             except DRIVER_ERRORS as error:
                 connections.end_transaction(broken=breaks_connection(error))
-                if patience is None and self._is_answered_by_looking(batch, error):
+                if patience is None and self._is_answered_by_peek(batch, error):
                     return
-                patience = patience or Patience(connections)
-                if patience.has_borne(error):
+                patience = patience or BusyWait(connections)
+                if patience.wait_if_busy(error):
                     continue
                 failure: Exception = error
                 break
@@ -136,7 +136,7 @@ class Database:
             except BaseException:
                 connections.end_transaction(broken=False)
                 raise
-        if len(batch) == 1 or concerns_everybody(failure):
+        if len(batch) == 1 or is_about_the_file(failure):
             for entry in batch:
                 entry.fail(connections.error(failure))
             return
@@ -145,18 +145,18 @@ class Database:
             entry.again = True
             self._perform([entry])
 
-    def _is_answered_by_looking(self, batch: list[Entry], error: Exception) -> bool:
+    def _is_answered_by_peek(self, batch: list[QueueEntry], error: Exception) -> bool:
         """A replay needs no write lock, so it neither waits for one nor fails without: look who stands there."""
         entry = batch[0]
-        if len(batch) > 1 or entry.write is None or entry.expect is not None or not kept_from_beginning(error):
+        if len(batch) > 1 or entry.write is None or entry.expect is not None or not stopped_before_writing(error):
             return False
         found = self.connections.find(entry.write.id)
         if found is not None:
-            entry.answer = _recognised(entry, Standing(False, found)) if entry.again else Standing(False, found)
+            entry.answer = _landed_if_own(entry, PutResult(False, found)) if entry.again else PutResult(False, found)
             entry.done = True
         return found is not None
 
-    def _try(self, batch: list[Entry]) -> None:
+    def _try(self, batch: list[QueueEntry]) -> None:
         """Perform a batch, once, or raise."""
         cursor = self.connections.writer or self.connections.open_writer()
         if cursor.connection.in_transaction:
@@ -174,12 +174,12 @@ class Database:
                 self.connections.relax(cursor, write.relaxed)
             standing = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
             failpoints.hit(AFTER_COMMIT)
-            entry.answer = _recognised(entry, standing) if entry.again else standing
+            entry.answer = _landed_if_own(entry, standing) if entry.again else standing
         elif entry.job is not None:
             entry.answer = entry.job(cursor)
         entry.done = True
 
-    def _put_many(self, cursor: sqlite3.Cursor, batch: list[Entry]) -> None:
+    def _put_many(self, cursor: sqlite3.Cursor, batch: list[QueueEntry]) -> None:
         """One transaction for everybody. Nobody has an answer before the commit."""
         writes = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
         if self._may_relax:
@@ -191,7 +191,7 @@ class Database:
         cursor.execute("COMMIT")
         failpoints.hit(AFTER_COMMIT)
         for entry, standing in zip(batch, standings, strict=True):
-            entry.answer = _recognised(entry, standing) if entry.again else standing
+            entry.answer = _landed_if_own(entry, standing) if entry.again else standing
             entry.done = True
 
     # Forking.
@@ -201,7 +201,7 @@ class Database:
         self._rested = True
         if self.connections.closed is not None:
             return
-        held = Entry(None)
+        held = QueueEntry(None)
         # Not in time: somebody is stuck in a write, or this very thread is forking in the middle of one.
         self._rested = self.commits.hold(held, REST_SECONDS_MAX)
         if self._rested:
@@ -228,19 +228,19 @@ class Database:
             self.connections.closed = f"this process was forked while {self.path} was in use: fork first, then open"
 
 
-def _recognised(entry: Entry, standing: Standing) -> Standing:
+def _landed_if_own(entry: QueueEntry, standing: PutResult) -> PutResult:
     """A write that is done again after an interrupt may find itself: then it had landed."""
     if standing.record is not None and entry.write is not None and standing.record.version == entry.write.version:
-        return Standing(True, standing.record)
+        return PutResult(True, standing.record)
     return standing
 
 
 _inherited: list[Connections] = []
 """Connections of a parent process, kept so that they are never closed here."""
-_open_databases: weakref.WeakSet[Database] = weakref.WeakSet()
+_open_databases: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
 
 
-def _each_database(method: Callable[[Database], None]) -> Callable[[], None]:
+def _each_database(method: Callable[[SqliteDatabase], None]) -> Callable[[], None]:
     def call() -> None:
         for database in list(_open_databases):
             method(database)
@@ -249,7 +249,7 @@ def _each_database(method: Callable[[Database], None]) -> Callable[[], None]:
 
 
 os.register_at_fork(
-    before=_each_database(Database.before_fork),
-    after_in_parent=_each_database(Database.after_fork_in_parent),
-    after_in_child=_each_database(Database.after_fork_in_child),
+    before=_each_database(SqliteDatabase.before_fork),
+    after_in_parent=_each_database(SqliteDatabase.after_fork_in_parent),
+    after_in_child=_each_database(SqliteDatabase.after_fork_in_child),
 )

@@ -1,7 +1,7 @@
 """
 The file: which one a URL names, how it is created and opened, and what its errors mean.
 
-No exception of the driver leaves the store. `meaning_of` turns one into an error that says whose fault it is and
+No exception of the driver leaves the store. `translate_error` turns one into an error that says whose fault it is and
 what to do; the primary result code decides, never the text of a message.
 """
 
@@ -50,7 +50,7 @@ _ABOUT_THE_FILE = frozenset(
 )
 
 
-class Options(NamedTuple):
+class SqliteOptions(NamedTuple):
     """What can be chosen about a SQLite store."""
 
     synchronous: str = "full"
@@ -59,7 +59,7 @@ class Options(NamedTuple):
     read_first: bool = True
 
 
-def parse(url: str) -> tuple[Path, Options]:
+def parse(url: str) -> tuple[Path, SqliteOptions]:
     """The path and the options in a URL such as `sqlite:///agent.db?busy=2`."""
     parts = urlsplit(url)
     if parts.scheme.lower() != "sqlite" or "://" not in url:
@@ -81,8 +81,8 @@ def parse(url: str) -> tuple[Path, Options]:
     return Path(name), _options(parts.query)
 
 
-def _options(query: str) -> Options:
-    options = Options()
+def _options(query: str) -> SqliteOptions:
+    options = SqliteOptions()
     for name, value in parse_qsl(query, keep_blank_values=True):
         match name, value:
             case "synchronous", "full" | "normal":
@@ -111,7 +111,7 @@ def _seconds(value: str) -> float:
     return seconds
 
 
-def prepare(path: Path, *, create: bool = True) -> Path:
+def prepare_file(path: Path, *, create: bool = True) -> Path:
     """Make sure that there is a file, ours alone if we make it, and say where it really is."""
     real = Path(os.path.realpath(path))
     if real.is_dir():
@@ -163,7 +163,7 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def kept_from_beginning(error: BaseException) -> bool:
+def stopped_before_writing(error: BaseException) -> bool:
     """Whether a write was stopped before it could change anything: busy, or not allowed."""
     return is_busy(error) or (isinstance(error, sqlite3.Error) and _code(error) == sqlite3.SQLITE_READONLY)
 
@@ -173,7 +173,7 @@ def breaks_connection(error: BaseException) -> bool:
     return isinstance(error, sqlite3.Error) and _code(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT)
 
 
-def concerns_everybody(error: BaseException) -> bool:
+def is_about_the_file(error: BaseException) -> bool:
     """Whether an error is about the file, so that trying each write by itself would only fail as often."""
     return isinstance(error, sqlite3.Error) and _code(error) in _ABOUT_THE_FILE
 
@@ -182,7 +182,7 @@ def _code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def meaning_of(error: BaseException, path: Path) -> OncewardError:
+def translate_error(error: BaseException, path: Path) -> OncewardError:
     """The error to raise for one of the driver's."""
     if not isinstance(error, sqlite3.Error):
         return RecordRefused(f"{path} cannot hold this record: {error}")
@@ -213,7 +213,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def statements(script: str) -> Iterator[str]:
+def split_statements(script: str) -> Iterator[str]:
     """Cut a script for SQLite into statements (`executescript` would commit first, and failpoints are in between)."""
     statement = ""
     for line in script.splitlines(keepends=True):

@@ -16,8 +16,8 @@ from operator import itemgetter
 from typing import Any
 
 from onceward._core.errors import StoreContended
-from onceward._core.record import NOW, Glance, Record, Standing, Write
-from onceward._core.register import Selection
+from onceward._core.record import NOW, PeekResult, PutResult, Record, Write
+from onceward._core.store_protocols import Selection
 
 _COLUMNS = (
     *("id", "kind", "scope", "key", "operation", "family", "state", "guarantee", "doubt", "fingerprint", "version"),
@@ -33,7 +33,7 @@ _READ = (
 _FLOOR = "(SELECT value FROM onceward_meta WHERE name = 'fence_floor')"
 
 FIND = f"SELECT {_READ} FROM onceward_records WHERE id = ?"  # noqa: S608
-GLANCE = (
+PEEK = (
     "SELECT state, fingerprint, replay_until - ?, forget_at - ?, codec, result, error, first_at, attempt, fence "
     "FROM onceward_records WHERE id = ?"
 )
@@ -72,32 +72,32 @@ def find(cursor: sqlite3.Cursor, id: bytes, now: int) -> Record | None:
     return new_tuple(Record, row) if row is not None else None
 
 
-def glance(cursor: sqlite3.Cursor, id: bytes, now: int) -> Glance | None:
+def peek(cursor: sqlite3.Cursor, id: bytes, now: int) -> PeekResult | None:
     """Read what a replay needs of one record: half the columns, and so half the time."""
-    row = cursor.execute(GLANCE, (now, now, bytearray(id))).fetchone()
-    return new_tuple(Glance, row) if row is not None else None
+    row = cursor.execute(PEEK, (now, now, bytearray(id))).fetchone()
+    return new_tuple(PeekResult, row) if row is not None else None
 
 
-def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int) -> Standing:
+def put_in(cursor: sqlite3.Cursor, write: Write, expect: bytes | None, now: int) -> PutResult:
     """Put `write` where `expect` stands (None: nothing), in whatever transaction the cursor's connection is in."""
     fence = write.fence
     if write.rise and fence < now:
         fence = now
     for _ in range(_TRIES):
         if (landed := _put(cursor, write, expect, now, fence)) is not None:
-            return Standing(True, landed)
+            return PutResult(True, landed)
         found = find(cursor, write.id, now)
         if (found.version if found is not None else None) != expect:
-            return Standing(False, found)
+            return PutResult(False, found)
         # Nothing but the fence was in the way: the clock is behind one that a purge deleted.
         fence = max(fence, cursor.execute(FENCE_FLOOR).fetchone()[0] + 1) if write.rise else fence
     raise StoreContended(retry_after_seconds=0.1)
 
 
-def put_back_in(cursor: sqlite3.Cursor, write: Write, marks: Sequence[bytes], now: int) -> Standing:
+def put_back_in(cursor: sqlite3.Cursor, write: Write, marks: Sequence[bytes], now: int) -> PutResult:
     """Put where nothing stands, and none of these marks. Belongs inside a transaction that has the write lock."""
     if any(cursor.execute(MARKED, (mark, now)).fetchone() for mark in marks):
-        return Standing(False, find(cursor, write.id, now))
+        return PutResult(False, find(cursor, write.id, now))
     return put_in(cursor, write, None, now)
 
 
@@ -110,7 +110,7 @@ def erase(cursor: sqlite3.Cursor, ids: Sequence[bytes]) -> int:
     return len(fences)
 
 
-def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, now_us: int) -> Standing:
+def put_on(connection: sqlite3.Connection, write: Write, expect: bytes | None, now_us: int) -> PutResult:
     """
     Put on a caller's own connection, inside the caller's transaction: no BEGIN, no COMMIT.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
-from onceward import failpoints
 from onceward._core.errors import SchemaMismatch
-from onceward.stores._scripts import scripts
-from onceward.stores._sqlite_file import statements
+from onceward.runtime import failpoints
+from onceward.stores._migration_scripts import migration_scripts
+from onceward.stores._sqlite_file import split_statements
 
 LATEST = 2
 
@@ -39,10 +39,10 @@ def version_of(cursor: sqlite3.Cursor) -> int:
 
 def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     """Migrate forward if need be; the versions before and after. Whoever gets the write lock first does it."""
-    if (before := understood(version_of(cursor))) == LATEST:
+    if (before := checked_version(version_of(cursor))) == LATEST:
         return before, before
     cursor.execute("BEGIN IMMEDIATE")
-    before = understood(version_of(cursor))
+    before = checked_version(version_of(cursor))
     failpoints.hit(BEGUN)
     for number, script in migrations(before):
         for statement in script:
@@ -54,7 +54,7 @@ def bring_up_to_date(cursor: sqlite3.Cursor) -> tuple[int, int]:
     return before, LATEST
 
 
-def understood(version: int) -> int:
+def checked_version(version: int) -> int:
     """The version, if this code knows it."""
     if version > LATEST:
         raise SchemaMismatch(
@@ -65,5 +65,5 @@ def understood(version: int) -> int:
 
 def migrations(after: int) -> Iterator[tuple[int, list[str]]]:
     """The migrations later than a version, in order."""
-    for number, script in scripts("onceward.stores", "sqlite", after):
-        yield number, list(statements(script))
+    for number, script in migration_scripts("onceward.stores", "sqlite", after):
+        yield number, list(split_statements(script))

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from onceward._core.record import Record
-from onceward._core.register import Selection
+from onceward._core.store_protocols import Selection
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores._sqlite_file import parse
-from onceward.stores._upkeep import Move
+from onceward.stores._upkeep import SchemaMigration
 from onceward.stores.sqlite import SqliteStore, check, init, migrate, schema_version
 
 __all__ = ["check", "held", "init", "is_there", "migrate", "planned", "schema_sql"]
@@ -23,10 +23,12 @@ def is_there(url: str) -> bool:
     return parse(url)[0].exists() and schema_version(url) > 0
 
 
-def planned(url: str) -> Move:
+def planned(url: str) -> SchemaMigration:
     """What `migrate` would do."""
-    before = schema.understood(schema_version(url))
-    return Move(before, schema.LATEST, tuple(f"sqlite_{number:04}" for number, _ in schema.migrations(before)))
+    before = schema.checked_version(schema_version(url))
+    return SchemaMigration(
+        before, schema.LATEST, tuple(f"sqlite_{number:04}" for number, _ in schema.migrations(before))
+    )
 
 
 def schema_sql(after: int) -> str:

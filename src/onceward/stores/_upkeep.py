@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from onceward._core.record import Record
 
 
-class Check(NamedTuple):
+class StoreCheck(NamedTuple):
     """One finding about a store."""
 
     name: str
@@ -21,7 +21,7 @@ class Check(NamedTuple):
     detail: str
 
 
-class Move(NamedTuple):
+class SchemaMigration(NamedTuple):
     """How a schema is to be moved forward."""
 
     before: int
@@ -39,7 +39,7 @@ class Upkeep(Protocol):
     def is_there(self, url: str) -> bool:
         """Whether there is such a store. Nothing is changed."""
 
-    def planned(self, url: str) -> Move:
+    def planned(self, url: str) -> SchemaMigration:
         """What `migrate` would do. Refuses a schema of a later version."""
 
     def migrate(self, url: str) -> tuple[int, int]:
@@ -48,7 +48,7 @@ class Upkeep(Protocol):
     def schema_sql(self, after: int) -> str:
         """The statements of all migrations later than a version, for those whose administrator runs them."""
 
-    def check(self, url: str) -> list[Check]:
+    def check(self, url: str) -> list[StoreCheck]:
         """Look the store over: schema, settings, rights. Nothing is changed."""
 
     def held(self, url: str) -> Iterator[Record]:

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 from onceward._core.capabilities import Capabilities
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import Record, Standing, State, Write, as_landed
-from onceward._core.register import Purged, Selection
-from onceward.environment import REAL, Environment
-from onceward.stores._kinds import StoreKind
+from onceward._core.record import PutResult, Record, State, Write, record_from_write
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime.environment import REAL, Environment
+from onceward.stores._store_kinds import StoreKind
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class _Row:
         self.forget_at = None if write.forget is None else now + write.forget
 
     def read(self, now: int) -> Record:
-        landed = as_landed(self.write, now=self.now, fence=self.fence)
+        landed = record_from_write(self.write, now=self.now, fence=self.fence)
         return landed._replace(
             age=now - landed.first_at,
             lease_left=None if self.lease_until is None else self.lease_until - now,
@@ -89,22 +89,22 @@ class MemoryStore:
             raise ConfigurationError("a memory store has no path and no options: memory:// or memory://name")
         return cls(environment=environment, rows=_shared.setdefault(parts.netloc, _Rows()) if parts.netloc else None)
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """See `onceward.stores.Store.put`."""
         with self._rows.lock:
             return self._put(write, expect, self._environment.wall_us())
 
-    def _put(self, write: Write, expect: bytes | None, now: int) -> Standing:
+    def _put(self, write: Write, expect: bytes | None, now: int) -> PutResult:
         rows = self._rows
         old = rows.rows.get(write.id)
         if (old.write.version if old is not None else None) != expect:
-            return Standing(False, old.read(now) if old is not None else None)
+            return PutResult(False, old.read(now) if old is not None else None)
         fence = max(write.fence, now, rows.fence_floor + 1) if write.rise else write.fence
         new = rows.rows[write.id] = _Row(write._replace(first_at=write.first_at or now), now, fence)
         rows.look_again(write.id, new)
-        return Standing(True, new.read(now))
+        return PutResult(True, new.read(now))
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """See `onceward.stores.Store.put_back`."""
         rows = self._rows
         with rows.lock:
@@ -112,7 +112,7 @@ class MemoryStore:
             found = [row for mark in marks if (row := rows.rows.get(mark)) is not None]
             if any(row.forget_at is None or row.forget_at > now for row in found):
                 old = rows.rows.get(write.id)
-                return Standing(False, old.read(now) if old is not None else None)
+                return PutResult(False, old.read(now) if old is not None else None)
             return self._put(write, None, now)
 
     def erase(self, ids: Sequence[bytes]) -> int:
@@ -148,7 +148,7 @@ class MemoryStore:
             ids = sorted(id for id, row in self._rows.rows.items() if id > after and _selected(row.write, selection))
             return [self._rows.rows[id].read(now) for id in ids[:limit]]
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """See `onceward.stores.Store.purge`."""
         rows = self._rows
         with rows.lock:
@@ -173,7 +173,7 @@ class MemoryStore:
             for id, row in seen.items():
                 if id in rows.rows:
                     rows.look_again(id, row)
-            return Purged(forgotten, shrunk)
+            return PurgeResult(forgotten, shrunk)
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -192,11 +192,11 @@ class AsyncMemoryStore:
         """Same as `MemoryStore.from_url`."""
         return cls(environment=environment, rows=MemoryStore.from_url(url)._rows)
 
-    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
         """Same as `MemoryStore.put`, but awaits."""
         return _ready(self._store.put(write, expect))
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[Standing]:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[PutResult]:
         """Same as `MemoryStore.put_back`, but awaits."""
         return _ready(self._store.put_back(write, marks))
 
@@ -216,7 +216,7 @@ class AsyncMemoryStore:
         """Same as `MemoryStore.scan`, but awaits."""
         return _ready(self._store.scan(after, limit, selection))
 
-    def purge(self, limit: int) -> asyncio.Future[Purged]:
+    def purge(self, limit: int) -> asyncio.Future[PurgeResult]:
         """Same as `MemoryStore.purge`, but awaits."""
         return _ready(self._store.purge(limit))
 

@@ -31,16 +31,16 @@ from typing import Any, NamedTuple, Self, cast
 
 from onceward._core.capabilities import Capabilities, OwnTables
 from onceward._core.errors import ConfigurationError
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register import Purged, Selection
-from onceward.environment import REAL, Environment
+from onceward._core.record import PutResult, Record, Write
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime.environment import REAL, Environment
 from onceward.stores import _postgres_flow as flows
-from onceward.stores._commit import ALONE, Entry, GroupCommit
-from onceward.stores._kinds import StoreKind
-from onceward.stores._loop_commit import LoopCommit
-from onceward.stores._postgres_links import Links
-from onceward.stores._postgres_links_async import AsyncLinks
-from onceward.stores._postgres_url import Target, parse
+from onceward.stores._event_loop_commit import EventLoopCommit
+from onceward.stores._group_commit import PUT_ALONE, GroupCommit, QueueEntry
+from onceward.stores._postgres_pool import PostgresPool
+from onceward.stores._postgres_pool_async import AsyncPostgresPool
+from onceward.stores._postgres_url import PostgresTarget, parse
+from onceward.stores._store_kinds import StoreKind
 from onceward.stores._upkeep import Upkeep
 
 __all__ = ["KIND", "AsyncPostgresStore", "PostgresStore"]
@@ -49,8 +49,8 @@ __all__ = ["KIND", "AsyncPostgresStore", "PostgresStore"]
 class _Loop(NamedTuple):
     """What an awaiting store has in one event loop."""
 
-    links: AsyncLinks
-    commits: LoopCommit
+    links: AsyncPostgresPool
+    commits: EventLoopCommit
 
 
 class PostgresStore:
@@ -58,14 +58,14 @@ class PostgresStore:
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self._url = url
-        self.target: Target = parse(url)
+        self.target: PostgresTarget = parse(url)
         self.environment = environment
         self._start_over()
         _stores.add(self)
 
     def _start_over(self) -> None:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
-        self._links = Links(self.target, self.environment)
+        self._links = PostgresPool(self.target, self.environment)
         self._commits = GroupCommit(self._links.answer)
 
     @classmethod
@@ -83,13 +83,13 @@ class PostgresStore:
             tables=self._url,
         )
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """See `onceward.stores.Store.put`."""
-        entry = Entry(write, expect)
+        entry = QueueEntry(write, expect)
         answer = self._commits.run(entry)
-        return self._links.put_alone(entry) if answer is ALONE else cast(Standing, answer)
+        return self._links.put_alone(entry) if answer is PUT_ALONE else cast(PutResult, answer)
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """See `onceward.stores.Store.put_back`."""
         return self._links.run(flows.put_back(self.target, write, marks))
 
@@ -109,13 +109,13 @@ class PostgresStore:
         """See `onceward.stores.Store.scan`."""
         return self._links.run(flows.scan(self.target, after, limit, selection))
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """See `onceward.stores.Store.purge`."""
         return self._links.run(flows.purge(self.target, limit, self.environment.random(16)))
 
     def close(self) -> None:
         """See `onceward.stores.Store.close`."""
-        held = Entry(None)
+        held = QueueEntry(None)
         self._commits.hold(held)
         try:
             self._links.close()
@@ -133,7 +133,7 @@ class AsyncPostgresStore:
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self._url = url
-        self.target: Target = parse(url)
+        self.target: PostgresTarget = parse(url)
         self.environment = environment
         self._by_loop: dict[asyncio.AbstractEventLoop, _Loop] = {}
         self._identity: tuple[Any, ...] | None = None
@@ -158,11 +158,11 @@ class AsyncPostgresStore:
             tables=self._url,
         )
 
-    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
         """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
         return self._here().commits.submit(write, expect)
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, Standing]:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
         """Same as `PostgresStore.put_back`, but awaits."""
         return self._links().run(flows.put_back(self.target, write, marks))
 
@@ -182,7 +182,7 @@ class AsyncPostgresStore:
         """Same as `PostgresStore.scan`, but awaits."""
         return self._links().run(flows.scan(self.target, after, limit, selection))
 
-    def purge(self, limit: int) -> Coroutine[Any, Any, Purged]:
+    def purge(self, limit: int) -> Coroutine[Any, Any, PurgeResult]:
         """Same as `PostgresStore.purge`, but awaits."""
         return self._links().run(flows.purge(self.target, limit, self.environment.random(16)))
 
@@ -209,7 +209,7 @@ class AsyncPostgresStore:
                 there.links.abandon()
                 del self._by_loop[loop]
 
-    def _links(self) -> AsyncLinks:
+    def _links(self) -> AsyncPostgresPool:
         return self._here().links
 
     def _here(self) -> _Loop:
@@ -219,8 +219,8 @@ class AsyncPostgresStore:
         if here is None:
             for old in [one for one in self._by_loop if one.is_closed()]:
                 self._by_loop.pop(old).links.abandon()
-            links = AsyncLinks(self.target, self.environment)
-            here = self._by_loop[loop] = _Loop(links, LoopCommit(links.answer, links.put_alone))
+            links = AsyncPostgresPool(self.target, self.environment)
+            here = self._by_loop[loop] = _Loop(links, EventLoopCommit(links.answer, links.put_alone))
         return here
 
 

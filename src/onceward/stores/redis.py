@@ -30,17 +30,17 @@ from typing import Any, Self, TypeVar
 
 from onceward._core.capabilities import Capabilities
 from onceward._core.errors import OncewardError
-from onceward._core.record import Record, Standing, Write
-from onceward._core.register import Purged, Selection
-from onceward.drive import walk, walk_async
-from onceward.environment import REAL, Environment
+from onceward._core.record import PutResult, Record, Write
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.flow_driver import drive_steps, drive_steps_async
 from onceward.stores import _redis_steps as steps
-from onceward.stores._kinds import StoreKind
-from onceward.stores._redis_cluster import links_to
-from onceward.stores._redis_pipeline import Call, Server
+from onceward.stores._redis_cluster import connections_to
+from onceward.stores._redis_pipeline import CommandRequest, RedisServer
 from onceward.stores._redis_rows import Command
-from onceward.stores._redis_steps import Steps
-from onceward.stores._redis_url import Address, parse
+from onceward.stores._redis_steps import CommandSteps
+from onceward.stores._redis_url import RedisAddress, parse
+from onceward.stores._store_kinds import StoreKind
 from onceward.stores._upkeep import Upkeep
 
 __all__ = ["KIND", "AsyncRedisStore", "RedisStore"]
@@ -62,13 +62,13 @@ class RedisStore:
         """Open the server that a URL names; refuses one that may forget, unless the URL says that it may."""
         return cls(url, environment=environment)
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """See `onceward.stores.Store.put`."""
         server = self._server
-        standing: Standing = server.pipeline.run(server.put(write, expect))
+        standing: PutResult = server.pipeline.run(server.put(write, expect))
         return standing
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """See `onceward.stores.Store.put_back`."""
         return self._take(steps.put_back(self._server.prefix, write, marks))
 
@@ -88,7 +88,7 @@ class RedisStore:
         """See `onceward.stores.Store.scan`."""
         return self._take(steps.scan(self._server.prefix, after, limit, selection))
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """See `onceward.stores.Store.purge`."""
         return self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
 
@@ -99,9 +99,9 @@ class RedisStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    def _take(self, steps: Steps[T]) -> T:
+    def _take(self, steps: CommandSteps[T]) -> T:
         """Take the steps of a longer call, one round trip each."""
-        return walk(steps, lambda commands: self._server.pipeline.run(Call(commands, list)))
+        return drive_steps(steps, lambda commands: self._server.pipeline.run(CommandRequest(commands, list)))
 
 
 class AsyncRedisStore:
@@ -122,17 +122,17 @@ class AsyncRedisStore:
         """Same as `RedisStore.from_url`."""
         return cls(url, environment=environment)
 
-    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
         """Same as `RedisStore.put`, but awaits. It is under way when this returns, awaited or not."""
         server = self._server
-        future: asyncio.Future[Standing] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
         try:
             server.pipeline.submit(server.put(write, expect, future))
         except OncewardError as error:
             future.set_exception(error)
         return future
 
-    async def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    async def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Same as `RedisStore.put_back`, but awaits."""
         return await self._take(steps.put_back(self._server.prefix, write, marks))
 
@@ -152,7 +152,7 @@ class AsyncRedisStore:
         """Same as `RedisStore.scan`, but awaits."""
         return await self._take(steps.scan(self._server.prefix, after, limit, selection))
 
-    async def purge(self, limit: int) -> Purged:
+    async def purge(self, limit: int) -> PurgeResult:
         """Same as `RedisStore.purge`, but awaits."""
         return await self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
 
@@ -163,18 +163,18 @@ class AsyncRedisStore:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._server.address.name})"
 
-    async def _take(self, steps: Steps[T]) -> T:
+    async def _take(self, steps: CommandSteps[T]) -> T:
         """Take the steps of a longer call, one round trip each."""
-        return await walk_async(steps, self._asked)
+        return await drive_steps_async(steps, self._asked)
 
     def _asked(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._server.pipeline.submit(Call(commands, list, future=future))
+        self._server.pipeline.submit(CommandRequest(commands, list, future=future))
         return future
 
 
-def _open(address: Address) -> Server:
-    return Server(address, links_to(address))
+def _open(address: RedisAddress) -> RedisServer:
+    return RedisServer(address, connections_to(address))
 
 
 def _upkeep() -> Upkeep:

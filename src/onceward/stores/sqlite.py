@@ -34,34 +34,44 @@ from urllib.parse import quote
 
 from onceward._core.capabilities import Capabilities, OwnTables
 from onceward._core.errors import OncewardError
-from onceward._core.record import Glance, Record, Standing, Write
-from onceward._core.register import Purged, Selection
-from onceward.drive import Unstoppable
-from onceward.environment import REAL, Environment
+from onceward._core.record import PeekResult, PutResult, Record, Write
+from onceward._core.store_protocols import PurgeResult, Selection
+from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.flow_driver import UncancellableFuture
 from onceward.stores import _sqlite_rows as rows
 from onceward.stores import _sqlite_schema as schema
-from onceward.stores._commit import Entry
-from onceward.stores._kinds import StoreKind
-from onceward.stores._sqlite_database import Database
+from onceward.stores._group_commit import QueueEntry
+from onceward.stores._sqlite_database import SqliteDatabase
 from onceward.stores._sqlite_file import (
     BUSY_SECONDS,
     DRIVER_ERRORS,
-    Options,
+    SqliteOptions,
     connect,
-    meaning_of,
     mode_of,
     parse,
-    prepare,
+    prepare_file,
+    translate_error,
 )
 from onceward.stores._sqlite_rows import put_on
-from onceward.stores._upkeep import Check, Upkeep
+from onceward.stores._store_kinds import StoreKind
+from onceward.stores._upkeep import StoreCheck, Upkeep
 
-__all__ = ["KIND", "AsyncSqliteStore", "Check", "SqliteStore", "check", "init", "migrate", "put_on", "schema_version"]
+__all__ = [
+    "KIND",
+    "AsyncSqliteStore",
+    "SqliteStore",
+    "StoreCheck",
+    "check",
+    "init",
+    "migrate",
+    "put_on",
+    "schema_version",
+]
 
 T = TypeVar("T")
 
 
-class _Opened:
+class _SqliteStoreBase:
     """What both colours share: how a file is opened, and the quick look."""
 
     _awaits = False
@@ -75,10 +85,10 @@ class _Opened:
         busy_seconds: float = BUSY_SECONDS,
         read_first: bool = True,
         environment: Environment = REAL,
-        database: Database | None = None,
+        database: SqliteDatabase | None = None,
     ) -> None:
-        options = Options(synchronous, settle, busy_seconds, read_first)
-        self._database = database if database is not None else Database(Path(path), options, environment)
+        options = SqliteOptions(synchronous, settle, busy_seconds, read_first)
+        self._database = database if database is not None else SqliteDatabase(Path(path), options, environment)
         self.path = self._database.path
         self.environment = self._database.environment
         self._wall_us = self._database.environment.wall_us
@@ -87,7 +97,7 @@ class _Opened:
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
         """Open the file that a URL names, and create it if it is not there."""
         path, options = parse(url)
-        return cls(path, database=Database(path, options, environment))
+        return cls(path, database=SqliteDatabase(path, options, environment))
 
     @property
     def capabilities(self) -> Capabilities:
@@ -96,29 +106,29 @@ class _Opened:
         return Capabilities(
             awaits=self._awaits,
             relaxes=options.settle == "relaxed",
-            glance=self.glance if options.read_first else None,
+            peek=self.peek if options.read_first else None,
             joins=OwnTables(self),
             tables=f"sqlite:///{quote(str(self.path))}",
         )
 
-    def glance(self, id: bytes) -> Glance | None:
+    def peek(self, id: bytes) -> PeekResult | None:
         """
         A quick look at what a replay needs; None if there is nothing, or looking is not quick.
 
         Microseconds: an awaiting caller looks on the event loop's own thread.
         """
-        return self._database.glance(id)
+        return self._database.peek(id)
 
 
-class SqliteStore(_Opened):
+class SqliteStore(_SqliteStoreBase):
     """Records in a SQLite file."""
 
-    def put(self, write: Write, expect: bytes | None) -> Standing:
+    def put(self, write: Write, expect: bytes | None) -> PutResult:
         """See `onceward.stores.Store.put`."""
-        standing: Standing = self._database.commits.run(Entry(write, expect))
+        standing: PutResult = self._database.commits.run(QueueEntry(write, expect))
         return standing
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> Standing:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """See `onceward.stores.Store.put_back`."""
         return self._run(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
 
@@ -140,35 +150,35 @@ class SqliteStore(_Opened):
             lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us())
         )
 
-    def purge(self, limit: int) -> Purged:
+    def purge(self, limit: int) -> PurgeResult:
         """See `onceward.stores.Store.purge`."""
         version = self._database.environment.random(16)
-        return Purged(*self._run(lambda cursor, now: rows.purge(cursor, limit, version, now)))
+        return PurgeResult(*self._run(lambda cursor, now: rows.purge(cursor, limit, version, now)))
 
     def close(self) -> None:
         """See `onceward.stores.Store.close`."""
         self._database.close()
 
     def _run(self, action: Callable[[sqlite3.Cursor, int], T]) -> T:
-        answer: T = self._database.commits.run(Entry(None, job=self._database.transaction(action)))
+        answer: T = self._database.commits.run(QueueEntry(None, job=self._database.transaction(action)))
         return answer
 
 
-class AsyncSqliteStore(_Opened):
+class AsyncSqliteStore(_SqliteStoreBase):
     """Same as `SqliteStore`, but awaits. Reads are done at once; writes go to a worker that commits them together."""
 
     _awaits = True
 
-    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[Standing]:
+    def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
         """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
-        future: asyncio.Future[Standing] = Unstoppable(loop=asyncio.get_running_loop())
+        future: asyncio.Future[PutResult] = UncancellableFuture(loop=asyncio.get_running_loop())
         try:
-            self._database.commits.submit(Entry(write, expect, future=future))
+            self._database.commits.submit(QueueEntry(write, expect, future=future))
         except OncewardError as error:
             future.set_exception(error)
         return future
 
-    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[Standing]:
+    def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[PutResult]:
         """Same as `SqliteStore.put_back`, but awaits."""
         work = self._database.transaction(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
         return self._submit(work)
@@ -191,11 +201,11 @@ class AsyncSqliteStore(_Opened):
         """Same as `SqliteStore.scan`, but awaits."""
         return self._submit(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
 
-    def purge(self, limit: int) -> asyncio.Future[Purged]:
+    def purge(self, limit: int) -> asyncio.Future[PurgeResult]:
         """Same as `SqliteStore.purge`, but awaits."""
         version = self._database.environment.random(16)
         return self._submit(
-            self._database.transaction(lambda cursor, now: Purged(*rows.purge(cursor, limit, version, now)))
+            self._database.transaction(lambda cursor, now: PurgeResult(*rows.purge(cursor, limit, version, now)))
         )
 
     async def close(self) -> None:
@@ -214,8 +224,8 @@ class AsyncSqliteStore(_Opened):
         return future
 
     def _submit(self, job: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = Unstoppable(loop=asyncio.get_running_loop())
-        self._database.commits.submit(Entry(None, job=job, future=future))
+        future: asyncio.Future[T] = UncancellableFuture(loop=asyncio.get_running_loop())
+        self._database.commits.submit(QueueEntry(None, job=job, future=future))
         return future
 
 
@@ -225,7 +235,7 @@ class AsyncSqliteStore(_Opened):
 def init(url: str, *, environment: Environment = REAL) -> Path:
     """Create the file and its schema if they are not there; the file's real path."""
     path, options = parse(url)
-    database = Database(path, options, environment)
+    database = SqliteDatabase(path, options, environment)
     database.close()
     return database.path
 
@@ -233,15 +243,15 @@ def init(url: str, *, environment: Environment = REAL) -> Path:
 def migrate(url: str, *, environment: Environment = REAL) -> tuple[int, int]:
     """Bring an existing file's schema up to date; its versions before and after."""
     path, options = parse(url)
-    database = Database(path, options, environment, create=False)
+    database = SqliteDatabase(path, options, environment, create=False)
     database.close()
     return database.connections.migrated or (schema.LATEST, schema.LATEST)
 
 
-def check(url: str, *, environment: Environment = REAL) -> list[Check]:
+def check(url: str, *, environment: Environment = REAL) -> list[StoreCheck]:
     """Look an existing file over: damage, schema, settings, permissions and what it holds. Nothing is changed."""
     path, options = parse(url)
-    real = prepare(path, create=False)
+    real = prepare_file(path, create=False)
     try:
         connection = connect(real, read_only=True)
         try:
@@ -249,12 +259,12 @@ def check(url: str, *, environment: Environment = REAL) -> list[Check]:
         finally:
             connection.close()
     except DRIVER_ERRORS as error:
-        raise meaning_of(error, real) from error
+        raise translate_error(error, real) from error
 
 
 def schema_version(url: str) -> int:
     """The version of the schema in an existing file; 0 if Onceward has no tables there. Nothing is changed."""
-    real = prepare(parse(url)[0], create=False)
+    real = prepare_file(parse(url)[0], create=False)
     try:
         connection = connect(real, read_only=True)
         try:
@@ -262,10 +272,10 @@ def schema_version(url: str) -> int:
         finally:
             connection.close()
     except DRIVER_ERRORS as error:
-        raise meaning_of(error, real) from error
+        raise translate_error(error, real) from error
 
 
-def _findings(cursor: sqlite3.Cursor, path: Path, options: Options) -> list[Check]:
+def _findings(cursor: sqlite3.Cursor, path: Path, options: SqliteOptions) -> list[StoreCheck]:
     damage = [row[0] for row in cursor.execute("PRAGMA quick_check(10)")]
     version = schema.version_of(cursor)
     journal = cursor.execute("PRAGMA journal_mode").fetchone()[0]
@@ -273,12 +283,12 @@ def _findings(cursor: sqlite3.Cursor, path: Path, options: Options) -> list[Chec
     counted = "SELECT state, count(*) FROM onceward_records GROUP BY state ORDER BY state"
     counts = dict(cursor.execute(counted)) if version else {}
     return [
-        Check("damage", damage == ["ok"], "; ".join(damage)),
-        Check("schema", version == schema.LATEST, f"version {version}" if version else "no Onceward tables"),
-        Check("journal", journal == "wal", journal),
-        Check("synchronous", options.synchronous == "full", f"{options.synchronous}, settle {options.settle}"),
-        Check("mode", mode & 0o077 == 0, f"{mode:04o}"),
-        Check("records", True, ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"),
+        StoreCheck("damage", damage == ["ok"], "; ".join(damage)),
+        StoreCheck("schema", version == schema.LATEST, f"version {version}" if version else "no Onceward tables"),
+        StoreCheck("journal", journal == "wal", journal),
+        StoreCheck("synchronous", options.synchronous == "full", f"{options.synchronous}, settle {options.settle}"),
+        StoreCheck("mode", mode & 0o077 == 0, f"{mode:04o}"),
+        StoreCheck("records", True, ", ".join(f"{count} {state}" for state, count in counts.items()) or "none"),
     ]
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 
 PROGRAM = "python -m onceward.testing"
-SUITE = "onceward.testing.conformance"
+SUITE = "onceward.testing.store_suite"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +86,7 @@ def _explore(arguments: list[str]) -> int:
 
 
 def _failpoints(*, as_json: bool) -> int:
-    catalogue, missing = declared()
+    catalogue, missing = declared_failpoints()
     if as_json:
         print(json.dumps(catalogue, indent=2))
     else:
@@ -97,9 +97,10 @@ def _failpoints(*, as_json: bool) -> int:
     return 0
 
 
-def declared() -> tuple[dict[str, str], list[str]]:
+def declared_failpoints() -> tuple[dict[str, str], list[str]]:
     """Every failpoint and its meaning, by name; and the modules that may have more, but cannot be imported here."""
-    from onceward import failpoints, stores
+    from onceward import stores
+    from onceward.runtime import failpoints
 
     missing = []
     for module in pkgutil.iter_modules(stores.__path__, f"{stores.__name__}."):

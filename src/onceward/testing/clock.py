@@ -18,8 +18,8 @@ import threading
 from datetime import timedelta
 from hashlib import sha256
 
-from onceward._core.backoff import unit
-from onceward.environment import Environment
+from onceward._core.backoff import random_fraction
+from onceward.runtime.environment import Environment
 
 START_US = 1_000_000_000_000_000
 """9 September 2001, 01:46:40 UTC: round, so that it reads well, and long ago, so that a real clock stands out."""
@@ -78,7 +78,7 @@ class StillEnvironment(Environment):
 
     def chance(self) -> float:
         """The next number of that stream."""
-        return unit(self.random(7))
+        return random_fraction(self.random(7))
 
     def sleep(self, seconds: float) -> None:
         """Move the clock instead of sleeping."""

@@ -4,8 +4,8 @@ The pytest plug-in that comes with the package: the switch for retries, and the 
     [pytest]
     onceward_retries = no-sleep
 
-    pytest --pyargs onceward.testing.conformance --store sqlite://
-    pytest --pyargs onceward.testing.conformance --store-factory my_package.testing:CANDIDATE
+    pytest --pyargs onceward.testing.store_suite --store sqlite://
+    pytest --pyargs onceward.testing.store_suite --store-factory my_package.testing:CANDIDATE
 
 It is loaded in every pytest run on a machine that has Onceward, so it imports nothing unless it is asked for, defines
 no fixture, and adds its options only to a run that names the suite: `--store` is too good a name to take away from
@@ -18,7 +18,7 @@ from contextlib import ExitStack
 
 import pytest
 
-SUITE = "onceward.testing.conformance"
+SUITE = "onceward.testing.store_suite"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     wanted = str(config.getini("onceward_retries")).strip()
     if wanted == "on":
         return
-    from onceward.testing.switching import no_sleeping, retries_off
+    from onceward.testing.retry_switches import no_sleeping, retries_off
 
     turns = {"no-sleep": no_sleeping, "off": retries_off}
     if wanted not in turns:
@@ -64,7 +64,7 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Non
         action="append",
         default=[],
         metavar="MODULE:NAME",
-        help="a store to judge, by a Candidate (onceward.testing.conformance): its kind, what to open, how the line to "
+        help="a store to judge, by a Candidate (onceward.testing.store_suite): its kind, what to open, how the line to "
         "it is cut. A function (colour, environment) -> store is taken, too, but opens a new store at every call, and "
         "fails the tests that need a second handle",
     )

@@ -18,10 +18,10 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
-from onceward.drive import walk, walk_async
-from onceward.environment import REAL
+from onceward.runtime.environment import REAL
+from onceward.runtime.flow_driver import drive_steps, drive_steps_async
 from onceward.stores import open_async_store, open_store
-from onceward.testing.conformance.rows import row, settled
+from onceward.testing.store_suite.rows import row, settled
 
 
 def main(argv: Sequence[str]) -> int:
@@ -74,20 +74,22 @@ def _put(write: Any, expect: bytes | None, store: Any) -> Any:
 def open_for(url: str, opener: str, *, awaits: bool) -> Any:
     """The store, by its URL or by the function that is meant."""
     if opener:
-        from onceward.testing.conformance.places import imported  # Here: pytest need not be there for a URL.
+        from onceward.testing.store_suite.store_under_test import (
+            import_object,  # Here: pytest need not be there for a URL.
+        )
 
-        return imported(opener)(url, environment=REAL)
+        return import_object(opener)(url, environment=REAL)
     return open_async_store(url) if awaits else open_store(url)
 
 
 def take_all(store: Any, steps: Steps) -> None:
     """Take all steps on a blocking store."""
-    walk(steps, lambda call: call(store))
+    drive_steps(steps, lambda call: call(store))
 
 
 async def take_all_async(store: Any, steps: Steps) -> None:
     """Take all steps on an awaiting store."""
-    await walk_async(steps, lambda call: call(store))
+    await drive_steps_async(steps, lambda call: call(store))
 
 
 async def _awaiting(url: str, opener: str, steps: Steps) -> None:

@@ -22,8 +22,8 @@ from hashlib import sha256
 from typing import Any
 
 from onceward.stores import Selection, Write
-from onceward.testing.conformance.rows import HOUR_US, row, settled
 from onceward.testing.racer import Steps, open_for, take_all, take_all_async
+from onceward.testing.store_suite.rows import HOUR_US, row, settled
 
 
 def main(argv: Sequence[str]) -> int:

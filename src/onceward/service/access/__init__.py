@@ -5,37 +5,37 @@ Who may call the service, and what they may spend: tokens, tenants, balances, qu
 Nothing here speaks HTTP: headers come in as text, refusals go out as errors.
 """
 
+from onceward.service.access.access import Access
+from onceward.service.access.access_async import AsyncAccess
 from onceward.service.access.addresses import client_address, trusted_networks
-from onceward.service.access.balances import Reservation, in_units
-from onceward.service.access.callers import Caller
-from onceward.service.access.erasing import Progress, Tombstone
-from onceward.service.access.flood import FloodControl
-from onceward.service.access.flows import Swept
-from onceward.service.access.issuing import NewToken, Role, TokenView
+from onceward.service.access.balances import Reservation, format_units
+from onceward.service.access.flood_control import FloodControl
+from onceward.service.access.flows import SweepResult
 from onceward.service.access.scopes import scope_of, tenant_of
-from onceward.service.access.shells import Access
-from onceward.service.access.shells_async import AsyncAccess
+from onceward.service.access.tenant_erasure import ErasureProgress, TenantTombstone
 from onceward.service.access.tenants import Tenant
-from onceward.service.access.tokens import Issued, bearer
-from onceward.service.access.topping import top_up_once
+from onceward.service.access.token_format import IssuedToken, bearer_token
+from onceward.service.access.token_table import NewToken, Role, TokenView
+from onceward.service.access.token_verifier import Caller
+from onceward.service.access.top_ups import top_up_once
 
 __all__ = [
     "Access",
     "AsyncAccess",
     "Caller",
+    "ErasureProgress",
     "FloodControl",
-    "Issued",
+    "IssuedToken",
     "NewToken",
-    "Progress",
     "Reservation",
     "Role",
-    "Swept",
+    "SweepResult",
     "Tenant",
+    "TenantTombstone",
     "TokenView",
-    "Tombstone",
-    "bearer",
+    "bearer_token",
     "client_address",
-    "in_units",
+    "format_units",
     "scope_of",
     "tenant_of",
     "top_up_once",

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onceward._core.display_text import python_kind
 from onceward._core.errors import BalanceExhausted, ConfigurationError, IllegalMove, KeyReused
-from onceward._core.words import python_kind
-from onceward.tables.steps import Sql, Steps, one
+from onceward.stores.tables.sql_steps import Sql, SqlSteps, one_or_none
 
 AMOUNT_MAX = 10**15
 """A thousand million units: beyond it, a price or a top-up is a mistake. Sums stay far below 2^63."""
@@ -74,15 +74,15 @@ def check_amount(amount: int, what: str, *, zero: bool = False) -> int:
     )
 
 
-def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> Steps[Reservation]:
+def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> SqlSteps[Reservation]:
     """Reserve a price, or refuse with `BalanceExhausted`; nothing has run then."""
-    row = one((yield Sql(_TENANT, {"tenant": tenant})))
+    row = one_or_none((yield Sql(_TENANT, {"tenant": tenant})))
     if row is None or row[1] is not None:
         raise ConfigurationError("there is no such tenant to charge; it was never made, or it is erased")
     balance: int | None = row[0]
     if balance is None:
         return Reservation(None, tenant, 0)
-    found = one((yield Sql(_FIND, {"tenant": tenant, "reference": reference})))
+    found = one_or_none((yield Sql(_FIND, {"tenant": tenant, "reference": reference})))
     if found is not None and found[2] == "committed":
         return Reservation(found[0], tenant, found[1], committed=True)
     if found is not None and found[2] == "open":
@@ -92,7 +92,8 @@ def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> Step
         balance += yield from _give_back_lapsed(tenant)
     if balance < price:
         raise BalanceExhausted(
-            f"the prepaid balance has {in_units(balance)} left and this costs {in_units(price)}; nothing ran. Top up "
+            f"the prepaid balance has {format_units(balance)} left and this costs {format_units(price)}; nothing ran. "
+            "Top up "
             "(onceward tenant topup), then send the same key again",
             balance=balance,
             price=price,
@@ -106,38 +107,38 @@ def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> Step
     return Reservation(values["id"], tenant, price)  # type: ignore[arg-type]
 
 
-def commit(reservation: Reservation) -> Steps[None]:
+def commit(reservation: Reservation) -> SqlSteps[None]:
     """It ran: the money is spent. Again does no harm; a reservation that had lapsed is taken again."""
     id = reservation.id
     if (yield Sql(_END, {"id": id, "state": "committed", "before": "open"})):
         return
     yield Sql(_TENANT, {"tenant": reservation.tenant})
     for before in ("open", "lapsed"):
-        taken = one((yield Sql(_END, {"id": id, "state": "committed", "before": before})))
+        taken = one_or_none((yield Sql(_END, {"id": id, "state": "committed", "before": before})))
         if taken is not None:
             if before == "lapsed":
                 yield Sql(_MOVE, {"tenant": reservation.tenant, "amount": -taken[0]})
             return
-    found = one((yield Sql(_STATE, {"id": id})))
+    found = one_or_none((yield Sql(_STATE, {"id": id})))
     if found is not None and found[1] == "given_back":
         raise IllegalMove("this reservation was given back, because nothing ran: it cannot be committed as well")
 
 
-def give_back(reservation: Reservation) -> Steps[None]:
+def give_back(reservation: Reservation) -> SqlSteps[None]:
     """Nothing ran: the money is free again. Again does no harm, nor does it after the reservation lapsed."""
     yield Sql(_TENANT, {"tenant": reservation.tenant})
-    taken = one((yield Sql(_END, {"id": reservation.id, "state": "given_back", "before": "open"})))
+    taken = one_or_none((yield Sql(_END, {"id": reservation.id, "state": "given_back", "before": "open"})))
     if taken is not None:
         yield Sql(_MOVE, {"tenant": reservation.tenant, "amount": taken[0]})
         return
-    found = one((yield Sql(_STATE, {"id": reservation.id})))
+    found = one_or_none((yield Sql(_STATE, {"id": reservation.id})))
     if found is not None and found[1] == "committed":
         raise IllegalMove("this reservation was committed, because it ran: it cannot be given back; top up instead")
 
 
-def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> Steps[int | None]:
+def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> SqlSteps[int | None]:
     """Add to a balance, once for each reference; the balance then. None if there is no such tenant."""
-    row = one((yield Sql(_TENANT, {"tenant": tenant})))
+    row = one_or_none((yield Sql(_TENANT, {"tenant": tenant})))
     if row is None or row[1] is not None:
         return None
     if row[0] is None and not begin_prepaid:
@@ -157,30 +158,30 @@ def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> 
     return int(row[0] or 0)
 
 
-def tenants_with_lapsed() -> Steps[list[str]]:
+def tenants_with_lapsed() -> SqlSteps[list[str]]:
     """Whose reservations have lapsed."""
     return [name for (name,) in (yield Sql(_WITH_LAPSED, {"limit": SWEEP_BATCH}))]
 
 
-def sweep_tenant(tenant: str) -> Steps[int]:
+def sweep_tenant(tenant: str) -> SqlSteps[int]:
     """Give back what lapsed; how much."""
     yield Sql(_TENANT, {"tenant": tenant})
     return (yield from _give_back_lapsed(tenant))
 
 
-def forget() -> Steps[int]:
+def forget() -> SqlSteps[int]:
     """Forget ended reservations, a batch of them; how many."""
     return len((yield Sql(_FORGET, {"kept": KEPT_US, "limit": SWEEP_BATCH})))
 
 
-def in_units(micro: int) -> str:
+def format_units(micro: int) -> str:
     """Micro-units as people write money: 2500000 -> 2.50."""
     sign, whole, rest = "-" if micro < 0 else "", *divmod(abs(micro), 1_000_000)
     decimals = f"{rest:06}".rstrip("0").ljust(2, "0")
     return f"{sign}{whole}.{decimals}"
 
 
-def _give_back_lapsed(tenant: str) -> Steps[int]:
+def _give_back_lapsed(tenant: str) -> SqlSteps[int]:
     """With the tenant's row held."""
     freed: int = sum(amount for (amount,) in (yield Sql(_LAPSED, {"tenant": tenant})))
     if freed:

@@ -13,18 +13,18 @@ from typing import NamedTuple
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
-from onceward.environment import Environment
-from onceward.service.access import balances, callers, erasing, issuing, tenants, usage
+from onceward.runtime.environment import Environment
+from onceward.service.access import balances, quotas, tenant_erasure, tenants, token_table, token_verifier
 from onceward.service.access.balances import Reservation, check_amount
-from onceward.service.access.callers import Caller, Desk
-from onceward.service.access.erasing import Tombstone
-from onceward.service.access.flood import FloodControl
-from onceward.service.access.issuing import NewToken, Role, TokenView, Wanted, check_databases
+from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
+from onceward.service.access.tenant_erasure import TenantTombstone
 from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
-from onceward.service.access.tokens import ID_PATTERN, issue
-from onceward.tables.steps import Flow, looked, transacted
+from onceward.service.access.token_format import ID_PATTERN, issue_token
+from onceward.service.access.token_table import NewToken, Role, TokenSpec, TokenView, check_databases
+from onceward.service.access.token_verifier import Caller, TokenVerifier
+from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
 LIST_MAX = 1_000
 OVERLAP_SECONDS = 3_600.0
@@ -33,7 +33,7 @@ FORGET_EVERY = 200
 """Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What one sweep did."""
 
     given_back: int
@@ -42,27 +42,27 @@ class Swept(NamedTuple):
     """Ended reservations that nobody needs any more."""
 
 
-class Flows:
+class AccessFlows:
     """The flows of one process."""
 
     def __init__(self, peppers: Peppers, environment: Environment, scope_by: str) -> None:
-        self.desk = Desk(peppers, environment, scope_by)
-        self.meter = usage.Meter(environment)
+        self.desk = TokenVerifier(peppers, environment, scope_by)
+        self.meter = quotas.QuotaMeter(environment)
         self._peppers = peppers
         self._random = environment.random
         self._charges = 0
 
     def authenticate(self, text: str) -> Flow[Caller]:
         """Whose token it is."""
-        return callers.authenticate(self.desk, text)
+        return token_verifier.authenticate(self.desk, text)
 
     def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Flow[Caller]:
         """Who comes in."""
-        return callers.enter(self.desk, flood, authorization, address)
+        return token_verifier.authenticate_or_limit(self.desk, flood, authorization, address)
 
     def check(self) -> Flow[None]:
         """Refuse to serve if there are tokens that this process could not judge."""
-        yield from looked(partial(issuing.check_peppers, self._peppers))
+        yield from read_tables(partial(token_table.check_peppers, self._peppers))
 
     # Tokens.
 
@@ -78,36 +78,36 @@ class Flows:
         if role not in tuple(Role):
             raise ConfigurationError(f"a role is one of {', '.join(Role)}")
         life = None if expires is None else microseconds(expires, "expires")
-        wanted = Wanted(
+        wanted = TokenSpec(
             check_tenant(tenant), check_environment(environment), Role(role), check_databases(databases), life
         )
-        issued = issue(environment, self._random)
-        return (yield from transacted("access.token", partial(issuing.create, wanted, issued, self._peppers)))
+        issued = issue_token(environment, self._random)
+        return (yield from transact("access.token", partial(token_table.create, wanted, issued, self._peppers)))
 
     def token(self, id: str) -> Flow[TokenView | None]:
         """One token."""
-        return (yield from looked(partial(issuing.show, check_token_id(id))))
+        return (yield from read_tables(partial(token_table.show, check_token_id(id))))
 
     def tokens(self, tenant: str | None, after: str, limit: int) -> Flow[list[TokenView]]:
         """A page of tokens."""
         name = None if tenant is None else check_tenant(tenant)
-        return (yield from looked(partial(issuing.listed, name, after, _page(limit))))
+        return (yield from read_tables(partial(token_table.list_tokens, name, after, _page(limit))))
 
     def rotate_token(self, id: str, overlap: float | timedelta) -> Flow[NewToken | None]:
         """Make a token's successor."""
         micros = microseconds(overlap, "overlap", zero=True)
-        old = yield from looked(partial(issuing.show, check_token_id(id)))
+        old = yield from read_tables(partial(token_table.show, check_token_id(id)))
         if old is None:
             return None
-        issued = issue(old.environment, self._random)
-        steps = partial(issuing.rotate, id, issued, self._peppers, micros)
-        made = yield from transacted("access.token", steps)
+        issued = issue_token(old.environment, self._random)
+        steps = partial(token_table.rotate, id, issued, self._peppers, micros)
+        made = yield from transact("access.token", steps)
         self.desk.forget(id)
         return made
 
     def revoke_token(self, id: str) -> Flow[TokenView | None]:
         """End a token."""
-        ended = yield from transacted("access.token", partial(issuing.revoke, check_token_id(id)))
+        ended = yield from transact("access.token", partial(token_table.revoke, check_token_id(id)))
         self.desk.forget(id)
         return ended
 
@@ -117,41 +117,41 @@ class Flows:
         """Make a tenant."""
         records, size = check_quota(quota_records, "records"), check_quota(quota_bytes, "bytes")
         steps = partial(tenants.create, check_tenant(name), prepaid=prepaid, records=records, bytes=size)
-        return (yield from transacted("access.tenant", steps))
+        return (yield from transact("access.tenant", steps))
 
     def tenant(self, name: str) -> Flow[Tenant | None]:
         """One tenant."""
-        return (yield from looked(partial(tenants.show, check_tenant(name))))
+        return (yield from read_tables(partial(tenants.show, check_tenant(name))))
 
     def tenants(self, after: str, limit: int) -> Flow[list[Tenant]]:
         """A page of tenants."""
-        return (yield from looked(partial(tenants.listed, after, _page(limit))))
+        return (yield from read_tables(partial(tenants.list_tenants, after, _page(limit))))
 
     def set_quota(self, name: str, records: int | None, bytes: int | None) -> Flow[bool]:
         """Set what a tenant may hold."""
         records, size = check_quota(records, "records"), check_quota(bytes, "bytes")
         steps = partial(tenants.set_quota, check_tenant(name), records=records, bytes=size)
-        done = yield from transacted("access.tenant", steps)
+        done = yield from transact("access.tenant", steps)
         self.meter.forget(name)
         return done
 
-    def tombstone(self, name: str) -> Flow[Tombstone | None]:
+    def tombstone(self, name: str) -> Flow[TenantTombstone | None]:
         """When a tenant was erased."""
-        return (yield from looked(partial(erasing.tombstone, self._peppers, check_tenant(name))))
+        return (yield from read_tables(partial(tenant_erasure.find_tombstone, self._peppers, check_tenant(name))))
 
     def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
         """Let new records through."""
         if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
             raise ConfigurationError(f"records and bytes are whole numbers from 0 to {QUOTA_MAX}")
-        return usage.admit(self.meter, check_tenant(tenant), records, bytes)
+        return quotas.admit(self.meter, check_tenant(tenant), records, bytes)
 
     def withdraw(self, tenant: str, records: int, bytes: int) -> None:
         """Nothing came of what was let through."""
-        usage.withdraw(self.meter, check_tenant(tenant), records, bytes)
+        quotas.withdraw(self.meter, check_tenant(tenant), records, bytes)
 
     def count(self) -> Flow[bool]:
         """Count everybody's records."""
-        return usage.count(self.meter)
+        return quotas.count_usage(self.meter)
 
     # Balances.
 
@@ -164,36 +164,36 @@ class Flows:
         if price == 0:
             return Reservation(None, check_tenant(tenant), 0)
         steps = partial(balances.charge, check_tenant(tenant), price, id, named, micros)
-        reservation = yield from transacted("access.charge", steps)
+        reservation = yield from transact("access.charge", steps)
         self._charges += 1
         if self._charges % FORGET_EVERY == 0:
-            yield from transacted("access.sweep", balances.forget)
+            yield from transact("access.sweep", balances.forget)
         return reservation
 
     def commit(self, reservation: Reservation) -> Flow[None]:
         """Spend what is reserved."""
         if reservation.id is not None:
-            yield from transacted("access.commit", partial(balances.commit, reservation))
+            yield from transact("access.commit", partial(balances.commit, reservation))
 
     def give_back(self, reservation: Reservation) -> Flow[None]:
         """Free what is reserved."""
         if reservation.id is not None:
-            yield from transacted("access.give_back", partial(balances.give_back, reservation))
+            yield from transact("access.give_back", partial(balances.give_back, reservation))
 
     def top_up(self, tenant: str, amount: int, reference: str, begin_prepaid: bool) -> Flow[int | None]:
         """Add to a balance."""
         check_amount(amount, "a top-up")
         named = check_key(reference)
         steps = partial(balances.top_up, check_tenant(tenant), amount, named, begin_prepaid=begin_prepaid)
-        return (yield from transacted("access.top_up", steps))
+        return (yield from transact("access.top_up", steps))
 
-    def sweep(self) -> Flow[Swept]:
+    def sweep(self) -> Flow[SweepResult]:
         """Give back what lapsed, and forget what ended long ago."""
         given_back = 0
-        names = yield from looked(balances.tenants_with_lapsed)
+        names = yield from read_tables(balances.tenants_with_lapsed)
         for name in names:
-            given_back += yield from transacted("access.sweep", partial(balances.sweep_tenant, name))
-        return Swept(given_back, (yield from transacted("access.sweep", balances.forget)))
+            given_back += yield from transact("access.sweep", partial(balances.sweep_tenant, name))
+        return SweepResult(given_back, (yield from transact("access.sweep", balances.forget)))
 
 
 def check_token_id(id: str) -> str:

@@ -66,19 +66,19 @@ class Peppers:
         return same and pepper in self._keys
 
 
-def peppers_of(file: Path | None, random: Callable[[int], bytes], *, create: bool) -> Peppers:
+def load_peppers(file: Path | None, random: Callable[[int], bytes], *, create: bool) -> Peppers:
     """The peppers from the environment or, without any there, from a file that is made if need be."""
     given = os.environ.get(VARIABLE, "")
     if given:
         return Peppers([_checked(text.strip()) for text in given.split(",")])
     if file is None and create:
-        raise no_pepper()
+        raise pepper_missing_error()
     if file is not None and create and not file.exists():
         _make(file, random)
     return Peppers([_checked(_contents(file))]) if file is not None and file.exists() else Peppers([])
 
 
-def no_pepper() -> ConfigurationError:
+def pepper_missing_error() -> ConfigurationError:
     """What to say where there is none, and one is needed. Looking and revoking need none."""
     return ConfigurationError(
         f"tokens are kept under a key that is not in the database, and there is none: {_MAKE_ONE}, the same for every "

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, IllegalMove
-from onceward.tables.steps import Row, Sql, Steps, one
+from onceward.stores.tables.sql_steps import Row, Sql, SqlSteps, one_or_none
 
 QUOTA_MAX = 2**53
 """Whole numbers up to here are the same in every language that reads our JSON."""
@@ -44,7 +44,7 @@ class Tenant(NamedTuple):
     """Not revoked."""
 
 
-def create(name: str, *, prepaid: bool, records: int | None, bytes: int | None) -> Steps[bool]:
+def create(name: str, *, prepaid: bool, records: int | None, bytes: int | None) -> SqlSteps[bool]:
     """Make a tenant; whether it is new."""
     values = {"name": name, "balance": 0 if prepaid else None, "records": records, "bytes": bytes}
     if (yield Sql(_CREATE, values)):
@@ -55,18 +55,18 @@ def create(name: str, *, prepaid: bool, records: int | None, bytes: int | None) 
     return False
 
 
-def show(name: str) -> Steps[Tenant | None]:
+def show(name: str) -> SqlSteps[Tenant | None]:
     """One tenant."""
-    row = one((yield Sql(_SHOW, {"name": name})))
+    row = one_or_none((yield Sql(_SHOW, {"name": name})))
     return None if row is None else _tenant(row)
 
 
-def listed(after: str, limit: int) -> Steps[list[Tenant]]:
+def list_tenants(after: str, limit: int) -> SqlSteps[list[Tenant]]:
     """Tenants in order of name."""
     return [_tenant(row) for row in (yield Sql(_LIST, {"after": after, "limit": limit}))]
 
 
-def set_quota(name: str, *, records: int | None, bytes: int | None) -> Steps[bool]:
+def set_quota(name: str, *, records: int | None, bytes: int | None) -> SqlSteps[bool]:
     """Set what a tenant may hold (None: as much as it likes); whether there is such a tenant."""
     return bool((yield Sql(_QUOTA, {"name": name, "records": records, "bytes": bytes})))
 

@@ -1,3 +1,3 @@
 """
-Webhooks over HTTP: received, answered at once, processed afterwards. See `onceward.inbox`.
+Webhooks over HTTP: received, answered at once, processed afterwards. See `onceward.messaging.inbox`.
 """

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onceward import OncewardError, SignatureInvalid, SourceUnknown
-from onceward.inbox import AsyncInbox, Received
-from onceward.inbox.receiving import BODY_BYTES_MAX, answer
-from onceward.service.web.calls import Door
-from onceward.service.web.endpoints import FAULTS, Endpoint, read_body
-from onceward.service.web.faults import refusal, respond
+from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
+from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
+from onceward.service.web.calls import Authenticator
+from onceward.service.web.endpoints import EXCEPTION_HANDLERS, ApiEndpoint, read_body
+from onceward.service.web.problems import error_response, starlette_response
 
 GROUP = "Hooks"
 PATH = "/hooks/{source}"
@@ -37,32 +37,32 @@ class EventReceived(msgspec.Struct, omit_defaults=True):
 class HooksApp:
     """The endpoint over one inbox."""
 
-    def __init__(self, inbox: AsyncInbox, door: Door) -> None:
+    def __init__(self, inbox: AsyncInbox, door: Authenticator) -> None:
         self._inbox = inbox
         self._door = door
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         return [
-            Endpoint("POST", PATH, cast("Any", self.received), "Receive an event of a source, signed by its sender.",
+            ApiEndpoint("POST", PATH, cast("Any", self.received), "Receive an event of a source, signed by its sender.",
                      EventReceived, signed=True),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return Starlette(routes=[Route(PATH, self.received, methods=["POST"])], exception_handlers=FAULTS)
+        return Starlette(routes=[Route(PATH, self.received, methods=["POST"])], exception_handlers=EXCEPTION_HANDLERS)
 
     async def received(self, request: Request) -> Response:
         """One delivery. No caller is admitted here: the bytes themselves say who sent them."""
         try:
             body = await read_body(request, BODY_BYTES_MAX)
-            return respond(answer(await self._believed(request, body)))
+            return starlette_response(accepted_response(await self._believed(request, body)))
         except OncewardError as error:
-            return refusal(error)
+            return error_response(error)
         except ClientDisconnect:
             return Response(status_code=499)
 
-    async def _believed(self, request: Request, body: bytes) -> Received:
+    async def _believed(self, request: Request, body: bytes) -> ReceivedEvent:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         try:
             return await self._inbox.receive(request.path_params["source"], headers, body)

@@ -8,19 +8,19 @@ import msgspec
 from starlette.applications import Starlette
 
 from onceward import ConfigurationError, StoreUnavailable
-from onceward.journal import AsyncJournal, CallView, Ended
-from onceward.journal.views import Wanted
+from onceward.journal import AsyncJournal, CallOutcome, CallView
+from onceward.journal.views import CallFilter
 from onceward.service.access import Role
-from onceward.service.web.calls import Call, Door
-from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application
-from onceward.service.web.faults import RequestMalformed
+from onceward.service.web.calls import ApiCall, Authenticator
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
+from onceward.service.web.problems import RequestMalformed
 
 GROUP = "Journal"
 PAGE_MAX = 100
 _HEX = frozenset("0123456789abcdef")
 
 
-class AttemptShown(msgspec.Struct, rename="camel"):
+class AttemptResponse(msgspec.Struct, rename="camel"):
     """One attempt at a call."""
 
     id: str
@@ -38,10 +38,10 @@ class AttemptShown(msgspec.Struct, rename="camel"):
     finished_at: str | None
 
 
-class AttemptsShown(msgspec.Struct, rename="camel"):
+class AttemptsResponse(msgspec.Struct, rename="camel"):
     """One page of attempts, the latest first."""
 
-    attempts: list[AttemptShown]
+    attempts: list[AttemptResponse]
     after: str | None
     """Where the next page begins; null at the end."""
 
@@ -49,25 +49,25 @@ class AttemptsShown(msgspec.Struct, rename="camel"):
 class JournalApp:
     """The endpoint over one journal."""
 
-    def __init__(self, journal: AsyncJournal, door: Door) -> None:
+    def __init__(self, journal: AsyncJournal, door: Authenticator) -> None:
         self._journal = journal
         self._door = door
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         query = (
             Parameter("digest", "only attempts at this key", {"type": "string", "pattern": "^[0-9a-f]{12}$"}),
-            Parameter("outcome", "only attempts that ended so", {"enum": [*map(str, Ended), "none"]}),
+            Parameter("outcome", "only attempts that ended so", {"enum": [*map(str, CallOutcome), "none"]}),
             Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
             Parameter("limit", "attempts of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
         return [
-            Endpoint(
+            ApiEndpoint(
                 "GET",
                 "/v1/journal",
                 self.listed,
                 "Show what was tried, and how it ended.",
-                AttemptsShown,
+                AttemptsResponse,
                 role=Role.ADMIN,
                 parameters=query,
             )
@@ -75,14 +75,14 @@ class JournalApp:
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._door)
 
-    async def listed(self, call: Call) -> Answered:
+    async def listed(self, call: ApiCall) -> EndpointResponse:
         """One page, of this tenant in this environment."""
         outcome, limit = call.query("outcome"), _whole(call.query("limit") or str(PAGE_MAX))
-        if outcome is not None and outcome not in (*Ended, "none"):
-            raise RequestMalformed(f"outcome is one of {', '.join(Ended)}, or none for what has not ended")
-        wanted = Wanted(
+        if outcome is not None and outcome not in (*CallOutcome, "none"):
+            raise RequestMalformed(f"outcome is one of {', '.join(CallOutcome)}, or none for what has not ended")
+        wanted = CallFilter(
             within=f"{call.caller.environment}:{call.caller.tenant}",
             digest=_hex(call.query("digest"), "digest", 12),
             outcome=None if outcome == "none" else outcome,
@@ -95,7 +95,7 @@ class JournalApp:
         except ConfigurationError as error:
             raise StoreUnavailable(f"the journal cannot be read: {error}") from error
         following = found[-1].id if len(found) == limit else None
-        return Answered(AttemptsShown([_shown(one) for one in found], following))
+        return EndpointResponse(AttemptsResponse([_shown(one) for one in found], following))
 
 
 def _hex(text: str | None, name: str, length: int) -> str | None:
@@ -110,8 +110,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _shown(one: CallView) -> AttemptShown:
-    return AttemptShown(
+def _shown(one: CallView) -> AttemptResponse:
+    return AttemptResponse(
         id=one.id,
         scope=one.scope,
         token=one.worker,

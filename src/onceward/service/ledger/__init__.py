@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceward.service.ledger.app import LedgerApp
-    from onceward.service.ledger.booking import Terms
-    from onceward.service.ledger.flows import Place
-    from onceward.service.ledger.shells import Ledger
-    from onceward.service.ledger.shells_async import AsyncLedger
+    from onceward.service.ledger.flows import LedgerScope
+    from onceward.service.ledger.ledger import Ledger
+    from onceward.service.ledger.ledger_async import AsyncLedger
+    from onceward.service.ledger.ledger_entries import LedgerTerms
 
-__all__ = ["AsyncLedger", "Ledger", "LedgerApp", "Place", "Terms"]
+__all__ = ["AsyncLedger", "Ledger", "LedgerApp", "LedgerScope", "LedgerTerms"]
 
 _HOMES = {
-    "AsyncLedger": "shells_async",
-    "Ledger": "shells",
+    "AsyncLedger": "ledger_async",
+    "Ledger": "ledger",
     "LedgerApp": "app",
-    "Place": "flows",
-    "Terms": "booking",
+    "LedgerScope": "flows",
+    "LedgerTerms": "ledger_entries",
 }
 
 if not TYPE_CHECKING:  # A type checker would take any name for one that this function finds.

@@ -14,7 +14,7 @@ import re
 from decimal import Decimal
 
 from onceward import RequestInvalid
-from onceward._core.words import json_kind
+from onceward._core.display_text import json_kind
 
 PLACES = 9
 BILLION = 10**PLACES
@@ -27,7 +27,7 @@ _SPELLED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?", re.AS
 _ADVICE = f'send a number or a text such as -1 or "12.50": not zero, at most {DELTA_MAX:,} of either sign, at most'
 
 
-def billionths(value: object) -> int:
+def parse_amount(value: object) -> int:
     """What was sent as a delta, as whole billionths; `RequestInvalid` for anything that is no amount."""
     number = _decimal(value)
     sign, digits, exponent = number.as_tuple()
@@ -49,7 +49,7 @@ def billionths(value: object) -> int:
     return -whole if sign else whole
 
 
-def spelled(amount: int) -> str:
+def format_amount(amount: int) -> str:
     """Billionths as an exact decimal, without needless zeros: 12500000000 -> 12.5."""
     sign, (units, rest) = "-" if amount < 0 else "", divmod(abs(amount), BILLION)
     decimals = f"{rest:09}".rstrip("0")

@@ -15,21 +15,26 @@ from typing import NamedTuple
 
 from onceward import RequestInvalid
 from onceward.service.ledger.amounts import BILLION
-from onceward.service.ledger.booking import Terms, closed_text, held_customer, seen_customer
 from onceward.service.ledger.errors import PeriodClosed, VerificationPending
-from onceward.service.ledger.periods import period_at
-from onceward.service.ledger.sealing import (
+from onceward.service.ledger.hash_chain import (
     CHECKPOINT_COLUMNS,
-    Checkpoint,
-    chained,
+    LedgerCheckpoint,
+    chain_seals,
     checkpoint_hash,
     checkpoint_id,
     genesis,
     mark_hash,
     mark_id,
 )
-from onceward.service.ledger.verifying import QUEUED, VERIFIED
-from onceward.tables import Sql, Steps, one
+from onceward.service.ledger.ledger_entries import (
+    LedgerTerms,
+    closed_period_text,
+    find_customer,
+    lock_customer,
+)
+from onceward.service.ledger.periods import period_at
+from onceward.service.ledger.verification import QUEUED, VERIFIED
+from onceward.stores.tables import Sql, SqlSteps, one_or_none
 
 PAGE = 10_000
 """Seals that are held in memory at once."""
@@ -38,7 +43,7 @@ PENDING_SECONDS = 1.0
 _COLUMNS = f"SELECT {CHECKPOINT_COLUMNS} FROM onceward_ledger_checkpoints WHERE scope = :scope AND customer = :customer"  # noqa: S608
 _OF_PERIOD = f"{_COLUMNS} AND period = :period"
 _LAST = f"{_COLUMNS} AND period <= :period ORDER BY period DESC LIMIT 1"
-_VALUES = ", ".join(f":{name}" for name in Checkpoint._fields)
+_VALUES = ", ".join(f":{name}" for name in LedgerCheckpoint._fields)
 _ADD = f"INSERT INTO onceward_ledger_checkpoints ({CHECKPOINT_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608
 _CLOSE = "UPDATE onceward_ledger_customers SET closed = :period WHERE scope = :scope AND customer = :customer"
 # Units and billionths apart: the sum of many billionths may be longer than a bigint, that of units is not.
@@ -54,7 +59,7 @@ _JUDGED = """SELECT seq, seal, status, amount FROM onceward_ledger_entries
 FOR_EVER = "9999-12"
 
 
-class Sums(NamedTuple):
+class EntrySums(NamedTuple):
     """What the entries of some periods come to."""
 
     billionths: int
@@ -62,25 +67,25 @@ class Sums(NamedTuple):
     queued: int
 
 
-class Derived(NamedTuple):
+class DerivedBalance(NamedTuple):
     """A balance, and what it was derived from."""
 
     billionths: int
-    checkpoint: Checkpoint | None
+    checkpoint: LedgerCheckpoint | None
     verified: int
     queued: int
 
 
-class Closed(NamedTuple):
+class CloseResult(NamedTuple):
     """What closing a period came to."""
 
-    checkpoint: Checkpoint
+    checkpoint: LedgerCheckpoint
     duplicate: bool = False
     refuses: str | None = None
     """What it refuses from now on, if it was closed before its end."""
 
 
-class Mark(NamedTuple):
+class PeriodMark(NamedTuple):
     """What the entries of a period come to so far."""
 
     id: str
@@ -95,12 +100,12 @@ class Mark(NamedTuple):
     hash: str
 
 
-def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -> Steps[Closed | Mark]:
+def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -> SqlSteps[CloseResult | PeriodMark]:
     """
     Close a period that is over, mark one that runs. `close_now` says which, whatever the calendar says: True closes
     also a period that still runs, False only marks.
     """
-    seen = yield from seen_customer(scope, customer)
+    seen = yield from find_customer(scope, customer)
     current = period_at(seen.now)
     if period > current:
         raise RequestInvalid(f"the period {period} has not begun; name one up to {current}")
@@ -109,7 +114,7 @@ def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -
     return (yield from close(scope, customer, period))
 
 
-def mark(scope: str, customer: str, period: str) -> Steps[Mark]:
+def mark(scope: str, customer: str, period: str) -> SqlSteps[PeriodMark]:
     """
     What the entries of a period come to so far. One that waits for its verification ends the mark before it: what is
     behind it may still come to something else.
@@ -123,24 +128,24 @@ def mark(scope: str, customer: str, period: str) -> Steps[Mark]:
     while not waits:
         page = yield Sql(_JUDGED, {**place, "seq": seq})
         judged = list(takewhile(lambda row: row[2] != QUEUED, page))
-        root = chained(root, [seal for _, seal, _, _ in judged])
+        root = chain_seals(root, [seal for _, seal, _, _ in judged])
         balance += sum(amount for _, _, status, amount in judged if status == VERIFIED)
         deltas += sum(status == VERIFIED for _, _, status, _ in judged)
         seq = judged[-1][0] if judged else seq
         waits = len(judged) < PAGE
     hash = mark_hash(scope, customer, period, seq, str(balance), root, previous)
-    return Mark(mark_id(hash), customer, period, seq, balance, deltas, root, previous, hash)
+    return PeriodMark(mark_id(hash), customer, period, seq, balance, deltas, root, previous, hash)
 
 
-def close(scope: str, customer: str, period: str) -> Steps[Closed]:
+def close(scope: str, customer: str, period: str) -> SqlSteps[CloseResult]:
     """Close a period; or find the checkpoint that closed it."""
     # A customer that nobody has emitted for has nothing to close: `known` refuses to make it.
-    held = yield from held_customer(scope, customer, Terms(customers="known"))
+    held = yield from lock_customer(scope, customer, LedgerTerms(customers="known"))
     place = {"scope": scope, "customer": customer}
-    found = one((yield Sql(_OF_PERIOD, {**place, "period": period})))
-    refuses = closed_text(period) if period == period_at(held.now) else None
+    found = one_or_none((yield Sql(_OF_PERIOD, {**place, "period": period})))
+    refuses = closed_period_text(period) if period == period_at(held.now) else None
     if found is not None:
-        return Closed(Checkpoint(*found), duplicate=True, refuses=refuses)
+        return CloseResult(LedgerCheckpoint(*found), duplicate=True, refuses=refuses)
     if period <= held.closed:
         raise PeriodClosed(f"the period {period} was closed together with a later one, up to {held.closed}")
     sums = yield from _summed(scope, customer, held.closed, period)
@@ -151,7 +156,7 @@ def close(scope: str, customer: str, period: str) -> Steps[Closed]:
         )
     before = yield from _last(scope, customer, period)
     root = yield from _rooted(scope, customer, held.closed, period)
-    made = Checkpoint(
+    made = LedgerCheckpoint(
         id="",
         scope=scope,
         customer=customer,
@@ -168,44 +173,44 @@ def close(scope: str, customer: str, period: str) -> Steps[Closed]:
     made = made._replace(id=checkpoint_id(hash), hash=hash)
     yield Sql(_ADD, made._asdict())
     yield Sql(_CLOSE, {**place, "period": period})
-    return Closed(made, refuses=refuses)
+    return CloseResult(made, refuses=refuses)
 
 
-def derive(scope: str, customer: str, period: str | None) -> Steps[Derived]:
+def derive(scope: str, customer: str, period: str | None) -> SqlSteps[DerivedBalance]:
     """A balance: the last checkpoint's, and the verified entries since."""
-    yield from seen_customer(scope, customer)
+    yield from find_customer(scope, customer)
     until = period or FOR_EVER
     before = yield from _last(scope, customer, until)
     sums = yield from _summed(scope, customer, "" if before is None else before.period, until)
     balance = sums.billionths + (0 if before is None else int(before.balance))
-    return Derived(balance, before, sums.verified, sums.queued)
+    return DerivedBalance(balance, before, sums.verified, sums.queued)
 
 
-def of_period(scope: str, customer: str, period: str) -> Steps[Checkpoint | None]:
+def find_checkpoint(scope: str, customer: str, period: str) -> SqlSteps[LedgerCheckpoint | None]:
     """The checkpoint of a period."""
-    row = one((yield Sql(_OF_PERIOD, {"scope": scope, "customer": customer, "period": period})))
-    return None if row is None else Checkpoint(*row)
+    row = one_or_none((yield Sql(_OF_PERIOD, {"scope": scope, "customer": customer, "period": period})))
+    return None if row is None else LedgerCheckpoint(*row)
 
 
-def _last(scope: str, customer: str, period: str) -> Steps[Checkpoint | None]:
-    row = one((yield Sql(_LAST, {"scope": scope, "customer": customer, "period": period})))
-    return None if row is None else Checkpoint(*row)
+def _last(scope: str, customer: str, period: str) -> SqlSteps[LedgerCheckpoint | None]:
+    row = one_or_none((yield Sql(_LAST, {"scope": scope, "customer": customer, "period": period})))
+    return None if row is None else LedgerCheckpoint(*row)
 
 
-def _summed(scope: str, customer: str, after: str, period: str) -> Steps[Sums]:
+def _summed(scope: str, customer: str, after: str, period: str) -> SqlSteps[EntrySums]:
     rows = yield Sql(_SUM, {"scope": scope, "customer": customer, "after": after, "period": period})
     found = {status: (int(count), int(units) * BILLION + int(rest)) for status, count, units, rest in rows}
     verified, billionths = found.get("verified", (0, 0))
-    return Sums(billionths, verified, found.get("queued", (0, 0))[0])
+    return EntrySums(billionths, verified, found.get("queued", (0, 0))[0])
 
 
-def _rooted(scope: str, customer: str, after: str, period: str) -> Steps[str]:
+def _rooted(scope: str, customer: str, after: str, period: str) -> SqlSteps[str]:
     """The root over the seals of some periods, in the order of their numbers."""
     root, seq = "", 0
     place = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
     while True:
         page = yield Sql(_SEALS, {**place, "seq": seq})
-        root = chained(root, [seal for _, seal in page])
+        root = chain_seals(root, [seal for _, seal in page])
         if len(page) < PAGE:
             return root
         seq = page[-1][0]

@@ -1,5 +1,5 @@
 """
-What the ledger refuses. Each has a stable code; statuses are in `service/web/faults.py`.
+What the ledger refuses. Each has a stable code; statuses are in `service/web/problems.py`.
 """
 
 from __future__ import annotations

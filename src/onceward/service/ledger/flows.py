@@ -1,5 +1,5 @@
 """
-What can be asked of a ledger, told once for both colours: flows over `Keyed`, `Transact` and `Look`.
+What can be asked of a ledger, told once for both colours: flows over `KeyedTransaction`, `Transact` and `Look`.
 
 Arguments are checked here, before anything is sent.
 """
@@ -18,14 +18,21 @@ import msgspec
 from onceward import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid, canonical
 from onceward._core.keys import environment_key
 from onceward.service.access import scope_of
-from onceward.service.ledger import booking, checkpoints, looking, showing, verifying, wire
-from onceward.service.ledger.amounts import billionths
-from onceward.service.ledger.booking import Booked, Customer, Terms, Wanted
+from onceward.service.ledger import (
+    checkpoints,
+    ledger_entries,
+    receipts_and_gaps,
+    responses,
+    verification,
+    wire,
+)
+from onceward.service.ledger.amounts import parse_amount
 from onceward.service.ledger.errors import CustomerUnknown
-from onceward.service.ledger.keyed import Kept, Keyed
+from onceward.service.ledger.hash_chain import LedgerEntry
+from onceward.service.ledger.keyed_transaction import KeyedResult, KeyedTransaction
+from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, CustomerRow, LedgerTerms
 from onceward.service.ledger.periods import check_period
-from onceward.service.ledger.sealing import Entry
-from onceward.tables import Flow, Steps, looked, transacted
+from onceward.stores.tables import Flow, SqlSteps, read_tables, transact
 
 BATCH_MAX = 100
 METADATA_BYTES_MAX = 4_096
@@ -35,7 +42,7 @@ _CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _ID = re.compile(r"dl_[0-9a-f]{32}", re.ASCII)
 
 
-class Place(NamedTuple):
+class LedgerScope(NamedTuple):
     """Whose ledger, and where its keys are."""
 
     environment: str
@@ -49,20 +56,20 @@ class Place(NamedTuple):
         return scope_of(self.environment, self.tenant)
 
     @classmethod
-    def of(cls, environment: str, tenant: str) -> Place:
+    def of(cls, environment: str, tenant: str) -> LedgerScope:
         """The place of a tenant in an environment."""
         return cls(environment, tenant, scope_of(environment, tenant))
 
 
-class Flows:
+class LedgerFlows:
     """The flows of one ledger."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: LedgerTerms) -> None:
         self.terms = terms
 
-    def emit(self, place: Place, sent: wire.Delta, key: str | None = None) -> Flow[Kept]:
+    def emit(self, place: LedgerScope, sent: wire.DeltaRequest, key: str | None = None) -> Flow[KeyedResult]:
         """Book a delta once: by its key, or by its reference where there is no key."""
-        wanted = wanted_of(place, sent)
+        wanted = check_delta(place, sent)
         if key is None and wanted.reference is None:
             raise KeyMissing(
                 "a delta needs a name, so that a retry is not a second one: send the header Idempotency-Key, or a "
@@ -74,14 +81,16 @@ class Flows:
         steps = partial(_booked_text, place.scope, wanted, self.terms)
         request = ["delta", *wanted._replace(amount=str(wanted.amount))]  # type: ignore[arg-type]
         try:
-            kept: Kept = yield Keyed("ledger.book", place.keys, named or "", request, after, steps)
+            kept: KeyedResult = yield KeyedTransaction("ledger.book", place.keys, named or "", request, after, steps)
         except KeyReused:
             if key is not None:
                 raise
             return (yield from self._by_reference(place, wanted))
         return _marked(kept) if key is None and kept.replayed else kept
 
-    def emit_many(self, place: Place, sent: Sequence[wire.Delta], key: str | None = None) -> Flow[Kept]:
+    def emit_many(
+        self, place: LedgerScope, sent: Sequence[wire.DeltaRequest], key: str | None = None
+    ) -> Flow[KeyedResult]:
         """Book several deltas in one transaction. One that is refused leaves the others booked, and says why."""
         if not 1 <= len(sent) <= BATCH_MAX:
             raise RequestInvalid(f"a batch has 1 to {BATCH_MAX} deltas, and this has {len(sent)}; nothing was booked")
@@ -93,14 +102,16 @@ class Flows:
             )
         steps = partial(_batch_text, place.scope, wanted, self.terms)
         if key is None:
-            return Kept((yield from transacted("ledger.book_batch", steps)), replayed=False)
+            return KeyedResult((yield from transact("ledger.book_batch", steps)), replayed=False)
         request = ["batch", *([*one._replace(amount=str(one.amount))] for one in wanted)]  # type: ignore[arg-type]
-        kept: Kept = yield Keyed("ledger.book_batch", place.keys, _key(place, key), request, "refuse", steps)
+        kept: KeyedResult = yield KeyedTransaction(
+            "ledger.book_batch", place.keys, _key(place, key), request, "refuse", steps
+        )
         return kept
 
     def checkpoint(
-        self, place: Place, customer: str, period: str, key: str | None = None, *, close: bool | None = None
-    ) -> Flow[Kept]:
+        self, place: LedgerScope, customer: str, period: str, key: str | None = None, *, close: bool | None = None
+    ) -> Flow[KeyedResult]:
         """
         Close a customer's period, once whatever the key; or mark it, if it still runs.
 
@@ -110,79 +121,86 @@ class Flows:
         check_period(period)
         steps = partial(_checkpoint_text, place.scope, customer, period, close)
         if key is None:
-            return Kept((yield from transacted("ledger.close", steps)), replayed=False)
+            return KeyedResult((yield from transact("ledger.close", steps)), replayed=False)
         request = ["checkpoint", customer, period, *([] if close is None else [close])]
-        kept: Kept = yield Keyed("ledger.close", place.keys, _key(place, key), request, "run", steps)
+        kept: KeyedResult = yield KeyedTransaction("ledger.close", place.keys, _key(place, key), request, "run", steps)
         return kept
 
-    def derive(self, place: Place, customer: str, period: str | None = None) -> Flow[wire.BalanceShown]:
+    def derive(self, place: LedgerScope, customer: str, period: str | None = None) -> Flow[wire.BalanceResponse]:
         """A balance, from verified deltas only."""
         check_customer(customer)
         if period is not None:
             check_period(period)
-        derived = yield from looked(partial(checkpoints.derive, place.scope, customer, period))
-        return showing.balance(customer, derived, period)
+        derived = yield from read_tables(partial(checkpoints.derive, place.scope, customer, period))
+        return responses.balance(customer, derived, period)
 
     def receipt(
-        self, place: Place, customer: str, *, reference: str | None = None, period: str | None = None
-    ) -> Flow[wire.ReceiptShown]:
+        self, place: LedgerScope, customer: str, *, reference: str | None = None, period: str | None = None
+    ) -> Flow[wire.ReceiptResponse]:
         """The receipt of a delta or of a closed period: the same one every time."""
         check_customer(customer)
         if (reference is None) == (period is None):
             raise RequestInvalid("a receipt is for a delta or for a period: name referenceId or period, one of them")
         if reference is not None:
             named = _reference(place, reference)
-            found = yield from looked(partial(looking.receipt_of_reference, place.scope, customer, named))
+            found = yield from read_tables(
+                partial(receipts_and_gaps.receipt_of_reference, place.scope, customer, named)
+            )
         else:
             month = check_period(period or "")
-            found = yield from looked(partial(looking.receipt_of_period, place.scope, customer, month))
-        return showing.receipt(customer, found)
+            found = yield from read_tables(partial(receipts_and_gaps.receipt_of_period, place.scope, customer, month))
+        return responses.receipt(customer, found)
 
-    def delta(self, place: Place, id: str) -> Flow[wire.DeltaShown]:
+    def delta(self, place: LedgerScope, id: str) -> Flow[wire.DeltaResponse]:
         """One delta."""
         if not _ID.fullmatch(id):
             raise RequestInvalid("the id of a delta is dl_ and 32 hex digits, as it was answered")
-        return showing.delta((yield from looked(partial(booking.by_id, place.scope, id))))
+        return responses.delta((yield from read_tables(partial(ledger_entries.find_by_id, place.scope, id))))
 
-    def gaps(self, place: Place, customer: str) -> Flow[wire.GapsShown]:
+    def gaps(self, place: LedgerScope, customer: str) -> Flow[wire.GapsResponse]:
         """Numbers that are missing."""
         check_customer(customer)
-        return showing.gaps(customer, (yield from looked(partial(looking.gaps, place.scope, customer))))
+        return responses.gaps(
+            customer, (yield from read_tables(partial(receipts_and_gaps.find_gaps, place.scope, customer)))
+        )
 
-    def add_customer(self, place: Place, customer: str) -> Flow[bool]:
+    def add_customer(self, place: LedgerScope, customer: str) -> Flow[bool]:
         """Make a customer known; False if it was."""
         check_customer(customer)
-        return (yield from transacted("ledger.customer", partial(booking.add_customer, place.scope, customer)))
+        return (yield from transact("ledger.customer", partial(ledger_entries.add_customer, place.scope, customer)))
 
-    def judge_waiting(self, limit: int = verifying.BATCH) -> Flow[int]:
+    def verify_queued(self, limit: int = verification.BATCH) -> Flow[int]:
         """Give the oldest queued deltas their verdict; how many there were. Any number of workers may do this."""
-        entries: list[Entry] = yield from looked(partial(verifying.waiting, limit))
+        entries: list[LedgerEntry] = yield from read_tables(partial(verification.queued_entries, limit))
         if entries:
             # The rule is asked outside any transaction: it may be slow, and nobody waits for it.
             verdicts = [(entry, self.terms.rule(entry)) for entry in entries]
-            yield from transacted("ledger.judge", partial(verifying.judge, verdicts))
+            yield from transact("ledger.judge", partial(verification.write_verdicts, verdicts))
         return len(entries)
 
-    def _by_reference(self, place: Place, wanted: Wanted) -> Flow[Kept]:
+    def _by_reference(self, place: LedgerScope, wanted: CheckedDelta) -> Flow[KeyedResult]:
         """The reference is the key of another request: say in what they differ, or answer what it has."""
-        entry = yield from looked(partial(booking.by_reference, place.scope, wanted.reference or ""))
+        entry = yield from read_tables(partial(ledger_entries.find_by_reference, place.scope, wanted.reference or ""))
         if entry is None:
             raise KeyReused(
                 "this referenceId is in use as the key of another request; send a key of its own with this delta"
             )
-        return Kept(_text(showing.booked(Booked(booking.same(entry, wanted), duplicate=True))), replayed=False)
+        return KeyedResult(
+            _text(responses.booked(BookingResult(ledger_entries.require_same(entry, wanted), duplicate=True))),
+            replayed=False,
+        )
 
 
-def wanted_of(place: Place, sent: wire.Delta) -> Wanted:
+def check_delta(place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
     """A delta as it was sent, checked."""
     reason = sent.reason
     if not 1 <= len(reason) <= REASON_CHARACTERS_MAX or "\x00" in reason:
         raise RequestInvalid(f"reason is 1 to {REASON_CHARACTERS_MAX} characters, without NUL; nothing was booked")
     if sent.corrects is not None and not _ID.fullmatch(sent.corrects):
         raise RequestInvalid("corrects is the id of a delta, dl_ and 32 hex digits; nothing was booked")
-    return Wanted(
+    return CheckedDelta(
         customer=check_customer(sent.customer_id),
-        amount=billionths(sent.delta),
+        amount=parse_amount(sent.delta),
         reason=reason,
         reference=None if sent.reference_id is None else _reference(place, sent.reference_id),
         metadata=None if sent.metadata is None else _metadata(sent.metadata),
@@ -198,11 +216,11 @@ def check_customer(customer: str) -> str:
     raise RequestInvalid("customerId is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-'; use an id, and no name")
 
 
-def _key(place: Place, key: str) -> str:
+def _key(place: LedgerScope, key: str) -> str:
     return environment_key(place.environment, key)
 
 
-def _reference(place: Place, reference: str) -> str:
+def _reference(place: LedgerScope, reference: str) -> str:
     try:
         return environment_key(place.environment, reference)
     except KeyInvalid as error:
@@ -227,9 +245,9 @@ def _floats(value: Any) -> Any:
     return [_floats(one) for one in value] if isinstance(value, list) else value
 
 
-def _numbered(index: int, place: Place, sent: wire.Delta) -> Wanted:
+def _numbered(index: int, place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
     try:
-        return wanted_of(place, sent)
+        return check_delta(place, sent)
     except (RequestInvalid, KeyInvalid) as error:
         raise RequestInvalid(f"deltas[{index}]: {error}; nothing of the batch was booked") from None
 
@@ -241,25 +259,25 @@ def _text(shown: Any) -> str:
     return msgspec.json.encode(shown).decode()
 
 
-def _marked(kept: Kept) -> Kept:
+def _marked(kept: KeyedResult) -> KeyedResult:
     """The answer of a reference that came without a key: it says itself that it is a duplicate."""
-    return kept._replace(text=_text({**showing.document(kept.text), "duplicate": True}))
+    return kept._replace(text=_text({**responses.document(kept.text), "duplicate": True}))
 
 
-def _booked_text(scope: str, wanted: Wanted, terms: Terms) -> Steps[str]:
-    return _text(showing.booked((yield from booking.book(scope, wanted, terms))))
+def _booked_text(scope: str, wanted: CheckedDelta, terms: LedgerTerms) -> SqlSteps[str]:
+    return _text(responses.booked((yield from ledger_entries.book(scope, wanted, terms))))
 
 
-def _checkpoint_text(scope: str, customer: str, period: str, close: bool | None) -> Steps[str]:
-    return _text(showing.checkpointed((yield from checkpoints.checkpoint(scope, customer, period, close))))
+def _checkpoint_text(scope: str, customer: str, period: str, close: bool | None) -> SqlSteps[str]:
+    return _text(responses.checkpointed((yield from checkpoints.checkpoint(scope, customer, period, close))))
 
 
-def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
-    held: dict[str, Customer | OncewardError] = {}
+def _batch_text(scope: str, wanted: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:
+    held: dict[str, CustomerRow | OncewardError] = {}
     # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
     for customer in sorted({one.customer for one in wanted}):
         try:
-            held[customer] = yield from booking.held_customer(scope, customer, terms)
+            held[customer] = yield from ledger_entries.lock_customer(scope, customer, terms)
         except CustomerUnknown as unknown:
             held[customer] = unknown
     items, last = [], {}
@@ -270,24 +288,24 @@ def _batch_text(scope: str, wanted: list[Wanted], terms: Terms) -> Steps[str]:
             last[one.customer] = entry
             held[one.customer] = held[one.customer]._replace(seq=entry.seq, head=entry.hash)  # type: ignore[union-attr]
     for entry in last.values():
-        yield from booking.advance(entry)
-    return _text(showing.batch(items))
+        yield from ledger_entries.advance(entry)
+    return _text(responses.batch(items))
 
 
 def _item(
-    index: int, scope: str, wanted: Wanted, terms: Terms, customer: Customer | OncewardError
-) -> Steps[tuple[wire.ItemShown, Entry | None]]:
+    index: int, scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow | OncewardError
+) -> SqlSteps[tuple[wire.DeltaBatchItem, LedgerEntry | None]]:
     """One delta of a batch, and its entry if it was booked."""
     # What is refused is refused before anything of it is written, so there is nothing to undo.
     try:
         if isinstance(customer, OncewardError):
             raise customer
-        made = yield from booking.add(scope, wanted, terms, customer)
+        made = yield from ledger_entries.book_locked(scope, wanted, terms, customer)
     except OncewardError as error:
         if error.code not in REFUSED_ALONE:
             raise
-        return wire.ItemShown(index, booked=False, code=error.code, detail=str(error)), None
-    shown = wire.ItemShown(index, booked=not made.duplicate, delta=showing.booked(made))
+        return wire.DeltaBatchItem(index, booked=False, code=error.code, detail=str(error)), None
+    shown = wire.DeltaBatchItem(index, booked=not made.duplicate, delta=responses.booked(made))
     return shown, None if made.duplicate else made.entry
 
 

@@ -8,14 +8,14 @@ import re
 from datetime import UTC, datetime
 
 from onceward import RequestInvalid
-from onceward._core.operation import instant
+from onceward._core.operation import to_datetime
 
 _SPELLED = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])", re.ASCII)
 
 
 def period_at(micros: int) -> str:
     """The period that an instant is in."""
-    return instant(micros).strftime("%Y-%m")
+    return to_datetime(micros).strftime("%Y-%m")
 
 
 def period_after(period: str) -> str:
@@ -24,7 +24,7 @@ def period_after(period: str) -> str:
     return f"{year + 1:04}-01" if month == 12 else f"{year:04}-{month + 1:02}"
 
 
-def begin_of(period: str) -> int:
+def period_start(period: str) -> int:
     """The instant at which a period begins, in microseconds since 1970."""
     return int(datetime(int(period[:4]), int(period[5:]), 1, tzinfo=UTC).timestamp()) * 1_000_000
 

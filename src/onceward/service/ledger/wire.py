@@ -23,7 +23,7 @@ Reference = Annotated[str, Meta(min_length=1, max_length=255)]
 Period = Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])\Z", description="a month in UTC: 2026-11")]
 
 
-class Delta(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class DeltaRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """One change of a customer's balance."""
 
     customer_id: Customer
@@ -39,13 +39,13 @@ class Delta(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The month it belongs to; without it, the current one."""
 
 
-class DeltaBatch(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class DeltaBatchRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Up to 100 deltas: one transaction, one key."""
 
-    deltas: Annotated[list[Delta], Meta(min_length=1, max_length=100)]
+    deltas: Annotated[list[DeltaRequest], Meta(min_length=1, max_length=100)]
 
 
-class NewCheckpoint(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class CheckpointRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Close a customer's period, or mark one that still runs."""
 
     customer_id: Customer
@@ -55,7 +55,7 @@ class NewCheckpoint(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     then refuses deltas until the next one begins. false: mark it, whatever the calendar says."""
 
 
-class DeltaShown(msgspec.Struct, rename="camel"):
+class DeltaResponse(msgspec.Struct, rename="camel"):
     """A delta as it is booked."""
 
     id: str
@@ -78,27 +78,27 @@ class DeltaShown(msgspec.Struct, rename="camel"):
     """Whether the reference had been booked before: nothing was booked now."""
 
 
-class ItemShown(msgspec.Struct, rename="camel"):
+class DeltaBatchItem(msgspec.Struct, rename="camel"):
     """What one delta of a batch came to: a delta, or why there is none."""
 
     index: int
     booked: bool
     """False for a duplicate and for a refusal."""
-    delta: DeltaShown | None = None
+    delta: DeltaResponse | None = None
     code: str | None = None
     detail: str | None = None
 
 
-class BatchShown(msgspec.Struct, rename="camel"):
+class DeltaBatchResponse(msgspec.Struct, rename="camel"):
     """What a batch came to, delta by delta."""
 
-    results: list[ItemShown]
+    results: list[DeltaBatchItem]
     booked: int
     duplicates: int
     refused: int
 
 
-class CheckpointShown(msgspec.Struct, rename="camel"):
+class CheckpointResponse(msgspec.Struct, rename="camel"):
     """A closed period, or a mark in one that still runs."""
 
     id: str
@@ -125,7 +125,7 @@ class CheckpointShown(msgspec.Struct, rename="camel"):
     """Whether the period had been closed before: nothing was closed now."""
 
 
-class StartedFrom(msgspec.Struct, rename="camel"):
+class StartingCheckpoint(msgspec.Struct, rename="camel"):
     """Where a derivation started."""
 
     id: str
@@ -133,12 +133,12 @@ class StartedFrom(msgspec.Struct, rename="camel"):
     balance: str
 
 
-class BalanceShown(msgspec.Struct, rename="camel"):
+class BalanceResponse(msgspec.Struct, rename="camel"):
     """A balance, derived from verified deltas."""
 
     customer_id: str
     balance: str
-    checkpoint: StartedFrom | None
+    checkpoint: StartingCheckpoint | None
     """Null: from the first delta."""
     deltas: int
     """Verified ones that were added to that."""
@@ -148,25 +148,25 @@ class BalanceShown(msgspec.Struct, rename="camel"):
     """Up to the end of it, if one was asked for."""
 
 
-class ReceiptShown(msgspec.Struct, rename="camel"):
+class ReceiptResponse(msgspec.Struct, rename="camel"):
     """A receipt: the same one, whenever and however often it is asked for."""
 
     id: str
     customer_id: str
-    delta: DeltaShown | None = None
-    checkpoint: CheckpointShown | None = None
+    delta: DeltaResponse | None = None
+    checkpoint: CheckpointResponse | None = None
 
 
-class GapShown(msgspec.Struct, rename="camel"):
+class GapRange(msgspec.Struct, rename="camel"):
     """Numbers that are missing."""
 
     first: int
     last: int
 
 
-class GapsShown(msgspec.Struct, rename="camel"):
+class GapsResponse(msgspec.Struct, rename="camel"):
     """What is missing among a customer's numbers."""
 
     customer_id: str
     last_seq: int
-    gaps: list[GapShown]
+    gaps: list[GapRange]

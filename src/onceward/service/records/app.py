@@ -14,20 +14,20 @@ from starlette.applications import Starlette
 
 from onceward import NOT_FOUND, Found, RecordView
 from onceward._core.record import Record
-from onceward._core.register import Selection, Store
-from onceward.gate.operating import find_records, reconcile_record
+from onceward._core.store_protocols import Selection, Store
+from onceward.gate.operator_actions import find_records, reconcile_record
 from onceward.gate.record_view import view
 from onceward.service.access import Caller, Role, tenant_of
-from onceward.service.web.calls import Call, Door
-from onceward.service.web.endpoints import Answered, Endpoint, Parameter, application
-from onceward.service.web.faults import NotFound, RequestMalformed
+from onceward.service.web.calls import ApiCall, Authenticator
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
+from onceward.service.web.problems import NotFoundError, RequestMalformed
 
 GROUP = "Records"
 PAGE_MAX = 100
 ID_DIGITS = frozenset("0123456789abcdef")
 
 
-class RecordShown(msgspec.Struct, rename="camel"):
+class RecordResponse(msgspec.Struct, rename="camel"):
     """A record. Its key is shown, because the tenant chose it; its result only when it is asked for by itself."""
 
     id: str
@@ -47,15 +47,15 @@ class RecordShown(msgspec.Struct, rename="camel"):
     result: Any = None
 
 
-class RecordsShown(msgspec.Struct, rename="camel"):
+class RecordsResponse(msgspec.Struct, rename="camel"):
     """One page of records."""
 
-    records: list[RecordShown]
+    records: list[RecordResponse]
     after: str | None
     """Where the next page begins; null at the end."""
 
 
-class Happened(msgspec.Struct, forbid_unknown_fields=True):
+class HappenedRequest(msgspec.Struct, forbid_unknown_fields=True):
     """It happened, and this is its result."""
 
     result: Any
@@ -63,7 +63,7 @@ class Happened(msgspec.Struct, forbid_unknown_fields=True):
     """Decide this claim only, as it was shown."""
 
 
-class DidNotHappen(msgspec.Struct, forbid_unknown_fields=True):
+class DidNotHappenRequest(msgspec.Struct, forbid_unknown_fields=True):
     """It did not happen: the key is free."""
 
     fence: int | None = None
@@ -72,11 +72,11 @@ class DidNotHappen(msgspec.Struct, forbid_unknown_fields=True):
 class RecordsApp:
     """The endpoints over one store. The store is a blocking one, and is asked in threads: operators are few."""
 
-    def __init__(self, store: Store, door: Door) -> None:
+    def __init__(self, store: Store, door: Authenticator) -> None:
         self._store = store
         self._door = door
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         query = (
             Parameter("scope", "a scope of this tenant; without it, environment and tenant", {"type": "string"}),
@@ -86,59 +86,59 @@ class RecordsApp:
         )
         place = "/v1/records/{id}"
         return [
-            Endpoint("GET", "/v1/records", self.listed, "Show records.", RecordsShown, role=Role.ADMIN,
+            ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
                      parameters=query),
-            Endpoint("GET", place, self.shown, "Show one record, with its result.", RecordShown, role=Role.ADMIN),
-            Endpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
-                     RecordShown, Happened, role=Role.ADMIN,
+            ApiEndpoint("GET", place, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
+            ApiEndpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
+                     RecordResponse, HappenedRequest, role=Role.ADMIN,
                      example={"result": {"id": "ch_1"}}),
-            Endpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordShown,
-                     DidNotHappen, role=Role.ADMIN, example={}),
+            ApiEndpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordResponse,
+                     DidNotHappenRequest, role=Role.ADMIN, example={}),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._door)
 
-    async def listed(self, call: Call) -> Answered:
+    async def listed(self, call: ApiCall) -> EndpointResponse:
         """One page."""
         scope = call.query("scope") or call.caller.scope
         if not _owns(call.caller, scope):
-            raise NotFound("there is no such scope")
+            raise NotFoundError("there is no such scope")
         after, limit = call.query("after") or "", _whole(call.query("limit") or str(PAGE_MAX))
         if not set(after) <= ID_DIGITS or len(after) > 64 or len(after) % 2:
             raise RequestMalformed("after is an id, as the page before gave it")
         selection = Selection(scope=scope, unsettled=call.query("unsettled") == "true")
         page = await asyncio.to_thread(self._store.scan, bytes.fromhex(after), limit, selection)
         shown = [_shown(view(record)) for record in page]
-        return Answered(RecordsShown(shown, page[-1].id.hex() if len(page) == limit else None))
+        return EndpointResponse(RecordsResponse(shown, page[-1].id.hex() if len(page) == limit else None))
 
-    async def shown(self, call: Call) -> Answered:
+    async def shown(self, call: ApiCall) -> EndpointResponse:
         """One record."""
-        return Answered(_shown(view(await self._find(call)), whole=True))
+        return EndpointResponse(_shown(view(await self._find(call)), whole=True))
 
-    async def reconciled(self, call: Call) -> Answered:
+    async def reconciled(self, call: ApiCall) -> EndpointResponse:
         """It happened."""
         return await self._decide(call, Found(call.body.result))
 
-    async def released(self, call: Call) -> Answered:
+    async def released(self, call: ApiCall) -> EndpointResponse:
         """It did not."""
         return await self._decide(call, NOT_FOUND)
 
-    async def _decide(self, call: Call, answer: Any) -> Answered:
+    async def _decide(self, call: ApiCall, answer: Any) -> EndpointResponse:
         found = await self._find(call)
         decided = await asyncio.to_thread(reconcile_record, self._store, found.id, answer, fence=call.body.fence)
-        return Answered(_shown(view(decided), whole=True))
+        return EndpointResponse(_shown(view(decided), whole=True))
 
-    async def _find(self, call: Call) -> Record:
+    async def _find(self, call: ApiCall) -> Record:
         """The record of an id (or of its first digits), if it is this tenant's; others look as if there were none."""
         digits = call.path("id")
         if not 12 <= len(digits) <= 64 or not set(digits) <= ID_DIGITS:
-            raise NotFound("there is no such record")
+            raise NotFoundError("there is no such record")
         found = await asyncio.to_thread(find_records, self._store, digits)
         own = [record for record in found if _owns(call.caller, record.scope)]
         if len(own) != 1:
-            raise NotFound("there is no such record")
+            raise NotFoundError("there is no such record")
         return own[0]
 
 
@@ -152,8 +152,8 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _shown(seen: RecordView, *, whole: bool = False) -> RecordShown:
-    return RecordShown(
+def _shown(seen: RecordView, *, whole: bool = False) -> RecordResponse:
+    return RecordResponse(
         id=seen.id,
         scope=seen.scope,
         key=seen.key,

@@ -9,23 +9,30 @@ No HTTP in here: the service, and whoever wants the engine in an application of 
         await engine.query("acme", "shop", "INSERT INTO orders VALUES (?)", ["o-17"], identity=Keyed(...))
 """
 
-from onceward.service.sql.engine import Engine, SqlEngine
+from onceward.service.sql.database_files import DatabaseName
+from onceward.service.sql.engine import SqlEngine, SqliteEngine
 from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
-from onceward.service.sql.files import DatabaseName
+from onceward.service.sql.key_terms import KeyTerms
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
-from onceward.service.sql.local import LocalDatabase
-from onceward.service.sql.requests import Answer, BatchAnswer, Column, Identity, Keyed, Params, Statement, Step, Table
-from onceward.service.sql.terms import KeyTerms
+from onceward.service.sql.local_database import LocalDatabase
+from onceward.service.sql.requests import (
+    ColumnInfo,
+    Identity,
+    Keyed,
+    Params,
+    SqlBatchResult,
+    SqlResult,
+    SqlStatement,
+    Step,
+    TableInfo,
+)
 from onceward.service.sql.values import Value
 
 __all__ = [
     "DEFAULT_LIMITS",
-    "Answer",
-    "BatchAnswer",
-    "Column",
+    "ColumnInfo",
     "DatabaseName",
     "DatabaseUnknown",
-    "Engine",
     "EngineClosed",
     "Identity",
     "KeyTerms",
@@ -34,11 +41,14 @@ __all__ = [
     "LocalDatabase",
     "NameInvalid",
     "Params",
+    "SqlBatchResult",
     "SqlEngine",
     "SqlError",
     "SqlKind",
-    "Statement",
+    "SqlResult",
+    "SqlStatement",
+    "SqliteEngine",
     "Step",
-    "Table",
+    "TableInfo",
     "Value",
 ]

@@ -17,21 +17,21 @@ import msgspec
 from starlette.applications import Starlette
 
 from onceward import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded, canonical
-from onceward.http.serving.profile import PROFILES, Profile
+from onceward.http.server.profile import PROFILES, Profile
 from onceward.service.access import Caller, Reservation, Role
+from onceward.service.sql.database_files import check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
 from onceward.service.sql.errors import DatabaseUnknown, NotReplayed
-from onceward.service.sql.files import check_name, namespace_of
-from onceward.service.sql.requests import Answer, BatchAnswer, Identity, Keyed, Statement, Step
-from onceward.service.sql.statements import grows
-from onceward.service.web.calls import Call, Door
-from onceward.service.web.endpoints import Answered, Endpoint, application
+from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
+from onceward.service.sql.statement_parser import needs_space
+from onceward.service.web.calls import ApiCall, Authenticator
+from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application
 
 GROUP = "SQL"
 PERSQL = PROFILES["persql"]
 
 
-class Query(msgspec.Struct, forbid_unknown_fields=True):
+class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
     """One statement."""
 
     sql: str
@@ -39,13 +39,13 @@ class Query(msgspec.Struct, forbid_unknown_fields=True):
     """A list for `?`, an object for `:name`."""
 
 
-class Batch(msgspec.Struct, forbid_unknown_fields=True):
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Up to 100 statements: one transaction, one key."""
 
-    statements: list[Query]
+    statements: list[QueryRequest]
 
 
-class Result(msgspec.Struct, rename="camel"):
+class QueryResponse(msgspec.Struct, rename="camel"):
     """What a statement came to."""
 
     columns: list[str]
@@ -56,15 +56,15 @@ class Result(msgspec.Struct, rename="camel"):
     meta: dict[str, Any]
 
 
-class Results(msgspec.Struct, rename="camel"):
+class BatchResponse(msgspec.Struct, rename="camel"):
     """What a batch came to, statement by statement."""
 
-    results: list[Result]
+    results: list[QueryResponse]
     rows_written: int
     meta: dict[str, Any]
 
 
-class ColumnShown(msgspec.Struct, rename="camel"):
+class ColumnResponse(msgspec.Struct, rename="camel"):
     """A column."""
 
     name: str
@@ -73,29 +73,29 @@ class ColumnShown(msgspec.Struct, rename="camel"):
     primary_key: bool
 
 
-class TableShown(msgspec.Struct, rename="camel"):
+class TableResponse(msgspec.Struct, rename="camel"):
     """A table or a view."""
 
     name: str
     kind: str
-    columns: list[ColumnShown]
+    columns: list[ColumnResponse]
     rows: int | None
     exact: bool
 
 
-class Tables(msgspec.Struct, rename="camel"):
+class TablesResponse(msgspec.Struct, rename="camel"):
     """The tables of a database."""
 
-    tables: list[TableShown]
+    tables: list[TableResponse]
 
 
-class Databases(msgspec.Struct, rename="camel"):
+class DatabasesResponse(msgspec.Struct, rename="camel"):
     """The databases of a namespace."""
 
     databases: list[str]
 
 
-class Made(msgspec.Struct, rename="camel"):
+class CreateDatabaseResponse(msgspec.Struct, rename="camel"):
     """What became of a database."""
 
     namespace: str
@@ -103,7 +103,7 @@ class Made(msgspec.Struct, rename="camel"):
     created: bool
 
 
-class Dropped(msgspec.Struct, rename="camel"):
+class DropDatabaseResponse(msgspec.Struct, rename="camel"):
     """What became of a database."""
 
     namespace: str
@@ -114,43 +114,46 @@ class Dropped(msgspec.Struct, rename="camel"):
 class SqlApp:
     """The endpoints of one engine."""
 
-    def __init__(self, engine: SqlEngine, door: Door, *, profile: Profile = PROFILES["persql"], price: int = 0) -> None:
+    def __init__(
+        self, engine: SqlEngine, door: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
+    ) -> None:
         self._engine = engine
         self._door = door
         self._profile = profile
         self._price = price
         """Micro-units that one statement costs a tenant who pays in advance."""
 
-    def endpoints(self) -> list[Endpoint]:
+    def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
         place = "/v1/db/{namespace}/{database}"
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
-            Endpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.", Result, Query,
-                     keyed=True, example=example),
-            Endpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.", Results,
-                     Batch, keyed=True, example={"statements": [example]}),
-            Endpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", Tables),
-            Endpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.", Databases),
-            Endpoint("PUT", place, self.create, "Make a database; asking again is harmless.", Made, role=Role.ADMIN,
-                     statuses=(200, 201)),
-            Endpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.", Dropped,
-                     role=Role.ADMIN),
+            ApiEndpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.",
+                        QueryResponse, QueryRequest, keyed=True, example=example),
+            ApiEndpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.",
+                        BatchResponse, BatchRequest, keyed=True, example={"statements": [example]}),
+            ApiEndpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", TablesResponse),
+            ApiEndpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.",
+                        DatabasesResponse),
+            ApiEndpoint("PUT", place, self.create, "Make a database; asking again is harmless.",
+                        CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201)),
+            ApiEndpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.",
+                        DropDatabaseResponse, role=Role.ADMIN),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._door)
 
     # --- endpoints ---
 
-    async def query(self, call: Call) -> Answered:
+    async def query(self, call: ApiCall) -> EndpointResponse:
         """One statement."""
         namespace, database = self._place(call)
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> Answer:
+        async def run(replay_only: bool) -> SqlResult:
             return await self._engine.query(
                 namespace,
                 database,
@@ -163,79 +166,83 @@ class SqlApp:
 
         return self._answered(await self._held(call, identity, [call.body.sql], run), identity)
 
-    async def batch(self, call: Call) -> Answered:
+    async def batch(self, call: ApiCall) -> EndpointResponse:
         """Several statements."""
         namespace, database = self._place(call)
         identity = self._identity(call, database)
-        statements = [Statement(one.sql, one.params) for one in call.body.statements]
+        statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
 
-        async def run(replay_only: bool) -> BatchAnswer:
+        async def run(replay_only: bool) -> SqlBatchResult:
             return await self._engine.batch(
                 namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
             )
 
         return self._answered(await self._held(call, identity, [one.sql for one in statements], run), identity)
 
-    async def tables(self, call: Call) -> Answered:
+    async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
         namespace, database = self._place(call)
         found = await self._of_this_environment(call, self._engine.tables(namespace, database))
         shown = [
-            TableShown(one.name, one.kind, [ColumnShown(*column) for column in one.columns], one.rows, one.exact)
+            TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
             for one in found
         ]
-        return Answered(Tables(shown))
+        return EndpointResponse(TablesResponse(shown))
 
-    async def databases(self, call: Call) -> Answered:
+    async def databases(self, call: ApiCall) -> EndpointResponse:
         """The databases of a namespace."""
         namespace = self._namespace(call)
         allowed = call.caller.databases
         found = [one.database for one in await self._engine.databases(namespace)]
-        return Answered(Databases([name for name in found if allowed is None or name in allowed]))
+        return EndpointResponse(DatabasesResponse([name for name in found if allowed is None or name in allowed]))
 
-    async def create(self, call: Call) -> Answered:
+    async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
         namespace, database = self._place(call)
         created = await self._engine.create(namespace, database)
-        return Answered(Made(call.path("namespace"), database, created), 201 if created else 200)
+        return EndpointResponse(
+            CreateDatabaseResponse(call.path("namespace"), database, created), 201 if created else 200
+        )
 
-    async def drop(self, call: Call) -> Answered:
+    async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
         namespace, database = self._place(call)
-        return Answered(Dropped(call.path("namespace"), database, await self._engine.drop(namespace, database)))
+        return EndpointResponse(
+            DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
+        )
 
     # --- who, where, under which key, for how much ---
 
-    def _namespace(self, call: Call, database: str | None = None) -> str:
+    def _namespace(self, call: ApiCall, database: str | None = None) -> str:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
         tenant = call.path("namespace")
         call.caller.require(tenant=tenant, database=database)
         return namespace_of(call.caller.environment, tenant)
 
-    def _place(self, call: Call) -> tuple[str, str]:
+    def _place(self, call: ApiCall) -> tuple[str, str]:
         database = call.path("database")
         return self._namespace(call, database), check_name(database, "database")
 
-    def _identity(self, call: Call, database: str) -> Identity | None:
+    def _identity(self, call: ApiCall, database: str) -> Identity | None:
         found = call.identity(self._profile)
         if found is None:
             return None
         scope = call.caller.scope_for(database)
         return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
 
-    def _answered(self, answer: Answer | BatchAnswer, identity: Identity | None) -> Answered:
+    def _answered(self, answer: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
         if not answer.replayed:
-            return Answered(answer.document)
+            return EndpointResponse(answer.document)
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
-        return Answered(answer.document, headers=((header, "true"),))
+        return EndpointResponse(answer.document, headers=((header, "true"),))
 
     async def _held(
-        self, call: Call, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
+        self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
     ) -> Any:
         """Run what there is room for. Past its quota a tenant is still answered what it was answered before."""
         tenant, access = call.caller.tenant, self._door.access
-        records, size = int(identity is not None), call.size if any(map(grows, sqls)) else 0
+        records, size = int(identity is not None), call.size if any(map(needs_space, sqls)) else 0
         if not records and not size:
             return await self._paid(call, identity, len(sqls), partial(run, False))
         try:
@@ -256,7 +263,7 @@ class SqlApp:
         return answer
 
     async def _paid(
-        self, call: Call, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
+        self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
         caller, access = call.caller, self._door.access
@@ -284,7 +291,7 @@ class SqlApp:
             # Another attempt under the same key failed meanwhile, and gave back what both of them had reserved.
             await access.commit(await access.charge(caller.tenant, price, reference=reference))
 
-    async def _of_this_environment(self, call: Call, wanted: Awaitable[Any]) -> Any:
+    async def _of_this_environment(self, call: ApiCall, wanted: Awaitable[Any]) -> Any:
         """What was asked for; or, if the database is in the tenant's other environment, why not."""
         try:
             return await wanted

@@ -19,26 +19,26 @@ from typing import Any, Protocol, Self, Unpack
 from zlib import crc32
 
 from onceward import Gate
-from onceward.environment import REAL, Environment
-from onceward.service.sql.desk import COMMAND, Desk
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind
-from onceward.service.sql.files import DatabaseName, Folder
-from onceward.service.sql.hosting import Performed
+from onceward.service.sql.job_queue import JobQueue, WorkerJob
+from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
-from onceward.service.sql.lines import Job, Line
 from onceward.service.sql.requests import (
-    Answer,
-    BatchAnswer,
-    Column,
+    ColumnInfo,
     Identity,
     Params,
-    Request,
-    Statement,
-    Table,
-    checked,
+    SqlBatchResult,
+    SqlRequest,
+    SqlResult,
+    SqlStatement,
+    TableInfo,
+    build_request,
 )
-from onceward.service.sql.terms import KeyTerms, agreed
+from onceward.service.sql.tenant_database import RequestResult
 from onceward.service.sql.values import json_text
+from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2
 READERS = 2
@@ -63,23 +63,23 @@ class SqlEngine(Protocol):
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
-    ) -> Answer:
+    ) -> SqlResult:
         """Run one statement, once per identity; the answer, or the first answer."""
 
     async def batch(
         self,
         namespace: str,
         database: str,
-        statements: Iterable[Statement | tuple[str, Params] | str],
+        statements: Iterable[SqlStatement | tuple[str, Params] | str],
         *,
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
-    ) -> BatchAnswer:
+    ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity."""
 
-    async def tables(self, namespace: str, database: str) -> list[Table]:
+    async def tables(self, namespace: str, database: str) -> list[TableInfo]:
         """The tables and views of a database, without the service's own."""
 
     async def create(self, namespace: str, database: str) -> bool:
@@ -95,7 +95,7 @@ class SqlEngine(Protocol):
         """Take no more work, finish what is under way, and let go of everything."""
 
 
-class Engine:
+class SqliteEngine:
     """
     Tenants' SQLite databases in a folder. `async with Engine("databases") as engine:`
 
@@ -113,19 +113,21 @@ class Engine:
         worker_command: Sequence[str] = COMMAND,
         **terms: Unpack[KeyTerms],
     ) -> None:
-        options = agreed(terms)
+        options = key_options(terms)
         Gate("memory://", scope="terms", **options).close()  # Refuses here what every request would be refused for.
-        self._folder = Folder(Path(folder))
+        self._folder = DatabaseFolder(Path(folder))
         self._limits = limits
         self._environment = environment
         self._closed = False
         settings = {"limits": limits.document(), "options": options}
-        self._write_lines = [Line(limits) for _ in range(writers)]
-        self._read_line = Line(limits)
+        self._write_lines = [JobQueue(limits) for _ in range(writers)]
+        self._read_line = JobQueue(limits)
         kinds = [(line, "writer", limits.group_length) for line in self._write_lines]
         kinds += [(self._read_line, "reader", 1)] * readers
         self._desks = [
-            Desk(line, limits, {**settings, "role": role}, environment, together=together, command=worker_command)
+            WorkerSupervisor(
+                line, limits, {**settings, "role": role}, environment, together=together, command=worker_command
+            )
             for line, role, together in kinds
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -141,7 +143,7 @@ class Engine:
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
-    ) -> Answer:
+    ) -> SqlResult:
         """
         Run one statement, once per identity; the answer, or the first answer.
 
@@ -153,31 +155,31 @@ class Engine:
         request = await self._checked(
             [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
         )
-        return Answer(*await self._perform(namespace, database, request))
+        return SqlResult(*await self._perform(namespace, database, request))
 
     async def batch(
         self,
         namespace: str,
         database: str,
-        statements: Iterable[Statement | tuple[str, Params] | str],
+        statements: Iterable[SqlStatement | tuple[str, Params] | str],
         *,
         identity: Identity | None = None,
         readonly: bool = False,
         about: Any = None,
         replay_only: bool = False,
-    ) -> BatchAnswer:
+    ) -> SqlBatchResult:
         """Run statements in one transaction, all or none of them, once per identity. See `query`."""
         request = await self._checked(
             statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
         )
-        return BatchAnswer(*await self._perform(namespace, database, request))
+        return SqlBatchResult(*await self._perform(namespace, database, request))
 
-    async def tables(self, namespace: str, database: str) -> list[Table]:
+    async def tables(self, namespace: str, database: str) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
         path = self._folder.path(namespace, database)
         found = await self._ask(self._read_line, path, "tables")
         return [
-            Table(name, kind, [Column(*column) for column in columns], rows, exact)
+            TableInfo(name, kind, [ColumnInfo(*column) for column in columns], rows, exact)
             for name, kind, columns, rows, exact in found
         ]
 
@@ -224,19 +226,21 @@ class Engine:
 
     # Where requests go.
 
-    async def _checked(self, statements: Iterable[Statement | tuple[str, Params] | str], **options: Any) -> Request:
-        """See `checked`; a long request is read in a thread, so that the others are not held up."""
+    async def _checked(
+        self, statements: Iterable[SqlStatement | tuple[str, Params] | str], **options: Any
+    ) -> SqlRequest:
+        """See `build_request`; a long request is read in a thread, so that the others are not held up."""
         taken = list(statements)
-        work = partial(checked, taken, self._limits, **options)
+        work = partial(build_request, taken, self._limits, **options)
         if sum(map(_characters, taken)) <= READ_AT_ONCE_CHARACTERS:
             return work()
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     @property
-    def _lines(self) -> list[Line]:
+    def _lines(self) -> list[JobQueue]:
         return [*self._write_lines, self._read_line]
 
-    async def _perform(self, namespace: str, database: str, request: Request) -> Performed:
+    async def _perform(self, namespace: str, database: str, request: SqlRequest) -> RequestResult:
         path = self._folder.path(namespace, database)
         if request.reads or (request.readonly and request.identity is None):
             try:
@@ -251,15 +255,15 @@ class Engine:
         path = self._folder.path(namespace, database)
         return bool(await self._ask(self._writer_of(path), path, what))
 
-    def _writer_of(self, path: str) -> Line:
+    def _writer_of(self, path: str) -> JobQueue:
         return self._write_lines[crc32(path.encode()) % len(self._write_lines)]
 
-    async def _ask(self, line: Line, path: str, what: str, request: Request | None = None) -> Any:
+    async def _ask(self, line: JobQueue, path: str, what: str, request: SqlRequest | None = None) -> Any:
         if self._closed:
             raise EngineClosed
         if not self._tasks:
             self._tasks = [asyncio.create_task(desk.run()) for desk in self._desks]
-        job = Job(
+        job = WorkerJob(
             path,
             what,
             asyncio.get_running_loop().create_future(),
@@ -271,12 +275,12 @@ class Engine:
         return await job.future
 
 
-def _characters(statement: Statement | tuple[str, Params] | str) -> int:
+def _characters(statement: SqlStatement | tuple[str, Params] | str) -> int:
     """About how much there is to look at: the statement, and its parameters."""
     if isinstance(statement, str):
         return len(statement)
     sql, params = statement
     values: Iterable[Any] = ()
-    if isinstance(params, Mapping | list | tuple):  # Anything else is refused by `checked`.
+    if isinstance(params, Mapping | list | tuple):  # Anything else is refused by `build_request`.
         values = params.values() if isinstance(params, Mapping) else params
     return len(str(sql)) + sum(len(one) if isinstance(one, str | bytes) else 1 for one in values)

@@ -1,8 +1,9 @@
 """
-What is asked (`Statement`, `Keyed`, `Step`, `Request`) and what is answered (`Answer`, `BatchAnswer`, `Table`).
+What is asked (`SqlStatement`, `Keyed`, `Step`, `SqlRequest`) and what is answered (`SqlResult`, `SqlBatchResult`,
+`TableInfo`).
 
 A request is checked here, before it goes anywhere: what cannot work is refused without having been run. Its plain form
-(`Request.document`) is what goes to a worker and, for a key, what is compared with the first request under that key.
+(`SqlRequest.document`) is what goes to a worker and, for a key, what is compared with the first request under that key.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
-from onceward._core.words import json_kind
+from onceward._core.display_text import json_kind
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.statements import READS, Reading, read
-from onceward.service.sql.values import Value, bound, json_text
+from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_statement
+from onceward.service.sql.values import Value, json_text, to_sqlite
 
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
 
 
-class Statement(NamedTuple):
+class SqlStatement(NamedTuple):
     """One SQL statement and its parameters."""
 
     sql: str
@@ -47,7 +48,7 @@ class Step(NamedTuple):
 Identity: TypeAlias = Keyed | Step
 
 
-class Request(NamedTuple):
+class SqlRequest(NamedTuple):
     """A checked request: statements that happen together, or not at all."""
 
     statements: tuple[tuple[str, Any], ...]
@@ -63,14 +64,14 @@ class Request(NamedTuple):
     @property
     def reads(self) -> bool:
         """Whether a reader can serve it, as far as one can see."""
-        return self.identity is None and all(is_read(read(sql)) for sql, _ in self.statements)
+        return self.identity is None and all(is_read_only(parse_statement(sql)) for sql, _ in self.statements)
 
     @property
     def repeatable(self) -> bool:
         """Whether it may be done again without knowing if it was done: it has a key, or may not write."""
         return self.identity is not None or self.readonly
 
-    def fingerprinted(self) -> dict[str, Any]:
+    def fingerprint_fields(self) -> dict[str, Any]:
         """What a retry under the same key must equal."""
         return {"statements": self.statements, "batch": self.batch, "about": self.about}
 
@@ -87,13 +88,13 @@ class Request(NamedTuple):
         return cls(**document, identity=identity)
 
 
-def is_read(reading: Reading) -> bool:
+def is_read_only(reading: ParsedStatement) -> bool:
     """Whether a statement looks as if a reader could serve it."""
     return reading.verb in READS
 
 
-def checked(
-    statements: Iterable[Statement | tuple[str, Params] | str],
+def build_request(
+    statements: Iterable[SqlStatement | tuple[str, Params] | str],
     limits: Limits,
     *,
     identity: Identity | None = None,
@@ -101,7 +102,7 @@ def checked(
     batch: bool = False,
     about: Any = None,
     replay_only: bool = False,
-) -> Request:
+) -> SqlRequest:
     """A request from what a caller gave, or the error that says what is wrong with it."""
     taken = tuple(statements)
     if not taken or len(taken) > limits.statements:
@@ -121,10 +122,10 @@ def checked(
     size = sum(len(json_text(one)) for one in plain)
     if size > limits.request_bytes:
         raise SqlError(SqlKind.TOO_LARGE, f"the request has {size} bytes, and at most {limits.request_bytes} are taken")
-    return Request(tuple(plain), identity, readonly, batch, about, replay_only)
+    return SqlRequest(tuple(plain), identity, readonly, batch, about, replay_only)
 
 
-def _plain(statement: Statement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
+def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
         raise SqlError(SqlKind.SYNTAX, f"a statement is text, not {json_kind(sql)}")
@@ -136,10 +137,10 @@ def _plain(statement: Statement | tuple[str, Params] | str, limits: Limits) -> t
         )
     if not sql.isascii() and any("\ud800" <= character <= "\udfff" for character in sql):
         raise SqlError(SqlKind.SYNTAX, "the statement has half of a surrogate pair in it", hint="send valid Unicode")
-    return sql, _plain_params(read(sql), params, limits)
+    return sql, _plain_params(parse_statement(sql), params, limits)
 
 
-def _plain_params(reading: Reading, params: Params, limits: Limits) -> Any:
+def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> Any:
     match params:
         case None:
             params = []
@@ -164,10 +165,10 @@ def _plain_params(reading: Reading, params: Params, limits: Limits) -> Any:
             "the statement has named parameters, so they are given as an object by name",
             hint=f"it names {', '.join(sorted(reading.names))[:200]}",
         )
-    return [_wire(bound(value, str(number))) for number, value in enumerate(params, 1)]
+    return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params, 1)]
 
 
-def _named(reading: Reading, params: Mapping[str, Any]) -> dict[str, Any]:
+def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any]:
     if reading.positions:
         raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? in it, so its parameters are given as a list")
     given = {str(name): value for name, value in params.items()}
@@ -176,7 +177,7 @@ def _named(reading: Reading, params: Mapping[str, Any]) -> dict[str, Any]:
         words = [f"{', '.join(sorted(missing))} missing"] if missing else []
         words += [f"{', '.join(sorted(unused))} not in the statement"] if unused else []
         raise SqlError(SqlKind.WRONG_PARAMS, f"wrong parameters: {'; '.join(words)}"[:500])
-    return {name: _wire(bound(value, f":{name}")) for name, value in sorted(given.items())}
+    return {name: _wire(to_sqlite(value, f":{name}")) for name, value in sorted(given.items())}
 
 
 def _wire(value: Any) -> Any:
@@ -184,7 +185,7 @@ def _wire(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SqlResult:
     """What one statement came to. `document` is the answer as stored and as sent; a replay's is equal to the first."""
 
     document: dict[str, Any]
@@ -223,16 +224,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchAnswer:
+class SqlBatchResult:
     """What a batch came to: an answer per statement, in order."""
 
     document: dict[str, Any]
     replayed: bool = False
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[SqlResult]:
         """One per statement."""
-        return [Answer(one, self.replayed) for one in self.document["results"]]
+        return [SqlResult(one, self.replayed) for one in self.document["results"]]
 
     @property
     def rows_written(self) -> int:
@@ -240,7 +241,7 @@ class BatchAnswer:
         return self.document["rowsWritten"]  # type: ignore[no-any-return]
 
 
-class Column(NamedTuple):
+class ColumnInfo(NamedTuple):
     """A column of a table."""
 
     name: str
@@ -249,13 +250,13 @@ class Column(NamedTuple):
     primary_key: bool
 
 
-class Table(NamedTuple):
+class TableInfo(NamedTuple):
     """A table or a view of a database."""
 
     name: str
     kind: str
     """`table` or `view`."""
-    columns: list[Column]
+    columns: list[ColumnInfo]
     rows: int | None
     """How many rows, about; None for a view."""
     exact: bool

@@ -15,14 +15,20 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from onceward import OncewardError
-from onceward.environment import REAL, Environment
-from onceward.service.sql.authorizing import OURS, TABLE_FUNCTIONS, Guard, Mode, readonly
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.sql.authorizer import (
+    OWN_PREFIX,
+    TABLE_FUNCTIONS,
+    AuthorizerMode,
+    SqlAuthorizer,
+    readonly_error,
+)
 from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
-from onceward.service.sql.requests import Request
-from onceward.service.sql.statements import SCHEMA_VERBS, WRITES, read
-from onceward.service.sql.values import bound, json_text, shown
+from onceward.service.sql.requests import SqlRequest
+from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
+from onceward.service.sql.statement_parser import SCHEMA_VERBS, WRITES, parse_statement
+from onceward.service.sql.values import json_text, to_json, to_sqlite
 
 T = TypeVar("T")
 
@@ -77,7 +83,7 @@ class Session:
         self.connection = connection
         self.limits = limits
         self._environment = environment
-        self._guard = Guard()
+        self._guard = SqlAuthorizer()
         self._deadline = NEVER
         connection.set_authorizer(self._guard.authorize)
         connection.set_progress_handler(self._is_late, INSTRUCTIONS_BETWEEN_LOOKS)
@@ -86,14 +92,14 @@ class Session:
         """Let go of the file."""
         self.connection.close()
 
-    def run(self, request: Request) -> dict[str, Any]:
+    def run(self, request: SqlRequest) -> dict[str, Any]:
         """
         Run a request's statements; the answer as it is stored and sent.
 
         Everything it raises is an `OncewardError`. What was written before the error is still there: the caller undoes
         it.
         """
-        mode = Mode.READ if request.readonly else Mode.WRITE
+        mode = AuthorizerMode.READ if request.readonly else AuthorizerMode.WRITE
         began = self._environment.monotonic()
         self._deadline = began + self.limits.statement_seconds
         try:
@@ -105,7 +111,7 @@ class Session:
         finally:
             self._deadline = NEVER
 
-    def allow_reading(self, request: Request) -> None:
+    def refuse_writes(self, request: SqlRequest) -> None:
         """
         Refuse what writes, without running it: for a caller who may only read, before its key is looked up.
 
@@ -113,15 +119,15 @@ class Session:
         are left only a PRAGMA can write, and SQLite is asked about that.
         """
         for number, (sql, _) in enumerate(request.statements):
-            verb = read(sql).verb
+            verb = parse_statement(sql).verb
             if verb in WRITES or (verb == "PRAGMA" and self._pragma_writes(sql)):
-                refusal = readonly()
+                refusal = readonly_error()
                 refusal.statement = number if request.batch else None
                 raise refusal
 
     def _pragma_writes(self, sql: str) -> bool:
         guard = self._guard
-        with guard.tenant(Mode.READ, "PRAGMA"), closing(self.connection.cursor()) as cursor:
+        with guard.tenant(AuthorizerMode.READ, "PRAGMA"), closing(self.connection.cursor()) as cursor:
             try:
                 cursor.execute(guard.marked(f"EXPLAIN {sql}"))
             except DRIVER_ERRORS:
@@ -134,7 +140,7 @@ class Session:
         try:
             return action(self.connection)
         except DRIVER_ERRORS as error:
-            raise meaning_of(error) from error
+            raise translate_sqlite_error(error) from error
         finally:
             self._deadline = NEVER
 
@@ -142,7 +148,7 @@ class Session:
         milliseconds = (self._environment.monotonic() - began) * 1_000
         return {**document, "meta": {"durationMs": round(milliseconds, 3)}}
 
-    def _batch(self, statements: Iterable[tuple[str, Any]], mode: Mode, room: _Room) -> dict[str, Any]:
+    def _batch(self, statements: Iterable[tuple[str, Any]], mode: AuthorizerMode, room: _Room) -> dict[str, Any]:
         results = []
         for number, (sql, params) in enumerate(statements):
             try:
@@ -157,12 +163,12 @@ class Session:
             "rowsWritten": sum(one["rowsWritten"] for one in results),
         }
 
-    def _one(self, sql: str, params: Any, mode: Mode, room: _Room) -> dict[str, Any]:
-        verb = read(sql).verb
-        if verb in SCHEMA_VERBS and OURS in sql.lower():
+    def _one(self, sql: str, params: Any, mode: AuthorizerMode, room: _Room) -> dict[str, Any]:
+        verb = parse_statement(sql).verb
+        if verb in SCHEMA_VERBS and OWN_PREFIX in sql.lower():
             # A foreign key to our tables, or one of our names for a new table, is nothing that SQLite would ask about.
-            raise SqlError(SqlKind.DENIED, f"names with {OURS!r} in them belong to the service")
-        values = {name: bound(value, name) for name, value in params.items()} if isinstance(params, dict) else None
+            raise SqlError(SqlKind.DENIED, f"names with {OWN_PREFIX!r} in them belong to the service")
+        values = {name: to_sqlite(value, name) for name, value in params.items()} if isinstance(params, dict) else None
         before = self.connection.total_changes
         with closing(self.connection.cursor()) as cursor:
             guard = self._guard
@@ -170,7 +176,9 @@ class Session:
                 try:
                     cursor.execute(
                         guard.marked(sql),
-                        values if values is not None else [bound(value, str(n)) for n, value in enumerate(params, 1)],
+                        values
+                        if values is not None
+                        else [to_sqlite(value, str(n)) for n, value in enumerate(params, 1)],
                     )
                     # SQLite describes what it runs itself to carry out an ALTER TABLE.
                     columns = [] if verb in SCHEMA_VERBS else [name for name, *_ in cursor.description or ()]
@@ -179,7 +187,7 @@ class Session:
                 except OncewardError:
                     raise
                 except DRIVER_ERRORS as error:
-                    raise meaning_of(error, guard.refusal) from error
+                    raise translate_sqlite_error(error, guard.refusal) from error
             written = self.connection.total_changes - before
             inserted = verb in ("INSERT", "REPLACE") and written > 0
             return {
@@ -187,7 +195,7 @@ class Session:
                 "rows": rows,
                 "rowsRead": len(rows),
                 "rowsWritten": written,
-                "lastInsertRowid": shown(cursor.lastrowid, "rowid") if inserted else None,
+                "lastInsertRowid": to_json(cursor.lastrowid, "rowid") if inserted else None,
             }
 
     def _is_late(self) -> bool:
@@ -220,6 +228,6 @@ class _Room:
             raise SqlError(
                 SqlKind.TOO_LARGE, f"the answer has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
             )
-        values = [shown(value, column) for value, column in zip(row, columns, strict=True)]
+        values = [to_json(value, column) for value, column in zip(row, columns, strict=True)]
         self.take(values)
         return values

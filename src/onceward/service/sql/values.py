@@ -22,7 +22,7 @@ from json import JSONEncoder
 from math import isfinite
 from typing import Any, TypeAlias
 
-from onceward._core.words import json_kind
+from onceward._core.display_text import json_kind
 from onceward.service.sql.errors import SqlError, SqlKind
 
 Value: TypeAlias = int | float | str | dict[str, str] | None
@@ -39,7 +39,7 @@ json_text = JSONEncoder(ensure_ascii=False, check_circular=False, allow_nan=Fals
 """The compact JSON text of a plain value."""
 
 
-def bound(value: Any, where: str) -> int | float | str | bytes | None:
+def to_sqlite(value: Any, where: str) -> int | float | str | bytes | None:
     """A parameter as SQLite takes it. `where` names it in an error."""
     match value:
         case None | bool():
@@ -62,7 +62,7 @@ def bound(value: Any, where: str) -> int | float | str | bytes | None:
             except (Base64Error, ValueError):
                 raise _refused(where, "is not base64", 'blobs are {"base64": "3q2+7w=="}') from None
         case {"integer": str(text)} if len(value) == 1 and _WHOLE.fullmatch(text):
-            return bound(int(text), where)
+            return to_sqlite(int(text), where)
     raise _refused(
         where,
         f"is {json_kind(value)}, which SQLite has no place for",
@@ -78,7 +78,7 @@ def _text(value: str, where: str) -> str:
     return value
 
 
-def shown(value: Any, column: str) -> Value:
+def to_json(value: Any, column: str) -> Value:
     """A value of SQLite's as JSON has it. `column` names it in an error."""
     kind = type(value)
     if kind is str or value is None:

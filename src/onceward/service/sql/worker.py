@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.service.sql.database_files import create_file, drop_file, file_identity
 from onceward.service.sql.errors import DatabaseUnknown, to_wire
-from onceward.service.sql.files import create_file, drop_file, identity_of
-from onceward.service.sql.frames import Beat, SocketStream, pack
-from onceward.service.sql.hosting import HostedDatabase, Outcome, ReadDatabase
+from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
-from onceward.service.sql.listing import tables_of
-from onceward.service.sql.messages import DRIVER_ERRORS, meaning_of
-from onceward.service.sql.receiving import receive
-from onceward.service.sql.requests import Request
+from onceward.service.sql.requests import SqlRequest
+from onceward.service.sql.schema_inspector import read_tables
+from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
+from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, WritableDatabase
+from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
 
-Open = TypeVar("Open", bound=HostedDatabase | ReadDatabase)
+Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 
 FILES_PER_DATABASE = 12
 """Two connections and a reader, each with the file, its log and its shared memory; and some to spare."""
@@ -40,7 +40,7 @@ PROCESSOR_SECONDS_BESIDES = 30
 """For starting, opening and committing, on top of what the statements of a group may take."""
 
 
-class Databases(Generic[Open]):
+class OpenDatabases(Generic[Open]):
     """The databases that are open, at most so many: the one not used for longest is closed for another."""
 
     def __init__(self, limits: Limits, opener: Callable[[Path], Open]) -> None:
@@ -53,7 +53,7 @@ class Databases(Generic[Open]):
 
     def get(self, path: Path) -> Open:
         """The database at a path, opened if it is not. A file that was replaced is another one."""
-        file = identity_of(path)
+        file = file_identity(path)
         opened = self._open.get(path)
         if opened is not None and opened[1] == file:
             self._open.move_to_end(path)
@@ -66,7 +66,7 @@ class Databases(Generic[Open]):
         try:
             database = self._opener(path)
         except DRIVER_ERRORS as error:
-            raise meaning_of(error) from error
+            raise translate_sqlite_error(error) from error
         self._open[path] = database, file
         return database
 
@@ -82,13 +82,13 @@ class Databases(Generic[Open]):
             self.close(path)
 
 
-class Writer:
+class DatabaseWriter:
     """The one writer of the databases that fall to it."""
 
-    def __init__(self, limits: Limits, options: dict[str, Any], beat: Beat) -> None:
-        self.databases = Databases(limits, lambda path: HostedDatabase(path, limits, options, watcher=beat))
+    def __init__(self, limits: Limits, options: dict[str, Any], beat: ProgressPage) -> None:
+        self.databases = OpenDatabases(limits, lambda path: WritableDatabase(path, limits, options, watcher=beat))
 
-    def group(self, path: Path, requests: list[Request]) -> list[Outcome]:
+    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
         """Run a group of requests."""
         outcomes = self.databases.get(path).group(requests)
         if any(isinstance(outcome, StoreUnavailable | OutcomeUnknown) for outcome in outcomes):
@@ -97,7 +97,7 @@ class Writer:
 
     def create(self, path: Path) -> bool:
         """Make a database; whether it is new."""
-        if identity_of(path) is not None:
+        if file_identity(path) is not None:
             return False
         self.databases.close(path)
         create_file(path)
@@ -110,14 +110,14 @@ class Writer:
         return drop_file(path)
 
 
-class Reader:
+class DatabaseReader:
     """One of the readers, for all databases."""
 
-    def __init__(self, limits: Limits, beat: Beat) -> None:
-        self.databases = Databases(limits, lambda path: ReadDatabase(path, limits))
+    def __init__(self, limits: Limits, beat: ProgressPage) -> None:
+        self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits))
         self._beat = beat
 
-    def group(self, path: Path, requests: list[Request]) -> list[Outcome]:
+    def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
         """Run requests one after the other."""
         database = self.databases.get(path)
         outcomes = []
@@ -128,10 +128,10 @@ class Reader:
 
     def tables(self, path: Path) -> list[Any]:
         """What is in a database."""
-        return self.databases.get(path).session.look(tables_of)
+        return self.databases.get(path).session.look(read_tables)
 
 
-def restrict(limits: Limits) -> None:
+def apply_limits(limits: Limits) -> None:
     """Put the process under its limits, for good."""
     files = limits.open_databases * FILES_PER_DATABASE + FILES_BESIDES
     for kind, wanted in (
@@ -149,7 +149,7 @@ def restrict(limits: Limits) -> None:
     connection.close()
 
 
-def renew_processor_time(limits: Limits, requests: int) -> None:
+def extend_cpu_limit(limits: Limits, requests: int) -> None:
     """Allow for what the next group may take. Past that the kernel ends the process, even if nobody watches it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = used.ru_utime + used.ru_stime + 2 * limits.statement_seconds * requests + PROCESSOR_SECONDS_BESIDES
@@ -158,27 +158,29 @@ def renew_processor_time(limits: Limits, requests: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
 
 
-def serve(link: socket.socket, beat: Beat) -> None:
+def serve(link: socket.socket, beat: ProgressPage) -> None:
     """Do what the engine asks, until it is gone."""
     stream = SocketStream(link)
-    settings = receive(stream)
+    settings = read_frame(stream)
     limits = Limits(**settings["limits"])
-    restrict(limits)
-    worker: Writer | Reader = (
-        Writer(limits, settings["options"], beat) if settings["role"] == "writer" else Reader(limits, beat)
+    apply_limits(limits)
+    worker: DatabaseWriter | DatabaseReader = (
+        DatabaseWriter(limits, settings["options"], beat)
+        if settings["role"] == "writer"
+        else DatabaseReader(limits, beat)
     )
     link.sendall(pack({"ready": os.getpid()}))
     with suppress(EOFError):
         while True:
-            asked = receive(stream)
-            requests = [Request.from_document(one) for one in asked.get("requests", ())]
-            renew_processor_time(limits, len(requests))
+            asked = read_frame(stream)
+            requests = [SqlRequest.from_document(one) for one in asked.get("requests", ())]
+            extend_cpu_limit(limits, len(requests))
             beat.begin(asked["group"])
             link.sendall(b"".join(_answers(worker, asked, requests)))
     worker.databases.close_all()
 
 
-def _answers(worker: Writer | Reader, asked: dict[str, Any], requests: list[Request]) -> list[bytes]:
+def _answers(worker: DatabaseWriter | DatabaseReader, asked: dict[str, Any], requests: list[SqlRequest]) -> list[bytes]:
     """The frames that answer: one per request, or one for anything else."""
     path = Path(asked["path"])
     try:
@@ -193,7 +195,7 @@ def _answers(worker: Writer | Reader, asked: dict[str, Any], requests: list[Requ
     return [pack({"error": to_wire(failure)})] * max(len(requests), 1)
 
 
-def _answer(outcome: Outcome) -> dict[str, Any]:
+def _answer(outcome: RequestOutcome) -> dict[str, Any]:
     if isinstance(outcome, OncewardError):
         return {"error": to_wire(outcome)}
     return {"value": outcome.document, "replayed": outcome.replayed}
@@ -203,7 +205,7 @@ def main(arguments: list[str]) -> None:
     """Serve the engine at the other end of the socket whose number is given."""
     link, page = int(arguments[0]), int(arguments[1])
     with suppress(ConnectionError, EOFError):  # The engine is gone. What was committed will be found by the next one.
-        serve(socket.socket(fileno=link), Beat(page))
+        serve(socket.socket(fileno=link), ProgressPage(page))
 
 
 if __name__ == "__main__":

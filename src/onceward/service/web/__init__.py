@@ -3,8 +3,8 @@ How a call becomes an answer, for every app of the service: who is calling, a st
 and an OpenAPI document made of the same table that routes requests.
 """
 
-from onceward.service.web.calls import Call, Door
-from onceward.service.web.endpoints import Endpoint, application
-from onceward.service.web.openapi import openapi
+from onceward.service.web.calls import ApiCall, Authenticator
+from onceward.service.web.endpoints import ApiEndpoint, build_application
+from onceward.service.web.openapi import openapi_document
 
-__all__ = ["Call", "Door", "Endpoint", "application", "openapi"]
+__all__ = ["ApiCall", "ApiEndpoint", "Authenticator", "build_application", "openapi_document"]

@@ -11,24 +11,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward import OncewardError, RateLimitError
-from onceward.http.serving.identity import Identity, identity_of
-from onceward.http.serving.profile import Profile
+from onceward.http.server.profile import Profile
+from onceward.http.server.request_identity import RequestIdentity, identity_of
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address
 from onceward.service.access.addresses import Network
-from onceward.service.web.faults import RequestMalformed
+from onceward.service.web.problems import RequestMalformed
 
-Noted: TypeAlias = Callable[[Response | None, OncewardError | None], None]
+OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
 """Told how a call ended: what was answered, and what it was refused with. No answer: it broke off."""
 
 
-class Witness(Protocol):
+class CallObserver(Protocol):
     """Whoever is told of calls. It must not wait, and it must not raise."""
 
-    def begun(self, caller: Caller, request: Request) -> Noted:
+    def begun(self, caller: Caller, request: Request) -> OnCallEnded:
         """Somebody who may call this has called."""
 
 
-class Door:
+class Authenticator:
     """Who may come in. Whoever has a valid token is never slowed; everybody else is counted by address."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Door:
         access: AsyncAccess,
         flood: FloodControl,
         trusted: Sequence[Network] = (),
-        witness: Witness | None = None,
+        witness: CallObserver | None = None,
     ) -> None:
         self.access = access
         self.witness = witness
@@ -67,7 +67,7 @@ class Door:
         return client_address(peer, headers, self._trusted)
 
 
-class Call:
+class ApiCall:
     """One call, as an endpoint's function sees it."""
 
     def __init__(self, request: Request, caller: Caller, body: Any, size: int = 0) -> None:
@@ -89,7 +89,7 @@ class Call:
             raise RequestMalformed(f"the parameter {name} is there {len(values)} times; send it once")
         return values[0] if values else None
 
-    def identity(self, profile: Profile) -> Identity | None:
+    def identity(self, profile: Profile) -> RequestIdentity | None:
         """The key or the step that this call names."""
         headers = [(name.lower(), value) for name, value in self.request.headers.raw]
         return identity_of(headers, profile)

@@ -19,25 +19,25 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
-from onceward.http.serving.media import media_type
-from onceward.http.serving.profile import PROFILES, Profile
-from onceward.http.serving.weight import off_the_loop
+from onceward.http.server.media_type import parse_media_type
+from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.thread_offload import offload_if_large
 from onceward.service.access import Role
-from onceward.service.web.calls import Call, Door, Noted
-from onceward.service.web.faults import (
+from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
+from onceward.service.web.problems import (
     MediaTypeUnsupported,
     MethodNotAllowed,
-    NotFound,
+    NotFoundError,
     RequestMalformed,
-    refusal,
-    unexpected,
+    error_response,
+    handle_unexpected,
 )
 
 BODY_BYTES_MAX = 5_000_000
 """A longer body is refused before it is read to its end."""
 
 
-class Answered(NamedTuple):
+class EndpointResponse(NamedTuple):
     """What an endpoint's function returns: a JSON value, and how it is sent."""
 
     value: Any
@@ -54,12 +54,12 @@ class Parameter(NamedTuple):
     place: str = "query"
 
 
-class Endpoint(NamedTuple):
+class ApiEndpoint(NamedTuple):
     """One address and method."""
 
     method: str
     path: str
-    run: Callable[[Call], Awaitable[Answered]]
+    run: Callable[[ApiCall], Awaitable[EndpointResponse]]
     summary: str
     answer: type[Any] | None = None
     body: type[msgspec.Struct] | None = None
@@ -78,49 +78,51 @@ class Endpoint(NamedTuple):
     """A body that works, for the page and for whoever tries it."""
 
 
-def application(
-    endpoints: Iterable[Endpoint],
-    door: Door,
+def build_application(
+    endpoints: Iterable[ApiEndpoint],
+    door: Authenticator,
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
     profile: Profile = PROFILES["default"],
 ) -> Starlette:
     """The ASGI application of some endpoints. The profile says which status a refusal has."""
-    by_path: dict[str, list[Endpoint]] = {}
+    by_path: dict[str, list[ApiEndpoint]] = {}
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
         Route(path, _Handler(some, door, body_bytes_max, profile).serve, methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
-    return plain(routes)
+    return strict_application(routes)
 
 
-def plain(routes: Sequence[BaseRoute]) -> Starlette:
+def strict_application(routes: Sequence[BaseRoute]) -> Starlette:
     """An application that answers at these addresses and at no others: not at one with a slash more."""
-    app = Starlette(routes=routes, exception_handlers=FAULTS)
+    app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False
     return app
 
 
-async def _not_here(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     """What Starlette itself refuses: no such address, no such method."""
     status = error.status_code if isinstance(error, HTTPException) else 404
-    response = refusal(MethodNotAllowed() if status == 405 else NotFound())
+    response = error_response(MethodNotAllowed() if status == 405 else NotFoundError())
     allow = (getattr(error, "headers", None) or {}).get("Allow")
     if allow:
         response.headers["allow"] = allow
     return response
 
 
-FAULTS: dict[Any, Any] = {HTTPException: _not_here, Exception: unexpected}
+EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: _handle_http_exception, Exception: handle_unexpected}
 """How an application says what it does not have, and what it did not expect."""
 
 
 class _Handler:
     """One address, all its methods."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], door: Door, body_bytes_max: int, profile: Profile) -> None:
+    def __init__(
+        self, endpoints: Sequence[ApiEndpoint], door: Authenticator, body_bytes_max: int, profile: Profile
+    ) -> None:
         self._endpoints = {one.method: one for one in endpoints}
         if "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
@@ -131,7 +133,7 @@ class _Handler:
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
         endpoint, witness = self._endpoints[request.method], self._door.witness
-        noted: Noted | None = None
+        noted: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
         try:
@@ -143,14 +145,15 @@ class _Handler:
             if _is_ambiguous(request):
                 raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
-                raise NotFound  # A name cannot have a slash in it, and whoever stands in front may see another path.
+                # A name cannot have a slash in it, and whoever stands in front may see another path.
+                raise NotFoundError
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
-            answered = await endpoint.run(Call(request, caller, body, size))
+            answered = await endpoint.run(ApiCall(request, caller, body, size))
             headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
             response = Response(msgspec.json.encode(answered.value), answered.status, headers)
         except OncewardError as error:
-            refused, response = error, refusal(error, self._profile)
+            refused, response = error, error_response(error, self._profile)
             if _is_ambiguous(request):
                 response.headers["connection"] = "close"
         except ClientDisconnect:
@@ -160,28 +163,28 @@ class _Handler:
                 noted(response, refused)
         return response
 
-    async def _body(self, request: Request, endpoint: Endpoint) -> tuple[Any, int]:
+    async def _body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, int]:
         """What was sent, and how many bytes that were."""
         if endpoint.body is None:
             return None, 0
         for name in ("content-type", "content-encoding"):
             if len(request.headers.getlist(name)) > 1:
                 raise RequestMalformed(f"the header {name} is there more than once; send it once")
-        kind, parameters = media_type(request.headers.get("content-type", "").encode("latin-1"))
+        kind, parameters = parse_media_type(request.headers.get("content-type", "").encode("latin-1"))
         if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
             raise MediaTypeUnsupported("bodies are not compressed here")
         read = await read_body(request, self._max)
         try:
-            return await off_the_loop(partial(_parsed, read, endpoint), len(read)), len(read)
+            return await offload_if_large(partial(_parsed, read, endpoint), len(read)), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
             raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
 
 
-def _parsed(read: bytes, endpoint: Endpoint) -> Any:
+def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
     return msgspec.convert(parse_json(read, exact=endpoint.exact), endpoint.body)
 
 
@@ -201,7 +204,7 @@ def _is_ambiguous(request: Request) -> bool:
     return "transfer-encoding" in request.headers and "content-length" in request.headers
 
 
-def _check_query(request: Request, endpoint: Endpoint) -> None:
+def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
     if not request.scope["query_string"]:
         return
     known = {one.name for one in endpoint.parameters if one.place == "query"}

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from onceward import __version__
-from onceward.http.serving.profile import Profile
-from onceward.service.web.endpoints import Endpoint
+from onceward.http.server.profile import Profile
+from onceward.service.web.endpoints import ApiEndpoint
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 
@@ -35,7 +35,9 @@ PROBLEM: dict[str, Any] = {
 }
 
 
-def openapi(title: str, groups: Iterable[tuple[str, Iterable[Endpoint]]], profile: Profile) -> dict[str, Any]:
+def openapi_document(
+    title: str, groups: Iterable[tuple[str, Iterable[ApiEndpoint]]], profile: Profile
+) -> dict[str, Any]:
     """The document for groups of endpoints, each under its name."""
     taken = [(name, list(endpoints)) for name, endpoints in groups]
     types = [one for _, endpoints in taken for end in endpoints for one in (end.body, end.answer) if one is not None]
@@ -56,7 +58,7 @@ def openapi(title: str, groups: Iterable[tuple[str, Iterable[Endpoint]]], profil
     }
 
 
-def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
+def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in _PLACE.findall(end.path)
@@ -94,7 +96,7 @@ def _operation(group: str, end: Endpoint, schemas: dict[int, Any], profile: Prof
     return operation
 
 
-def _answer(end: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
+def _answer(end: ApiEndpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     schema = schemas[id(end.answer)] if end.answer is not None else {}
     return {"description": end.summary, "content": {"application/json": {"schema": schema}}}
 
@@ -104,7 +106,7 @@ def _problem(description: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/problem+json": {"schema": schema}}}
 
 
-def page(document: dict[str, Any]) -> str:
+def openapi_page(document: dict[str, Any]) -> str:
     """The document as a page: no script, nothing from elsewhere."""
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>",

@@ -19,15 +19,15 @@ From a test of your own, with the given scenarios or with your own:
         assert report.ok, report.violations
 """
 
-from onceward.testing.explorer.actors import Actor, Body, Interrupted, Unknown
+from onceward.testing.explorer.actor_flows import calls, scenario_terms
+from onceward.testing.explorer.actors import Actor, Behaviour, Interrupted, Unknown
 from onceward.testing.explorer.command import main
-from onceward.testing.explorer.exploring import explore
-from onceward.testing.explorer.faults import FAULTS, Fault
+from onceward.testing.explorer.exploration import explore
+from onceward.testing.explorer.faults import FAULTS, PlantedFault
 from onceward.testing.explorer.invariants import INVARIANTS, Invariant
-from onceward.testing.explorer.plays import agreed, calls
-from onceward.testing.explorer.scenario import Erase, Forget, Pass, Purge, Scenario
-from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS, scene
-from onceward.testing.explorer.search import Report, Violation
+from onceward.testing.explorer.scenario import AdvanceTime, Erase, Forget, Purge, Scenario
+from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS, make_scenario
+from onceward.testing.explorer.search import ExplorationReport, Violation
 
 __all__ = [
     "FAULTS",
@@ -35,21 +35,21 @@ __all__ = [
     "LIMITS",
     "SCENARIOS",
     "Actor",
-    "Body",
+    "AdvanceTime",
+    "Behaviour",
     "Erase",
-    "Fault",
+    "ExplorationReport",
     "Forget",
     "Interrupted",
     "Invariant",
-    "Pass",
+    "PlantedFault",
     "Purge",
-    "Report",
     "Scenario",
     "Unknown",
     "Violation",
-    "agreed",
     "calls",
     "explore",
     "main",
-    "scene",
+    "make_scenario",
+    "scenario_terms",
 ]

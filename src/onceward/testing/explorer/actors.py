@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 
 from onceward._core.errors import NothingHappened, StoreUnavailable
 from onceward._core.flow import (
-    After,
+    AfterCommit,
     Boottime,
-    Call,
-    Chance,
+    CallFunction,
     Emit,
     Flow,
     Load,
+    LoadInTransaction,
     Monotonic,
-    Peek,
     Probe,
     Raised,
+    RandomBytes,
     Returned,
 )
-from onceward._core.holders import Process, mark_of, written
+from onceward._core.holders import Process, encode_process, identity_digest
 from onceward._core.operation import NOT_FOUND, Found, Operation
-from onceward._core.record import Record, Standing
+from onceward._core.record import PutResult, Record
 
 SKEW = 3_600.0
 """Seconds by which each caller's clock is ahead of the one before: nothing may depend on it."""
@@ -48,7 +48,7 @@ class Barred(Exception):
     """A fenced resource refused a fence lower than one it has seen."""
 
 
-class Body(NamedTuple):
+class Behaviour(NamedTuple):
     """What an actor's function does."""
 
     fails: str = ""
@@ -84,7 +84,7 @@ class Body(NamedTuple):
         return self.fails == "inside" and says_so
 
 
-SUCCEEDS = Body()
+SUCCEEDS = Behaviour()
 """Has its effect, and returns."""
 
 
@@ -95,7 +95,7 @@ class Actor:
     name: str
     play: Callable[[Actor, dict[str, Any]], Flow[Any]]
     """Makes its flow. The flow returns the answers it acknowledges: pairs of an id and an outcome."""
-    body: Body = SUCCEEDS
+    body: Behaviour = SUCCEEDS
     order: str = "17"
     """What it asks for. Two actors with the same order ask for the same."""
     after: str = ""
@@ -109,11 +109,11 @@ class Actor:
     @property
     def process(self) -> bytes | None:
         """What its claims say of who holds them."""
-        here = (mark_of("machine", "one"), mark_of("boot", "one"), mark_of("space", "one"))
-        return written(Process("explorer", *here, self.index + 1, 1, 0)) if self.named else None
+        here = (identity_digest("machine", "one"), identity_digest("boot", "one"), identity_digest("space", "one"))
+        return encode_process(Process("explorer", *here, self.index + 1, 1, 0)) if self.named else None
 
 
-class Ran(NamedTuple):
+class CallResult(NamedTuple):
     """What the outside world answered a function."""
 
     answer: str
@@ -123,17 +123,17 @@ class Ran(NamedTuple):
     """Struck while it ran, after its effect."""
 
 
-class Missing(Enum):
+class MissingResult(Enum):
     """What comes in the place of an answer."""
 
     LOST = "no answer comes"
     STRUCK = "an interrupt strikes"
 
 
-LOST, STRUCK = Missing.LOST, Missing.STRUCK
+LOST, STRUCK = MissingResult.LOST, MissingResult.STRUCK
 
 
-class Ended(NamedTuple):
+class FlowEnd(NamedTuple):
     """How a flow ended."""
 
     value: Any
@@ -150,7 +150,7 @@ class _Run:
         self.request: dict[str, Any] = {"order": actor.order}
         self.flow = actor.play(actor, self.request)
         self.effect: Any = None
-        self.ended: Ended | None = None
+        self.ended: FlowEnd | None = None
         self._on(lambda: next(self.flow))
 
     def feed(self, answer: Any) -> None:
@@ -159,7 +159,7 @@ class _Run:
             self._on(lambda: self.flow.throw(StoreUnavailable("no answer came")))
         elif answer is STRUCK:
             self._on(lambda: self.flow.throw(Interrupted()))
-        elif type(self.effect) is Call:
+        elif type(self.effect) is CallFunction:
             ended = _enact(self.actor, self.effect.operation, answer, self.request)
             self._on(lambda: self.flow.send(ended))
         elif type(self.effect) is Probe:
@@ -172,30 +172,30 @@ class _Run:
         try:
             self.effect = go()
         except StopIteration as stop:
-            self.effect, self.ended = None, Ended(stop.value, None)
+            self.effect, self.ended = None, FlowEnd(stop.value, None)
         except (Exception, Interrupted) as error:
-            self.effect, self.ended = None, Ended(None, error.with_traceback(None))
+            self.effect, self.ended = None, FlowEnd(None, error.with_traceback(None))
 
 
-def confirmed(actor: Actor, operation: Operation) -> None:
+def confirm_lease(actor: Actor, operation: Operation) -> None:
     """What the store said of the lease, and when, on the actor's own clock."""
     held = operation.record
-    operation.confirm(clock(actor, held.first_at + held.age), held.lease_left or 0)
+    operation.confirm(actor_clock(actor, held.first_at + held.age), held.lease_left or 0)
 
 
-def _enact(actor: Actor, operation: Operation, ran: Ran, request: dict[str, Any]) -> Returned | Raised:
+def _enact(actor: Actor, operation: Operation, ran: CallResult, request: dict[str, Any]) -> Returned | Raised:
     """Run the function for real, against what the outside world answered."""
     body = actor.body
     operation.started = True
     operation.held_until = ran.held_until
-    confirmed(actor, operation)
+    confirm_lease(actor, operation)
     try:
         return Returned(_function(body, operation, ran, request))
     except (Exception, Interrupted) as error:
         return Raised(error)
 
 
-def _function(body: Body, operation: Operation, ran: Ran, request: dict[str, Any]) -> Any:
+def _function(body: Behaviour, operation: Operation, ran: CallResult, request: dict[str, Any]) -> Any:
     if body.mutates:
         request["order"] = "changed by the function"
     if body.fails == "before":
@@ -210,7 +210,7 @@ def _function(body: Body, operation: Operation, ran: Ran, request: dict[str, Any
     return ran.answer if body.keepable else object()
 
 
-def _act(body: Body, ran: Ran) -> None:
+def _act(body: Behaviour, ran: CallResult) -> None:
     if ran.barred:
         raise Barred
     if ran.interrupted:
@@ -256,16 +256,16 @@ class Position:
             self._learn(parent.effect, answer)
 
     def _learn(self, effect: Any, answer: Any) -> None:
-        if type(answer) is Standing:
+        if type(answer) is PutResult:
             self.seen = answer.record
-        elif type(effect) in (Load, Peek) and not isinstance(answer, Missing):
+        elif type(effect) in (Load, LoadInTransaction) and not isinstance(answer, MissingResult):
             self.seen = answer
-        elif type(effect) is Chance:
+        elif type(effect) is RandomBytes:
             self._chances += 1
         elif type(effect) is Probe:
             self.not_found = answer is NOT_FOUND
             self.ran = isinstance(answer, Found)
-        elif type(effect) is Call and type(answer) is Ran:
+        elif type(effect) is CallFunction and type(answer) is CallResult:
             self.ran = True
 
     def told(self, answer: Any, now: int) -> Position:
@@ -273,11 +273,11 @@ class Position:
         position = self._next(answer)
         while True:
             match position.effect:
-                case Chance():
+                case RandomBytes():
                     position = position._next(position._chance())
                 case Monotonic() | Boottime():
-                    position = position._next(clock(position.actor, now))
-                case Emit() | After():
+                    position = position._next(actor_clock(position.actor, now))
+                case Emit() | AfterCommit():
                     position = position._next(None)
                 case _:
                     return position
@@ -285,10 +285,10 @@ class Position:
     def begun(self, now: int) -> Position:
         """Where it stands before its first visible effect. Called on the root."""
         match self.effect:
-            case Chance():
+            case RandomBytes():
                 return self.told(self._chance(), now)
             case Monotonic() | Boottime():
-                return self.told(clock(self.actor, now), now)
+                return self.told(actor_clock(self.actor, now), now)
         return self
 
     def _chance(self) -> bytes:
@@ -320,6 +320,6 @@ class Position:
         return self.ended is not None
 
 
-def clock(actor: Actor, now: int) -> float:
+def actor_clock(actor: Actor, now: int) -> float:
     """That actor's own clock, in seconds."""
     return now / 1e6 + SKEW * (actor.index + 1)

@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from onceward.environment import REAL
-from onceward.testing.explorer.exploring import explore
-from onceward.testing.explorer.faults import FAULTS, Fault
+from onceward.runtime.environment import REAL
+from onceward.testing.explorer.exploration import explore
+from onceward.testing.explorer.faults import FAULTS, PlantedFault
 from onceward.testing.explorer.invariants import INVARIANTS
 from onceward.testing.explorer.scenario import Scenario
 from onceward.testing.explorer.scenarios import LIMITS, SCENARIOS
-from onceward.testing.explorer.search import Report, Violation
+from onceward.testing.explorer.search import ExplorationReport, Violation
 
 PROGRAM = "python -m onceward.testing explore"
 
@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _chosen(names: list[str], fault: Fault | None, *, limits: bool) -> list[Scenario]:
+def _chosen(names: list[str], fault: PlantedFault | None, *, limits: bool) -> list[Scenario]:
     if names:
         return [_ALL[name] for name in dict.fromkeys(names)]
     if fault is not None:
@@ -84,7 +84,7 @@ def _chosen(names: list[str], fault: Fault | None, *, limits: bool) -> list[Scen
     return [*SCENARIOS, *LIMITS] if limits else list(SCENARIOS)
 
 
-def _explored(scenarios: list[Scenario], fault: Fault | None, *, quiet: bool) -> list[Report]:
+def _explored(scenarios: list[Scenario], fault: PlantedFault | None, *, quiet: bool) -> list[ExplorationReport]:
     """Try them one by one, each with its line of the table as soon as it is done."""
     progress, clear = _progress()
     if not quiet:
@@ -119,7 +119,7 @@ def _row(name: str, schedules: str, states: str, result: str) -> str:
     return f"{name:24}{schedules:>14}{states:>10}  {result}"
 
 
-def _result(report: Report) -> str:
+def _result(report: ExplorationReport) -> str:
     if report.cut_off:
         return "CUT OFF: too many states"
     if report.scenario.limit:
@@ -127,7 +127,7 @@ def _result(report: Report) -> str:
     return f"BROKEN: {', '.join(report.violations)}" if report.violations else "ok"
 
 
-def _ending(reports: list[Report], fault: Fault | None, seconds: float) -> str:
+def _ending(reports: list[ExplorationReport], fault: PlantedFault | None, seconds: float) -> str:
     """The counterexamples (with a planted fault: the one that it must lead to), and the last line."""
     lines: list[str] = []
     found = _shortest(reports)
@@ -155,7 +155,7 @@ def _numbered(schedule: tuple[str, ...]) -> list[str]:
     return lines
 
 
-def _shortest(reports: list[Report]) -> dict[str, tuple[Scenario, Violation]]:
+def _shortest(reports: list[ExplorationReport]) -> dict[str, tuple[Scenario, Violation]]:
     """For each invariant that broke, where that took the fewest steps. Limits are shown each by itself."""
     found: dict[str, tuple[Scenario, Violation]] = {}
     for report in reports:
@@ -180,7 +180,7 @@ def _listing() -> str:
     return "\n".join(lines)
 
 
-def _as_data(reports: list[Report], fault: Fault | None, seconds: float) -> dict[str, object]:
+def _as_data(reports: list[ExplorationReport], fault: PlantedFault | None, seconds: float) -> dict[str, object]:
     return {
         "ok": all(report.ok for report in reports),
         "fault": fault.name if fault is not None else None,

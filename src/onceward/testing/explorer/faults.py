@@ -13,20 +13,27 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from onceward._core import ending, engine, inside, looking, record, sequence
-from onceward._core.engine import Ask
+from onceward._core import (
+    dead_holder_flow,
+    finish_flow,
+    operation_flow,
+    record,
+    sequence_flow,
+    settle_inside_flow,
+)
 from onceward._core.errors import IllegalMove, OwnershipLost, Unrecorded
 from onceward._core.flow import Flow, Put, Returned
 from onceward._core.operation import Operation, Outcome
-from onceward._core.record import Record, Standing, State, Write
+from onceward._core.operation_flow import OperationRequest
+from onceward._core.record import PutResult, Record, State, Write
+from onceward.testing.explorer.actor_flows import id_of
 from onceward.testing.explorer.actors import SKEW
-from onceward.testing.explorer.plays import id_of
-from onceward.testing.explorer.world import SECOND, Register, Row, World
+from onceward.testing.explorer.world import SECOND, Row, SimulatedStore, World
 
 _HELD = ("settle", "release", "doubt", "renew")
 
 
-class Fault(NamedTuple):
+class PlantedFault(NamedTuple):
     """A mistake, and who must notice it."""
 
     name: str
@@ -35,7 +42,7 @@ class Fault(NamedTuple):
     """The invariant that must notice it."""
     scenarios: tuple[str, ...]
     """Where it shows."""
-    register: type[Register] = Register
+    register: type[SimulatedStore] = SimulatedStore
     replaces: str = ""
     """The function of the engine that is done wrong."""
     by: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None
@@ -47,19 +54,19 @@ class Fault(NamedTuple):
 # --- mistakes of a store ---
 
 
-class _UnfencedSettle(Register):
+class _UnfencedSettle(SimulatedStore):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Whoever ends an operation is believed to hold it."""
         return put.at in _HELD or super().matches(world, old, put)
 
 
-class _Resurrecting(Register):
+class _Resurrecting(SimulatedStore):
     def is_marked(self, world: World) -> bool:
         """Nobody looks for a mark."""
         return False
 
 
-class _TokenOnlySwap(Register):
+class _TokenOnlySwap(SimulatedStore):
     keeps_past = True
 
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
@@ -70,13 +77,13 @@ class _TokenOnlySwap(Register):
         return any((one.token, one.state) == (old.write.token, old.write.state) for one in expected)
 
 
-class _UpsertClaim(Register):
+class _UpsertClaim(SimulatedStore):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Insert or overwrite."""
         return put.expect is None or super().matches(world, old, put)
 
 
-class _KeyRecomputed(Register):
+class _KeyRecomputed(SimulatedStore):
     def addressed(self, put: Put, changed: Any) -> Put:
         """Make the id anew from the request, which the function has changed meanwhile."""
         if not changed:
@@ -84,14 +91,14 @@ class _KeyRecomputed(Register):
         return put._replace(write=put.write._replace(id=id_of("changed by the function")), expect=None)
 
 
-class _FenceReused(Register):
+class _FenceReused(SimulatedStore):
     def fence(self, world: World, old: Row | None, write: Write) -> int:
         """Count from one again whenever nobody holds it."""
         over_nothing = old is None or old.write.state == State.RELEASED
         return 1 if write.rise and over_nothing else write.fence
 
 
-class _CallersClock(Register):
+class _CallersClock(SimulatedStore):
     def read(self, row: Row, world: World, actor: int) -> Record:
         """Judge the time left by the clock of whoever asks."""
         ahead = int(SKEW * SECOND) * actor
@@ -99,12 +106,12 @@ class _CallersClock(Register):
         return shown if shown.lease_left is None else shown._replace(lease_left=shown.lease_left - ahead)
 
 
-class _DuplicateIdInBatch(Register):
+class _DuplicateIdInBatch(SimulatedStore):
     def sent_together(self, queue: tuple[tuple[int, Put], ...]) -> tuple[tuple[int, Put], ...]:
         """Everything that waits, whatever it is about."""
         return queue
 
-    def put_together(self, world: World, together: tuple[tuple[int, Put], ...]) -> list[tuple[World, Standing]]:
+    def put_together(self, world: World, together: tuple[tuple[int, Put], ...]) -> list[tuple[World, PutResult]]:
         """Compare each with what stood there before the statement; all of them land."""
         done, before = [], world
         for actor, put in together:
@@ -116,28 +123,28 @@ class _DuplicateIdInBatch(Register):
         return done
 
 
-class _StaleSwapAnswer(Register):
+class _StaleSwapAnswer(SimulatedStore):
     keeps_past = True
 
-    def refused(self, world: World, old: Row | None, put: Put, actor: int) -> Standing:
+    def refused(self, world: World, old: Row | None, put: Put, actor: int) -> PutResult:
         """Answer a refused swap from a snapshot taken before it: it still shows the version that was expected."""
         stale = [row for row in world.past if row.write.version == put.expect and row.write.id == put.write.id]
         return super().refused(world, stale[-1] if stale else old, put, actor)
 
 
-class _UnjoinedRecord(Register):
-    def put(self, world: World, put: Put, actor: int, changed: Any = None) -> tuple[World, Standing]:
+class _UnjoinedRecord(SimulatedStore):
+    def put(self, world: World, put: Put, actor: int, changed: Any = None) -> tuple[World, PutResult]:
         """Write on a connection of its own: the record commits without the caller's rows."""
         return super().put(world, put, -1, changed)
 
 
-class _UnfencedInside(Register):
+class _UnfencedInside(SimulatedStore):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Settle inside a transaction without comparing anything."""
         return put.at == "inside" or super().matches(world, old, put)
 
 
-class _NoConstraint(Register):
+class _NoConstraint(SimulatedStore):
     def matches(self, world: World, old: Row | None, put: Put) -> bool:
         """Insert a settled record whatever stands there: the table has no unique constraint."""
         return (put.at == "settle" and put.expect is None) or super().matches(world, old, put)
@@ -170,7 +177,7 @@ def _without_doubt(right: Callable[..., Write]) -> Callable[..., Write]:
 
 
 def _skipping(right: Callable[..., Flow[int]]) -> Callable[..., Flow[int]]:
-    def expected(ask: Ask, scope: str, name: str) -> Flow[int]:
+    def expected(ask: OperationRequest, scope: str, name: str) -> Flow[int]:
         return (yield from right(ask, scope, name)) + 1
 
     return expected
@@ -183,7 +190,9 @@ def _sure_of_nothing(right: Callable[..., bool]) -> Callable[..., bool]:
 def _believing_the_function(right: Callable[..., Flow[Any]]) -> Callable[..., Flow[Any]]:
     """Whoever settled is believed to have committed."""
 
-    def not_committed(ask: Ask, operation: Operation, held: Record, version: bytes, ended: Any) -> Flow[Any]:
+    def not_committed(
+        ask: OperationRequest, operation: Operation, held: Record, version: bytes, ended: Any
+    ) -> Flow[Any]:
         if operation.inside is not None and operation.inside.called and isinstance(ended, Returned):
             return Outcome(ended.value, False, held.first_at, held.attempt, held.fence)
         return (yield from right(ask, operation, held, version, ended))
@@ -194,7 +203,7 @@ def _believing_the_function(right: Callable[..., Flow[Any]]) -> Callable[..., Fl
 def _taking_renewals_for_racers(right: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
     """Put once, and take a record that has moved for somebody else's."""
 
-    def put_inside(ask: Ask, held: Record, kept: Any, chance: bytes) -> Flow[None]:
+    def put_inside(ask: OperationRequest, held: Record, kept: Any, chance: bytes) -> Flow[None]:
         flow = right(ask, held, kept, chance)
         standing = yield next(flow)
         if not standing.landed:
@@ -204,7 +213,7 @@ def _taking_renewals_for_racers(right: Callable[..., Flow[None]]) -> Callable[..
 
 
 def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
-    def take_back(ask: Ask, write: Write, version: bytes) -> Flow[None]:
+    def take_back(ask: OperationRequest, write: Write, version: bytes) -> Flow[None]:
         yield from right(ask, write, version)
         raise Unrecorded
 
@@ -212,7 +221,7 @@ def _claiming_that_it_ran(right: Callable[..., Flow[None]]) -> Callable[..., Flo
 
 
 def _taking_it_for_overtaken(right: Callable[..., Flow[Any]]) -> Callable[..., Flow[Any]]:
-    def within_lease(ask: Ask, held: Record, operation: Operation | None) -> Flow[Any]:
+    def within_lease(ask: OperationRequest, held: Record, operation: Operation | None) -> Flow[Any]:
         yield from right(ask, held, operation)
         raise OwnershipLost
 
@@ -242,45 +251,47 @@ def _believing(right: Callable[..., bool]) -> Callable[..., bool]:
 
 
 _FAULTS = (
-    Fault(
+    PlantedFault(
         "unfenced-settle",
         "a settle is written without comparing anything",
         "overtaken-changes-nothing",
         ("keyed", "repeatable"),
         _UnfencedSettle,
     ),
-    Fault(
+    PlantedFault(
         "token-only-swap",
         "a swap compares token and state, not the version",
         "one-live-lease",
         ("renewal",),
         _TokenOnlySwap,
     ),
-    Fault("upsert-claim", "a claim overwrites what stands there", "one-live-lease", ("blind",), _UpsertClaim),
-    Fault(
+    PlantedFault("upsert-claim", "a claim overwrites what stands there", "one-live-lease", ("blind",), _UpsertClaim),
+    PlantedFault(
         "key-recomputed",
         "the ending goes to an id made from a request that has changed",
         "acknowledged-stands",
         ("mutation",),
         _KeyRecomputed,
     ),
-    Fault("fence-reused", "fences begin at one again", "fence-rises", ("release", "purge"), _FenceReused),
-    Fault("callers-clock", "a lease is judged by the caller's clock", "one-live-lease", ("keyed",), _CallersClock),
-    Fault(
+    PlantedFault("fence-reused", "fences begin at one again", "fence-rises", ("release", "purge"), _FenceReused),
+    PlantedFault(
+        "callers-clock", "a lease is judged by the caller's clock", "one-live-lease", ("keyed",), _CallersClock
+    ),
+    PlantedFault(
         "duplicate-id-in-batch",
         "two writes for one key in one statement both land",
         "one-live-lease",
         ("batch", "batch-takeover"),
         _DuplicateIdInBatch,
     ),
-    Fault(
+    PlantedFault(
         "stale-swap-answer",
         "a refused swap shows the version that was expected",
         "never-stuck",
         ("repeatable",),
         _StaleSwapAnswer,
     ),
-    Fault(
+    PlantedFault(
         "dropped-fingerprint",
         "a settle drops the fingerprint",
         "fingerprint-stays",
@@ -288,7 +299,7 @@ _FAULTS = (
         replaces="settle",
         by=_without_fingerprint,
     ),
-    Fault(
+    PlantedFault(
         "lease-ignored",
         "a live lease is taken for a lapsed one",
         "one-live-lease",
@@ -296,7 +307,7 @@ _FAULTS = (
         replaces="decide",
         by=_without_lease,
     ),
-    Fault(
+    PlantedFault(
         "release-on-unknown",
         "an unknown failure releases the key",
         "doubt-never-reruns",
@@ -304,7 +315,7 @@ _FAULTS = (
         replaces="leave_in_doubt",
         by=_releasing,
     ),
-    Fault(
+    PlantedFault(
         "doubt-not-sticky",
         "a rejection clears an earlier attempt's doubt",
         "doubt-is-sticky",
@@ -312,7 +323,7 @@ _FAULTS = (
         replaces="release",
         by=_without_doubt,
     ),
-    Fault(
+    PlantedFault(
         "unmarked-verdict",
         "an error's verdict is believed although nothing says which call it is about",
         "one-effect",
@@ -321,98 +332,98 @@ _FAULTS = (
         by=_believing,
         module=Operation,
     ),
-    Fault(
+    PlantedFault(
         "unjoined-record",
         "in atomic mode the record is written outside the caller's transaction",
         "atomic-together",
         ("atomic-fails",),
         _UnjoinedRecord,
     ),
-    Fault(
+    PlantedFault(
         "unfenced-inside",
         "a function settles inside its transaction although it was overtaken",
         "overtaken-changes-nothing",
         ("inside", "inside-renewal"),
         _UnfencedInside,
     ),
-    Fault(
+    PlantedFault(
         "unsettled-released",
         "an operation whose function never settled it is released",
         "one-effect",
         ("inside-forgets",),
         replaces="_may_stand_alone",
         by=_sure_of_nothing,
-        module=inside,
+        module=settle_inside_flow,
     ),
-    Fault(
+    PlantedFault(
         "uncommitted-believed",
         "an answer that was settled inside a transaction is given without looking whether that was committed",
         "acknowledged-stands",
         ("inside-undoes",),
         replaces="_not_committed",
         by=_believing_the_function,
-        module=inside,
+        module=settle_inside_flow,
     ),
-    Fault(
+    PlantedFault(
         "renewal-overtakes",
         "a renewal of one's own is taken for another caller",
         "never-stuck",
         ("inside-renewal",),
         replaces="_put_inside",
         by=_taking_renewals_for_racers,
-        module=inside,
+        module=settle_inside_flow,
     ),
-    Fault(
+    PlantedFault(
         "forgotten-overtaken",
         "a claim that the store forgot is taken for one that another caller took over",
         "overtaken-is-told",
         ("forgotten-blind",),
         replaces="within_lease",
         by=_taking_it_for_overtaken,
-        module=ending,
+        module=finish_flow,
     ),
-    Fault(
+    PlantedFault(
         "resurrected",
         "what the store forgot is put back although it was erased",
         "erased-stays-erased",
         ("erased", "erased-forgotten"),
         _Resurrecting,
     ),
-    Fault(
+    PlantedFault(
         "no-constraint",
         "a key that is written last is not checked against the one that stands there",
         "one-effect",
         ("last", "last-serial", "last-mixed"),
         _NoConstraint,
     ),
-    Fault(
+    PlantedFault(
         "gap-accepted",
         "a sequence takes a number before the one that precedes it",
         "in-order",
         ("sequence-gap",),
         replaces="_expected",
         by=_skipping,
-        module=sequence,
+        module=sequence_flow,
     ),
-    Fault(
+    PlantedFault(
         "unrun-unrecorded",
         "a claim whose answer was lost is reported as if its function had run",
         "unrecorded-ran",
         ("blind-lost",),
         replaces="_take_back",
         by=_claiming_that_it_ran,
-        module=engine,
+        module=operation_flow,
     ),
-    Fault(
+    PlantedFault(
         "holder-buried-alive",
         "a holder that lives is taken for dead",
         "one-live-lease",
         ("holder-repeatable", "holder-keyed"),
         replaces="lives",
         by=_burying_alive,
-        module=looking,
+        module=dead_holder_flow,
     ),
-    Fault(
+    PlantedFault(
         "probed-at-once",
         "a probe is asked as soon as the holder is dead, while its request may still be on its way",
         "one-live-lease",
@@ -422,14 +433,14 @@ _FAULTS = (
     ),
 )
 
-FAULTS: dict[str, Fault] = {fault.name: fault for fault in _FAULTS}
+FAULTS: dict[str, PlantedFault] = {fault.name: fault for fault in _FAULTS}
 
 
 @contextmanager
-def planted(fault: Fault | None) -> Iterator[Register]:
+def plant(fault: PlantedFault | None) -> Iterator[SimulatedStore]:
     """The register to search over; while this lasts, the engine makes the fault's mistake."""
     if fault is None or fault.by is None:
-        yield Register() if fault is None else fault.register()
+        yield SimulatedStore() if fault is None else fault.register()
         return
     right = getattr(fault.module, fault.replaces)
     setattr(fault.module, fault.replaces, fault.by(right))

@@ -27,15 +27,15 @@ from onceward._core.errors import (
     StoreUnavailable,
     Unrecorded,
 )
-from onceward._core.flow import Call, Commit, Finish, Put, PutBack
+from onceward._core.flow import CallFunction, Commit, Finish, Put, PutBack
 from onceward._core.record import Guarantee, State
-from onceward._core.sequence import ENTRY, MARK, entry_id
-from onceward.testing.explorer.actors import Barred, Interrupted, Missing
-from onceward.testing.explorer.machine import Move, acknowledged
-from onceward.testing.explorer.scenario import Erase, Pass, Purge
+from onceward._core.sequence_flow import ENTRY, MARK, entry_id
+from onceward.testing.explorer.actors import Barred, Interrupted, MissingResult
+from onceward.testing.explorer.machine import Transition, acknowledged
+from onceward.testing.explorer.scenario import AdvanceTime, Erase, Purge
 from onceward.testing.explorer.world import Row
 
-Judge = Callable[[Move], str | None]
+Judge = Callable[[Transition], str | None]
 
 
 class Invariant(NamedTuple):
@@ -69,26 +69,26 @@ _HARMLESS = (Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value)
 
 
 @invariant("one-effect")
-def one_effect(move: Move) -> str | None:
+def one_effect(move: Transition) -> str | None:
     """No key has more than one effect, unless running again is harmless."""
     most = move.scenario.effects_max
-    if most is None or type(move.effect) not in (Call, Commit, Finish):
+    if most is None or type(move.effect) not in (CallFunction, Commit, Finish):
         return None
-    counts = Counter(deed.id for deed in move.after.deeds + move.after.table)
+    counts = Counter(deed.id for deed in move.after.applied_effects + move.after.table)
     if counts and max(counts.values()) > most:
-        by = ", ".join(deed.by for deed in move.after.deeds + move.after.table)
+        by = ", ".join(deed.by for deed in move.after.applied_effects + move.after.table)
         return f"the effect took place {max(counts.values())} times (runs of {by})"
     return None
 
 
 @invariant("doubt-never-reruns")
-def doubt_never_reruns(move: Move) -> str | None:
+def doubt_never_reruns(move: Transition) -> str | None:
     """What may have happened is not run again, unless a key, a probe or a person makes that safe."""
-    if type(move.effect) is not Call or move.actor is None or move.was is None:
+    if type(move.effect) is not CallFunction or move.actor is None or move.was is None:
         return None
     held, terms = move.effect.operation.record, move.scenario.terms
     earlier = [run for run in move.notes.runs if run[0] == held.id]
-    if not earlier or terms.guarantee in _HARMLESS or move.was.not_found or isinstance(move.answer, Missing):
+    if not earlier or terms.guarantee in _HARMLESS or move.was.not_found or isinstance(move.answer, MissingResult):
         return None
     if move.answer.barred:
         return None
@@ -98,7 +98,7 @@ def doubt_never_reruns(move: Move) -> str | None:
 
 
 @invariant("atomic-together")
-def atomic_together(move: Move) -> str | None:
+def atomic_together(move: Transition) -> str | None:
     """In atomic mode business rows and settled records are committed one for one."""
     if move.scenario.terms.guarantee != Guarantee.ATOMIC or move.scenario.forgets:
         return None
@@ -115,7 +115,7 @@ def atomic_together(move: Move) -> str | None:
 
 
 @invariant("same-answer")
-def same_answer(move: Move) -> str | None:
+def same_answer(move: Transition) -> str | None:
     """Every caller who is given an answer for a key is given the same one."""
     if move.now is None or move.actor is None:
         return None
@@ -127,7 +127,7 @@ def same_answer(move: Move) -> str | None:
 
 
 @invariant("acknowledged-stands")
-def acknowledged_stands(move: Move) -> str | None:
+def acknowledged_stands(move: Transition) -> str | None:
     """An answer that a caller was given is what stands in the store."""
     if move.now is None or move.actor is None:
         return None
@@ -142,9 +142,9 @@ def acknowledged_stands(move: Move) -> str | None:
 
 
 @invariant("settled-stands")
-def settled_stands(move: Move) -> str | None:
+def settled_stands(move: Transition) -> str | None:
     """What is settled is never changed; purging may drop an answer that has expired."""
-    if move.before.rows is move.after.rows or type(move.effect) in (Pass, Erase):
+    if move.before.rows is move.after.rows or type(move.effect) in (AdvanceTime, Erase):
         return None
     for row in move.before.rows:
         if row.write.state != State.SETTLED or row.write.kind == MARK or row.is_forgotten(move.before.now):
@@ -159,7 +159,7 @@ def settled_stands(move: Move) -> str | None:
 
 
 @invariant("other-request-untouched")
-def other_request_untouched(move: Move) -> str | None:
+def other_request_untouched(move: Transition) -> str | None:
     """A different request under the same key is neither run nor answered, and leaves the record as it was."""
     if move.actor is None:
         return None
@@ -168,7 +168,7 @@ def other_request_untouched(move: Move) -> str | None:
         old, write = move.old, move.effect.write
         if not old.is_forgotten(move.before.now) and old.write.fingerprint != write.fingerprint:
             return f"{move.actor.name} asks for something else, and changed the record"
-    if type(move.effect) is Call and not isinstance(move.answer, Missing):
+    if type(move.effect) is CallFunction and not isinstance(move.answer, MissingResult):
         held = move.effect.operation.record
         others = [run[1] for run in move.notes.runs if run[0] == held.id and orders[run[1]] != move.actor.order]
         if others:
@@ -180,7 +180,7 @@ def other_request_untouched(move: Move) -> str | None:
 
 
 @invariant("unrecorded-ran")
-def unrecorded_ran(move: Move) -> str | None:
+def unrecorded_ran(move: Transition) -> str | None:
     """Nobody is told that an operation ran and could not be recorded, unless it ran."""
     if move.now is None or move.now.ended is None or move.actor is None:
         return None
@@ -193,7 +193,7 @@ def unrecorded_ran(move: Move) -> str | None:
 
 
 @invariant("fingerprint-stays")
-def fingerprint_stays(move: Move) -> str | None:
+def fingerprint_stays(move: Transition) -> str | None:
     """The fingerprint stored at the claim is in every later write, until the record is forgotten."""
     old, new = move.old, move.new
     if old is None or new is None or new is old or old.is_forgotten(move.before.now):
@@ -204,7 +204,7 @@ def fingerprint_stays(move: Move) -> str | None:
 
 
 @invariant("fence-rises")
-def fence_rises(move: Move) -> str | None:
+def fence_rises(move: Transition) -> str | None:
     """Every claim of a key gets a higher fence than all before it, across release, expiry and purge."""
     new = move.new
     if new is None or new is move.old:
@@ -218,7 +218,7 @@ def fence_rises(move: Move) -> str | None:
 
 
 @invariant("one-live-lease")
-def one_live_lease(move: Move) -> str | None:
+def one_live_lease(move: Transition) -> str | None:
     """
     While a holder's lease lasts, by the store's clock, nobody else gets the key; unless the holder is dead, and no
     probe would be asked too early.
@@ -234,7 +234,7 @@ def one_live_lease(move: Move) -> str | None:
 
 
 @invariant("overtaken-changes-nothing")
-def overtaken_changes_nothing(move: Move) -> str | None:
+def overtaken_changes_nothing(move: Transition) -> str | None:
     """A holder that was overtaken changes nothing."""
     if type(move.effect) is not Put or move.actor is None or move.new is move.old:
         return None
@@ -246,11 +246,11 @@ def overtaken_changes_nothing(move: Move) -> str | None:
 
 
 @invariant("overtaken-is-told")
-def overtaken_is_told(move: Move) -> str | None:
+def overtaken_is_told(move: Transition) -> str | None:
     """A holder that was overtaken is told, with the winner's answer if there is one; nobody else is told so."""
     if type(move.effect) is not Put or move.effect.at not in _HELD or move.now is None:
         return None
-    if isinstance(move.answer, Missing):
+    if isinstance(move.answer, MissingResult):
         return None
     old, name = move.old, move.now.actor.name
     error = move.now.ended.error if move.now.ended is not None else None
@@ -275,7 +275,7 @@ def overtaken_is_told(move: Move) -> str | None:
 
 
 @invariant("erased-stays-erased")
-def erased_stays_erased(move: Move) -> str | None:
+def erased_stays_erased(move: Transition) -> str | None:
     """What was claimed before an erasure does not stand after it, also if the store had forgotten it by then."""
     if move.before.rows is move.after.rows:
         return None
@@ -284,7 +284,7 @@ def erased_stays_erased(move: Move) -> str | None:
 
 
 @invariant("doubt-is-sticky")
-def doubt_is_sticky(move: Move) -> str | None:
+def doubt_is_sticky(move: Transition) -> str | None:
     """Doubt is cleared by a settle, a reconcile or a probe that found nothing: by nothing else."""
     old, new = move.old, move.new
     if old is None or new is None or new is old or move.was is None or old.is_forgotten(move.before.now):
@@ -301,9 +301,9 @@ def doubt_is_sticky(move: Move) -> str | None:
 
 
 @invariant("answer-is-true")
-def answer_is_true(move: Move) -> str | None:
+def answer_is_true(move: Transition) -> str | None:
     """A store says what is so: what landed stands there, and what is shown is what stands there."""
-    if type(move.effect) not in (Put, PutBack, Finish) or isinstance(move.answer, Missing):
+    if type(move.effect) not in (Put, PutBack, Finish) or isinstance(move.answer, MissingResult):
         return None
     if move.actor is None or move.now is None:
         return None
@@ -320,9 +320,9 @@ def answer_is_true(move: Move) -> str | None:
 
 
 @invariant("in-order")
-def in_order(move: Move) -> str | None:
+def in_order(move: Transition) -> str | None:
     """A sequence runs each number after the one before it has settled; its mark never falls and is never ahead."""
-    if type(move.effect) is Call and move.effect.operation.record.kind == ENTRY:
+    if type(move.effect) is CallFunction and move.effect.operation.record.kind == ENTRY:
         held = move.effect.operation.record
         name, _, number = held.key.partition(" / ")
         if int(number) > 1:
@@ -348,7 +348,7 @@ _AT_LAST = (InDoubt, NotReplayable, Expired, RecordedFailure)
 
 
 @invariant("never-stuck")
-def never_stuck(move: Move) -> str | None:
+def never_stuck(move: Transition) -> str | None:
     """After faults stop and time passes, every key is settled, free to claim or in doubt; nobody loops or waits on."""
     if move.now is None or move.now.ended is None or move.actor is None:
         return None

@@ -11,7 +11,7 @@ from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward.testing.explorer.actors import Actor
 
 
-class Pass(NamedTuple):
+class AdvanceTime(NamedTuple):
     """The store's clock moves by so many microseconds (it may go back)."""
 
     microseconds: int
@@ -42,10 +42,10 @@ class Erase(NamedTuple):
         return "somebody erases everything"
 
 
-Happens = Pass | Purge | Forget | Erase
+ScenarioEvent = AdvanceTime | Purge | Forget | Erase
 
 
-class Look(NamedTuple):
+class LookUp(NamedTuple):
     """
     An effect of an operator's flow: look where the effect takes place, whether it did.
 
@@ -72,7 +72,7 @@ class Scenario:
     """What is tried, in one line."""
     actors: tuple[Actor, ...]
     terms: Terms = DEFAULT_TERMS
-    events: tuple[Happens, ...] = ()
+    events: tuple[ScenarioEvent, ...] = ()
     """What happens to the store, in this order, at any time."""
     crashes: int = 0
     """How many actors may die, anywhere: before an effect, or after it and before its answer."""

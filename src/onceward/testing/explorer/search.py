@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from onceward.testing.explorer.invariants import INVARIANTS
-from onceward.testing.explorer.machine import Machine, Move, Now, Step
+from onceward.testing.explorer.machine import ExplorerState, Machine, ScheduleStep, Transition
 from onceward.testing.explorer.scenario import Scenario
-from onceward.testing.explorer.telling import tell
-from onceward.testing.explorer.world import Register
+from onceward.testing.explorer.schedule_text import describe_step
+from onceward.testing.explorer.world import SimulatedStore
 
 STATES_MAX = 200_000
 """A scenario beyond this is not a small one: it is cut off, and says so."""
@@ -35,7 +35,7 @@ class Violation:
 
 
 @dataclass(slots=True)
-class Report:
+class ExplorationReport:
     """What came of trying a scenario."""
 
     scenario: Scenario
@@ -49,7 +49,7 @@ class Report:
     """How many times an invariant was judged."""
     violations: dict[str, Violation] = field(default_factory=dict)
     """By the invariant's name: the first found, so a shortest."""
-    ends: Counter[Now] = field(default_factory=Counter, repr=False)
+    ends: Counter[ExplorerState] = field(default_factory=Counter, repr=False)
     """The states at which schedules end, and how many end there."""
     crashes: set[str] = field(default_factory=set)
     """The places where somebody died, by the names of the failpoints there."""
@@ -66,16 +66,18 @@ class Report:
 class Search:
     """One search through one scenario."""
 
-    def __init__(self, scenario: Scenario, register: Register, progress: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, register: SimulatedStore, progress: Callable[[int], None] | None = None
+    ) -> None:
         self._machine = Machine(scenario, register)
         self._progress = progress
-        self._report = Report(scenario)
-        self._numbers: dict[Now, int] = {}
-        self._came: list[tuple[int, Step]] = []
+        self._report = ExplorationReport(scenario)
+        self._numbers: dict[ExplorerState, int] = {}
+        self._came: list[tuple[int, ScheduleStep]] = []
         """For each state: from which one, by which step."""
         self._next: list[list[int]] = []
 
-    def run(self, *, remember: bool = True) -> Report:
+    def run(self, *, remember: bool = True) -> ExplorationReport:
         """Try everything."""
         if remember:
             self._breadth_first()
@@ -87,7 +89,7 @@ class Search:
 
     def _breadth_first(self) -> None:
         waiting = [self._machine.beginning()]
-        self._number(waiting[0], -1, Step(""))
+        self._number(waiting[0], -1, ScheduleStep(""))
         for number, now in enumerate(waiting):  # It grows while it is walked through: a queue.
             for step in self._machine.steps(now):
                 after = self._take(now, step, number)
@@ -103,7 +105,7 @@ class Search:
             if self._progress is not None and not number % 1_000:
                 self._progress(number)
 
-    def _number(self, now: Now, parent: int, step: Step) -> int:
+    def _number(self, now: ExplorerState, parent: int, step: ScheduleStep) -> int:
         """The number of a state: its own, or the next one if it is new."""
         number = self._numbers.setdefault(now, len(self._came))
         if number == len(self._came):
@@ -111,7 +113,7 @@ class Search:
             self._next.append([])
         return number
 
-    def _take(self, now: Now, step: Step, number: int) -> Now:
+    def _take(self, now: ExplorerState, step: ScheduleStep, number: int) -> ExplorerState:
         after, moves = self._machine.take(now, step)
         self._report.steps += 1
         if step.kind in _CRASHES:
@@ -122,14 +124,14 @@ class Search:
             self._judge(move, number, step)
         return after
 
-    def _judge(self, move: Move, number: int, step: Step) -> None:
+    def _judge(self, move: Transition, number: int, step: ScheduleStep) -> None:
         self._report.checks += len(INVARIANTS)
         for name, _, judge in INVARIANTS:
             how = judge(move)
             if how is not None and name not in self._report.violations:
                 self._report.violations[name] = Violation(name, how, self._schedule(number, step))
 
-    def _schedule(self, number: int, last: Step | None = None) -> tuple[str, ...]:
+    def _schedule(self, number: int, last: ScheduleStep | None = None) -> tuple[str, ...]:
         """The steps to that state (and one more) in words: they are taken again, and told."""
         steps = [last] if last is not None else []
         while number > 0:
@@ -138,11 +140,11 @@ class Search:
         told, now = [], self._machine.beginning()
         for step in reversed(steps):
             after, moves = self._machine.take(now, step)
-            told.append(tell(self._machine.scenario, now, step, moves))
+            told.append(describe_step(self._machine.scenario, now, step, moves))
             now = after
         return tuple(told)
 
-    def _end(self, now: Now, number: int) -> None:
+    def _end(self, now: ExplorerState, number: int) -> None:
         left = self._machine.unfinished(now)
         if left and "never-stuck" not in self._report.violations:
             how = f"{left[0].name} waits for ever"
@@ -164,9 +166,9 @@ class Search:
                 if not entering[target]:
                     ready.append(target)
 
-    def _every_schedule(self, now: Now) -> None:
+    def _every_schedule(self, now: ExplorerState) -> None:
         """Follow each schedule by itself, from its beginning to its end."""
-        self._number(now, -1, Step(""))
+        self._number(now, -1, ScheduleStep(""))
         steps = self._machine.steps(now)
         if not steps:
             self._report.schedules += 1

@@ -2,7 +2,7 @@
 A world small enough to try everything in: a store, its clock, and the outside.
 
 It is a value: performing something gives a new world, so that a search can go back. Nothing in it waits, and its clock
-moves only when a schedule says so. `Register` is the honest store; `faults` has dishonest ones.
+moves only when a schedule says so. `SimulatedStore` is the honest store; `faults` has dishonest ones.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from onceward._core.flow import Put, PutBack
 from onceward._core.holders import holder_of, is_by_lease
 from onceward._core.operation import NOT_FOUND, Found, NotFound
-from onceward._core.record import NOW, Record, Standing, State, Write
+from onceward._core.record import NOW, PutResult, Record, State, Write
 
 SECOND = 1_000_000
 BEGINNING = 1_000_000 * SECOND
@@ -57,7 +57,7 @@ class Row(NamedTuple):
         return self.write.forget is not None and self.write.forget <= now - self.at
 
 
-class Deed(NamedTuple):
+class AppliedEffect(NamedTuple):
     """One effect that took place."""
 
     id: bytes
@@ -68,18 +68,18 @@ class Deed(NamedTuple):
     """The key that was passed on to a keyed downstream."""
 
 
-class Layer(NamedTuple):
+class TransactionLayer(NamedTuple):
     """What a transaction (or a savepoint in it) has written and not yet committed."""
 
     rows: tuple[Row, ...] = ()
-    table: tuple[Deed, ...] = ()
+    table: tuple[AppliedEffect, ...] = ()
 
 
-class Transaction(NamedTuple):
+class OpenTransaction(NamedTuple):
     """An open transaction of one actor: its savepoints, innermost last."""
 
     actor: int
-    layers: tuple[Layer, ...]
+    layers: tuple[TransactionLayer, ...]
 
 
 class World(NamedTuple):
@@ -91,11 +91,11 @@ class World(NamedTuple):
     """The register: what is committed."""
     floor: int = 0
     """The greatest fence that was purged."""
-    deeds: tuple[Deed, ...] = ()
+    applied_effects: tuple[AppliedEffect, ...] = ()
     """What happened outside, by id, then by time. One per effect: a downstream that recognised a key adds none."""
-    table: tuple[Deed, ...] = ()
+    table: tuple[AppliedEffect, ...] = ()
     """The business rows of atomic mode: what is committed."""
-    transactions: tuple[Transaction, ...] = ()
+    transactions: tuple[OpenTransaction, ...] = ()
     queue: tuple[tuple[int, Put], ...] = ()
     """Puts that wait to be sent together."""
     barred: tuple[tuple[bytes, int], ...] = ()
@@ -147,26 +147,26 @@ class World(NamedTuple):
         for transaction in self.transactions:
             if transaction.actor == actor:
                 top = transaction.layers[-1]
-                layer = top._replace(rows=replaced(top.rows, row))
+                layer = top._replace(rows=with_row(top.rows, row))
                 return self.with_layers(actor, (*transaction.layers[:-1], layer))
-        return self._replace(rows=replaced(self.rows, row))
+        return self._replace(rows=with_row(self.rows, row))
 
     # --- transactions ---
 
-    def with_layers(self, actor: int, layers: tuple[Layer, ...]) -> World:
+    def with_layers(self, actor: int, layers: tuple[TransactionLayer, ...]) -> World:
         """With that actor's transaction as these layers; none: it has no transaction."""
         others = [one for one in self.transactions if one.actor != actor]
-        opened = [Transaction(actor, layers)] if layers else []
+        opened = [OpenTransaction(actor, layers)] if layers else []
         return self._replace(transactions=tuple(sorted((*others, *opened))))
 
-    def layers(self, actor: int) -> tuple[Layer, ...]:
+    def layers(self, actor: int) -> tuple[TransactionLayer, ...]:
         """That actor's open transaction."""
         return next((one.layers for one in self.transactions if one.actor == actor), ())
 
     def begin(self, actor: int) -> tuple[World, bool]:
         """Open a transaction, or a savepoint in the open one; tells which."""
         layers = self.layers(actor)
-        return self.with_layers(actor, (*layers, Layer())), not layers
+        return self.with_layers(actor, (*layers, TransactionLayer())), not layers
 
     def commit(self, actor: int) -> World:
         """Keep what the innermost layer wrote."""
@@ -174,19 +174,19 @@ class World(NamedTuple):
         if outer:
             under = outer[-1]
             for row in top.rows:
-                under = under._replace(rows=replaced(under.rows, row))
+                under = under._replace(rows=with_row(under.rows, row))
             under = under._replace(table=under.table + top.table)
             return self.with_layers(actor, (*outer[:-1], under))
         world = self.with_layers(actor, ())
         for row in top.rows:
-            world = world._replace(rows=replaced(world.rows, row))
+            world = world._replace(rows=with_row(world.rows, row))
         return world._replace(table=world.table + top.table)
 
     def rollback(self, actor: int) -> World:
         """Undo what the innermost layer wrote. Nothing open (a commit whose answer was lost): nothing to undo."""
         return self.with_layers(actor, self.layers(actor)[:-1])
 
-    def insert(self, deed: Deed, actor: int) -> World:
+    def insert(self, deed: AppliedEffect, actor: int) -> World:
         """Add a business row in the actor's transaction."""
         *outer, top = self.layers(actor)
         return self.with_layers(actor, (*outer, top._replace(table=(*top.table, deed))))
@@ -195,7 +195,7 @@ class World(NamedTuple):
 
     def happened(self, id: bytes) -> Found | NotFound:
         """What somebody sees who looks where the effect takes place."""
-        for deed in self.deeds:
+        for deed in self.applied_effects:
             if deed.id == id:
                 return Found(deed.by)
         return NOT_FOUND
@@ -219,7 +219,7 @@ class World(NamedTuple):
             if write.family == family and write.state == State.SETTLED and (write.replay or 0) > elapsed:
                 longer = None if write.forget is None else max(write.forget, elapsed + forget)
                 write = write._replace(replay=max(write.replay or 0, elapsed + replay), forget=longer)
-                world = world._replace(rows=replaced(world.rows, row._replace(write=write)))
+                world = world._replace(rows=with_row(world.rows, row._replace(write=write)))
                 count += 1
         return world, count
 
@@ -247,7 +247,7 @@ class World(NamedTuple):
         return self._replace(rows=tuple(kept), floor=floor)
 
 
-def replaced(rows: tuple[Row, ...], row: Row) -> tuple[Row, ...]:
+def with_row(rows: tuple[Row, ...], row: Row) -> tuple[Row, ...]:
     """These rows with that one in the place of its predecessor; in order of id, so that equal worlds are equal."""
     identity = row.write.id
     others = [one for one in rows if one.write.id != identity]
@@ -260,7 +260,7 @@ def _id_of(row: Row) -> bytes:
     return row.write.id
 
 
-class Register:
+class SimulatedStore:
     """
     The honest store: compare the version, swap, say what stands there now.
 
@@ -269,7 +269,7 @@ class Register:
 
     keeps_past = False
 
-    def put(self, world: World, put: Put, actor: int, changed: Any = None) -> tuple[World, Standing]:
+    def put(self, world: World, put: Put, actor: int, changed: Any = None) -> tuple[World, PutResult]:
         """Put `write` where a record of that version (or none) stands. `changed`: the request, if mutated since."""
         put = self.addressed(put, changed)
         old = world.find(put.write.id, actor)
@@ -282,9 +282,9 @@ class Register:
         new = Row(write, self.fence(world, old, write), now - world.lag if write.rise else now)
         if self.keeps_past and old is not None:
             world = world._replace(past=(*world.past, old))
-        return world.written(new, actor), Standing(True, self.read(new, world, actor))
+        return world.written(new, actor), PutResult(True, self.read(new, world, actor))
 
-    def put_back(self, world: World, effect: PutBack, actor: int) -> tuple[World, Standing]:
+    def put_back(self, world: World, effect: PutBack, actor: int) -> tuple[World, PutResult]:
         """Put what the store forgot where nothing stands, unless it was erased."""
         put = Put(effect.at, effect.write, None)
         if self.is_marked(world):
@@ -307,9 +307,9 @@ class Register:
         """The new fence: it rises with each claim, whatever the clock does."""
         return max(write.fence, world.now, world.floor + 1) if write.rise else write.fence
 
-    def refused(self, world: World, old: Row | None, put: Put, actor: int) -> Standing:
+    def refused(self, world: World, old: Row | None, put: Put, actor: int) -> PutResult:
         """The answer to a put that did not land."""
-        return Standing(False, None if old is None else self.read(old, world, actor))
+        return PutResult(False, None if old is None else self.read(old, world, actor))
 
     def read(self, row: Row, world: World, actor: int) -> Record:
         """A row as that actor is shown it: time left is measured on the store's clock."""
@@ -322,9 +322,9 @@ class Register:
             first.setdefault(waiting[1].write.id, waiting)
         return tuple(first[identity] for identity in sorted(first))
 
-    def put_together(self, world: World, together: tuple[tuple[int, Put], ...]) -> list[tuple[World, Standing]]:
+    def put_together(self, world: World, together: tuple[tuple[int, Put], ...]) -> list[tuple[World, PutResult]]:
         """Perform one statement of several puts: the world after each of them, and its answer."""
-        done: list[tuple[World, Standing]] = []
+        done: list[tuple[World, PutResult]] = []
         for actor, put in together:
             world, standing = self.put(world, put, actor)
             done.append((world, standing))

@@ -1,0 +1,344 @@
+"""
+The same operation inside the caller's own transaction.
+
+    begin (or savepoint) -> claim -> run the function -> settle and commit (or release the savepoint)
+
+and with claim="last", for effects that are wholly inside the database:
+
+    begin (or savepoint) -> look -> run the function -> put the settled record and commit
+
+Record and business rows commit together or not at all, so there is no doubt to keep: whatever goes wrong, the
+transaction is undone and nothing happened. The unique constraint is the arbiter here as everywhere: under it a racer
+waits for the winner's commit (the database makes it wait) and then replays the winner. Claimed first, it waits before
+it has worked; claimed last, its work is undone.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from onceward._core import advice, record
+from onceward._core.codec import NotEncodable, decode, encode, encode_failure
+from onceward._core.dead_holder_flow import decide_with_holder, put_in_doubt
+from onceward._core.errors import IllegalMove, InFlight, OncewardError, ResultInvalid, StoreContended
+from onceward._core.events import Event, EventType
+from onceward._core.finish_flow import CLAIM_SPINS_MAX, POLL_MAX, emit_event, outcome_of
+from onceward._core.flow import (
+    MONOTONIC,
+    RANDOM_BYTES,
+    AfterCommit,
+    Begin,
+    Commit,
+    Emit,
+    Extend,
+    Finish,
+    Flow,
+    Load,
+    LoadInTransaction,
+    Pause,
+    Put,
+    Raised,
+    Returned,
+    Rollback,
+)
+from onceward._core.keys import digest_of
+from onceward._core.operation import AtomicOperation, Outcome, UnclaimedOperation, mark_judged
+from onceward._core.operation_flow import POLL_FIRST, OperationRequest, call_function
+from onceward._core.record import Decision, PutResult, Record, Refuse, Replay, Start, Wait, Write
+from onceward._core.unrun_results import UnrunResult
+
+
+class TryAgain(NamedTuple):
+    """The key was won by a record that has made room again: everything was undone, and can be tried once more."""
+
+
+class UndoneFailure(NamedTuple):
+    """The function raised this: everything is to be undone, and the error let through."""
+
+    error: BaseException
+
+
+class _Ending(Protocol):
+    """The write that settles: the same for a claim that stands and for none."""
+
+    def __call__(
+        self, *, codec: str | None = None, result: bytes | None = None, error: bytes | None = None
+    ) -> Write: ...
+
+
+class _Run(NamedTuple):
+    """A function about to run in the transaction."""
+
+    operation: AtomicOperation
+    ending: _Ending
+    expect: bytes | None
+    """The version that the ending replaces."""
+    opened: bool
+    """Whether the transaction is ours; otherwise the caller's goes on when ours is undone."""
+
+
+class RememberedFailure(NamedTuple):
+    """The function raised this, and that is kept."""
+
+    error: BaseException
+    record: Record
+
+
+_AttemptEnd: TypeAlias = Outcome[Any] | RememberedFailure | UndoneFailure | Wait | Refuse | TryAgain
+"""What one attempt came to."""
+
+
+def operate_atomic(ask: OperationRequest) -> Flow[Outcome[Any]]:
+    """Run an operation once inside the caller's transaction, or learn what became of it."""
+    inside = _claim_last if ask.terms.claim == "last" else _claim_first
+    deadline, poll, spins = None, POLL_FIRST, 0
+    while True:
+        chance = yield RANDOM_BYTES
+        opened = None
+        try:
+            opened = yield Begin("begin")
+            came_to = yield from inside(ask, chance, opened)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            undone = yield Rollback("rollback")
+            if not undone and opened is not None:
+                yield from _record_parted_transaction(ask, chance, error)
+            raise
+        match came_to:
+            case Outcome() if came_to.replayed:
+                yield from _emit_replayed(ask, EventType.REPLAYED, came_to.attempt, came_to.fence)
+                return came_to
+            case Outcome():
+                yield _after_commit(ask, chance, opened, came_to.attempt, came_to.fence)
+                return came_to
+            case RememberedFailure(failure, kept):
+                yield _after_commit(ask, chance, opened, kept.attempt, kept.fence, type(failure).__name__)
+                raise failure  # Its record is committed, its rows are not.
+            case UndoneFailure(failure):
+                undone = yield Rollback("rollback")
+                if not undone:
+                    yield from _record_parted_transaction(ask, chance, failure)
+                raise failure
+            case TryAgain():
+                spins += 1
+                if spins >= CLAIM_SPINS_MAX:
+                    raise StoreContended(retry_after_seconds=POLL_MAX)
+                continue
+            case Refuse(why, found):
+                yield Rollback("rollback")
+                if opened:  # Inside a transaction of the caller's own, the store might wait for it, and it for us.
+                    found = (yield from put_in_doubt(came_to, chance)) or found
+                yield from emit_event(ask, EventType.REFUSED, found, why.value)
+                raise advice.refusal(why, found)
+        # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
+        yield Rollback("rollback")
+        now = yield MONOTONIC
+        if deadline is None:
+            deadline = now + ask.terms.wait / 1e6
+            yield from emit_event(ask, EventType.WAITING, came_to.record)
+        if not opened or ask.terms.in_flight != "wait" or now >= deadline:
+            yield from emit_event(ask, EventType.REFUSED, came_to.record, "in_flight")
+            after = record.retry_after_seconds_of(came_to, ask.claimant.lease)
+            raise advice.about(InFlight(advice.in_flight(came_to), retry_after_seconds=after), came_to.record)
+        yield Pause(ask.claimant.id, min(poll, deadline - now))
+        poll = min(poll * 1.6, POLL_MAX)
+
+
+def _claim_first(ask: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+    yield from _touch(ask)
+    start = record.FRESH
+    for _ in range(CLAIM_SPINS_MAX):
+        write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
+        standing = yield Put("claim", write, None if start.over is None else start.over.version)
+        if standing.landed and standing.record is not None:
+            return (yield from _run(ask, _claimed(ask, standing.record, chance, opened)))
+        decision = yield from _decided(ask, standing.record)
+        if not isinstance(decision, Start):
+            return (yield from _not_run(ask, decision))
+        start = decision
+    raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def _claim_last(ask: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+    yield from _touch(ask)
+    found: Record | None = yield LoadInTransaction("peek", ask.claimant.id)
+    decision = yield from _decided(ask, found)
+    if not isinstance(decision, Start):
+        return (yield from _not_run(ask, decision))
+    return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
+
+
+def _emit_replayed(ask: OperationRequest, happening: EventType, attempt: int, fence: int) -> Flow[None]:
+    """Tell at once: nothing was written."""
+    if ask.listening:
+        yield Emit(_event(ask, happening, attempt, fence))
+
+
+def _after_commit(
+    ask: OperationRequest, chance: bytes, opened: bool, attempt: int, fence: int, failure: str = ""
+) -> AfterCommit:
+    """It ran: what is to be told when it is committed."""
+    events: tuple[Event, ...] = ()
+    if ask.listening:
+        claimed = _event(ask, EventType.CLAIMED, attempt, fence)
+        events = (claimed, _event(ask, EventType.SETTLED, attempt, fence, failure))
+    return AfterCommit(ask.claimant.id, chance[:16], events, opened)
+
+
+def _event(ask: OperationRequest, happening: EventType, attempt: int, fence: int, detail: str = "") -> Event:
+    claimant = ask.claimant
+    return Event(happening, digest_of(claimant.id), claimant.scope, claimant.operation, attempt, fence, detail)
+
+
+def _touch(ask: OperationRequest) -> Flow[None]:
+    if ask.claimant.family is not None:
+        yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
+
+
+def _decided(ask: OperationRequest, found: Record | None) -> Flow[Decision]:
+    decision = record.decide(found, ask.claimant)
+    return (yield from decide_with_holder(decision, ask.claimant)) if isinstance(decision, Wait) else decision
+
+
+def _not_run(ask: OperationRequest, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait | Refuse]:
+    if isinstance(decision, Wait):
+        return decision
+    if isinstance(decision, Refuse):
+        if record.is_abandoned(decision):
+            return decision  # Its holder is dead, which is to be stored outside of this transaction.
+        yield from emit_event(ask, EventType.REFUSED, decision.record, decision.why.value)
+        raise advice.refusal(decision.why, decision.record)
+    outcome = outcome_of(decision.record, ask.restore)
+    yield Commit("commit")
+    return outcome
+
+
+def _claimed(ask: OperationRequest, held: Record, chance: bytes, opened: bool) -> _Run:
+    terms = ask.terms
+    ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
+    return _Run(AtomicOperation(held, ask.given), ending, held.version, opened)
+
+
+def _unclaimed(ask: OperationRequest, start: Start, chance: bytes, opened: bool) -> _Run:
+    ending = partial(
+        record.settle_unclaimed,
+        ask.claimant,
+        start,
+        token=chance[:16],
+        version=chance[32:],
+        replay=ask.terms.retain,
+        forget=ask.terms.forget,
+    )
+    shown = record.record_from_claimant(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
+    return _Run(
+        UnclaimedOperation(shown, ask.given), ending, None if start.over is None else start.over.version, opened
+    )
+
+
+def _run(ask: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+    """Run the function; a failure that is to be remembered keeps its record and undoes its rows."""
+    remembers_failures = ask.terms.remember == "all"
+    if remembers_failures:
+        yield Begin("begin")  # A savepoint around the function.
+    ended = yield from call_function(run.operation)
+    if isinstance(ended, Returned):
+        if remembers_failures:
+            yield from _release_savepoint()
+        return (yield from _settle(ask, run, ended.value))
+    if remembers_failures:
+        yield Rollback("rollback")
+        if isinstance(ended.error, Exception) and not isinstance(ended.error, UnrunResult):
+            return (yield from _remember(ask, run, ended))
+    mark_judged(ended.error)
+    return UndoneFailure(ended.error)
+
+
+def _remember(ask: OperationRequest, run: _Run, ended: Raised) -> Flow[_AttemptEnd]:
+    """Keep the record of a failure. If the transaction can keep nothing any more, the failure itself is the news."""
+    try:
+        standing = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
+    except OncewardError as lost:
+        ended.error.add_note(f"This failure could not be remembered: {lost}")
+        return UndoneFailure(ended.error)
+    if not standing.landed or standing.record is None:
+        return (yield from _overtaken(ask, run))
+    return RememberedFailure(ended.error, standing.record)
+
+
+def _release_savepoint() -> Flow[None]:
+    """Keep what was done since the savepoint; if that cannot be, the savepoint must not stay open."""
+    try:
+        yield Commit("commit")
+    except GeneratorExit:
+        raise
+    except BaseException:
+        yield Rollback("rollback")
+        raise
+
+
+def _settle(ask: OperationRequest, run: _Run, value: Any) -> Flow[_AttemptEnd]:
+    try:
+        kept = encode(value)
+    except NotEncodable as error:
+        raise ResultInvalid(f"{error}. Nothing happened: your transaction was undone") from None
+    if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max:
+        raise ResultInvalid(
+            f"the result has {len(kept.data)} bytes and at most {ask.terms.result_bytes_max} are stored; return less, "
+            "or raise result_bytes_max. Nothing happened: your transaction was undone"
+        )
+    standing: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
+    if not standing.landed or standing.record is None:
+        return (yield from _overtaken(ask, run))
+    settled = standing.record
+    return Outcome(decode(kept, ask.restore), False, settled.first_at, settled.attempt, settled.fence)
+
+
+def _overtaken(ask: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+    """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
+    if not isinstance(run.operation, UnclaimedOperation):
+        raise IllegalMove(
+            "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
+            "ending to the gate"
+        )
+    # Only now: what stood in the way may have been put by the function itself, and is undone with the rest.
+    found: Record | None = yield (Load if run.opened else LoadInTransaction)("peek", ask.claimant.id)
+    if (None if found is None else found.version) == run.expect:
+        raise IllegalMove(
+            "your function ran this very key itself, inside of this operation, so neither could be kept: everything is "
+            "undone. Give the inner operation a key of its own"
+        )
+    match (yield from _decided(ask, found)):
+        case Replay(won):
+            return outcome_of(won, ask.restore)
+        case Refuse(why, won) as decision:
+            if record.is_abandoned(decision):
+                return decision
+            raise advice.refusal(why, won)
+        case Wait() as decision:
+            return decision
+    return TryAgain()
+
+
+def _record_parted_transaction(ask: OperationRequest, chance: bytes, error: BaseException) -> Flow[None]:
+    """
+    The function ended the transaction itself, and then failed: what it committed cannot be undone.
+
+    Nobody may take it for something that was rolled back: it is left in doubt, whether or not it had been claimed. That
+    is put into the store and not through the caller's connection, which the function may have closed.
+    """
+    try:
+        yield from _leave_in_doubt(ask, chance)
+    except OncewardError as silent:
+        error.add_note(f"Your function had ended its transaction, and that could not be recorded: {silent}")
+
+
+def _leave_in_doubt(ask: OperationRequest, chance: bytes) -> Flow[None]:
+    found: Record | None = yield Load("parted.load", ask.claimant.id)
+    decision = record.decide(found, ask.claimant)
+    if ask.terms.claim == "last" and isinstance(decision, Start):
+        write = record.doubt_unclaimed(ask.claimant, decision, token=chance[:16], version=chance[32:])
+        yield Put("parted", write, None if found is None else found.version)
+    elif found is not None and record.still_holds(found, chance[:16]):
+        yield Put("parted", record.leave_in_doubt(found, version=chance[32:]), found.version)

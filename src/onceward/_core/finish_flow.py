@@ -1,0 +1,190 @@
+"""
+How a claim ends: the ending is put, whatever the store does meanwhile, and told.
+
+What follows a lost race, a lost answer or a store that is away is the same for every ending, and is here.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from onceward._core import advice, record
+from onceward._core.codec import Encoded, Restorer, decode, decode_failure
+from onceward._core.erasure_marks import marks_of
+from onceward._core.errors import (
+    AlreadySettled,
+    RecordRefused,
+    StoreContended,
+    StoreForgot,
+    StoreUnavailable,
+    Unrecorded,
+)
+from onceward._core.events import Event, EventType
+from onceward._core.flow import BOOTTIME, MONOTONIC, Emit, Flow, Put, PutBack, Sleep
+from onceward._core.keys import digest_of
+from onceward._core.operation import Operation, Outcome, to_datetime
+from onceward._core.record import PeekResult, PutResult, Record, Write
+
+if TYPE_CHECKING:
+    from onceward._core.operation_flow import OperationRequest
+
+CLAIM_SPINS_MAX: Final = 20
+"""Lost races in a row before giving up: each loss means that somebody else moved the record, so one is plenty."""
+
+POLL_MAX: Final = 0.25
+"""Seconds: how seldom another holder's record is looked at, at last."""
+
+STORE_RETRY_FIRST = 0.02
+STORE_RETRY_MAX = 1.0
+"""Seconds between tries to store a result; the lease is the bound."""
+
+
+EVENT_TYPE_OF_STATE = {
+    record.State.SETTLED.value: EventType.SETTLED,
+    record.State.RELEASED.value: EventType.RELEASED,
+    record.State.IN_DOUBT.value: EventType.IN_DOUBT,
+}
+
+
+def finish_claim(
+    ask: OperationRequest,
+    held: Record,
+    write: Write,
+    operation: Operation | None,
+    value: Any = None,
+    *,
+    patient: bool = True,
+) -> Flow[Record]:
+    """
+    Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
+    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told; forgotten by the store,
+    put back.
+    """
+    expect, pause, spins, gone, ending = held.version, STORE_RETRY_FIRST, 0, False, write
+    while spins < CLAIM_SPINS_MAX:
+        try:
+            standing: PutResult = yield put_back_effect(write) if gone else Put(_AT[write.state], write, expect)
+        except StoreUnavailable as error:
+            if isinstance(error, RecordRefused) and write.result is not None:
+                # No patience makes it fit, and it has happened all the same.
+                write = ending = record.without_result(write)
+                continue
+            yield from _wait_for_store(ask, held, operation if patient else None, error, pause, value)
+            pause = min(pause * 2, STORE_RETRY_MAX)
+            continue
+        found = standing.record
+        if found is not None and has_landed(standing, write):
+            if not gone:
+                return found
+            yield from emit_event(ask, EventType.STORE_FORGOT, found, f"put back as {found.state}")
+            if write is ending:
+                return found
+            raise (yield from store_forgot_error(ask, held, found, advice.forgotten(held, found), value))
+        if (gone and found is None) or is_claimed_anew(found, held):
+            yield from emit_event(ask, EventType.STORE_FORGOT, held, "not put back")
+            raise (yield from store_forgot_error(ask, held, found, advice.forgotten(held, found, erased=True), value))
+        if found is None:
+            within = yield from within_lease(ask, held, operation)
+            if within is None:
+                yield from emit_event(ask, EventType.STORE_FORGOT, held, "too late to put it back")
+                raise (yield from store_forgot_error(ask, held, None, advice.forgotten(held, None), value))
+            write = record.put_back(held, ending, within_lease=within)
+            gone, spins = True, spins + 1
+            continue
+        if record.belongs_to_another(found, held.token):
+            yield from emit_event(ask, EventType.OVERTAKEN, held)
+            raise advice.lost(held, found, winner_of(found, ask.restore))
+        if record.same_ending(found, write):
+            return found
+        if not record.is_claimed(found):
+            raise advice.about(AlreadySettled(advice.already_settled(found)), found)
+        expect, gone, write = found.version, False, ending  # Our own renewal moved it, or has put it back.
+        spins += 1
+    raise StoreContended(retry_after_seconds=POLL_MAX)
+
+
+def is_claimed_anew(found: Record | None, held: Record) -> bool:
+    """Whether another caller has begun where the store had forgotten this claim."""
+    return (
+        found is not None and record.belongs_to_another(found, held.token) and not record.came_after_claim(found, held)
+    )
+
+
+def store_forgot_error(
+    ask: OperationRequest, held: Record, found: Record | None, said: str, value: Any = None
+) -> Flow[StoreForgot]:
+    """The error for a claim that the store forgot, and whose ending does not stand."""
+    yield from emit_event(ask, EventType.IN_DOUBT, found or held, "the store forgot")
+    return advice.about(StoreForgot(said, value=value), held)
+
+
+def put_back_effect(write: Write) -> PutBack:
+    """Put where nothing stands, and where nothing was erased."""
+    return PutBack("putback", write, marks_of(write.id, write.scope))
+
+
+def within_lease(ask: OperationRequest, held: Record, operation: Operation | None) -> Flow[bool | None]:
+    """
+    Whether the last confirmed lease of a claim that the store forgot still holds, on a clock that counts suspension.
+
+    None: it was claimed so long ago that nothing may be put back, not even doubt. By then the mark of an erasure is
+    gone, too, and what was erased would come back.
+    """
+    if operation is None:
+        return None
+    now: float = yield BOOTTIME
+    if now >= operation.claimed_at + ask.terms.lease_max / 1e6:
+        return None
+    return now < operation.confirmed_until
+
+
+_AT = {
+    record.State.SETTLED.value: "settle",
+    record.State.RELEASED.value: "release",
+    record.State.IN_DOUBT.value: "doubt",
+}
+
+
+def _wait_for_store(
+    ask: OperationRequest, held: Record, operation: Operation | None, error: StoreUnavailable, pause: float, value: Any
+) -> Flow[None]:
+    """The store is away: pause if the lease allows it, else give the caller the value with the error."""
+    left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
+    if left <= 0:
+        raise advice.about(Unrecorded(advice.unrecorded(held, error), value=value), held) from error
+    yield from emit_event(ask, EventType.STORE_RETRIED, held, type(error).__name__)
+    yield Sleep(min(pause, left))
+
+
+def has_landed(standing: PutResult, write: Write) -> bool:
+    """Whether our write stands there: it landed now, or it did before and the answer was lost."""
+    return standing.landed or (standing.record is not None and standing.record.version == write.version)
+
+
+def outcome_of(found: Record | PeekResult, restore: Restorer | None) -> Outcome[Any]:
+    """The stored answer of a settled record; a remembered failure is raised, as data."""
+    if found.error is not None:
+        failure = decode_failure(found.error)
+        if isinstance(found, Record):
+            raise advice.about(failure, found)
+        raise failure.about(fence=found.fence, first_at=to_datetime(found.first_at))
+    value = decode(Encoded(found.codec, found.result), restore)
+    return Outcome(value, True, found.first_at, found.attempt, found.fence)
+
+
+def winner_of(found: Record | None, restore: Restorer | None) -> Outcome[Any] | None:
+    if found is None or not record.is_settled(found) or found.codec is None:
+        return None
+    return outcome_of(found, restore)
+
+
+def add_note(error: BaseException, note: str) -> None:
+    with suppress(Exception):  # An exception that cannot take a note is raised without one.
+        error.add_note(note)
+
+
+def emit_event(ask: OperationRequest, happening: EventType, about: Record, detail: str = "") -> Flow[None]:
+    if ask.listening:
+        digest = digest_of(about.id)
+        yield Emit(Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail))

@@ -1,0 +1,390 @@
+"""
+What atomic mode sends on the caller's psycopg connection, told once for both colours.
+
+    begin and claim | the caller's function | settle and commit
+
+`PsycopgTransactionFlow` yields what to send, together if the driver can, and is sent the rows. What an answer or an
+error means is decided here; `_psycopg_transaction_async.py` has the class that sends, and `_psycopg_pipeline.py` how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.pq import PipelineStatus, TransactionStatus
+
+from onceward._core.errors import ConfigurationError, IllegalMove
+from onceward._core.record import PutResult, Record, Write
+from onceward.adapters._postgres_record_database import (
+    PUT_TRIES,
+    STALE_STATEMENT,
+    PostgresRecordDatabase,
+    snapshot_too_old,
+)
+from onceward.adapters._psycopg_pipeline import (
+    BoundStatement,
+    Connection,
+    PreparableStatement,
+    SendRollback,
+    SendStatements,
+    forget_prepared,
+    preparable,
+    would_garble_text,
+)
+from onceward.adapters._registry import NO_ENCODING, TRANSACTION_ENDED
+from onceward.adapters.record_database import TRANSACTION_FAILED
+from onceward.stores import _postgres_rows as rows
+from onceward.stores._postgres_errors import DRIVER_ERRORS, translate_error
+from onceward.stores._postgres_wire import Value, int8, put_values
+from onceward.stores.postgres import AsyncPostgresStore, PostgresStore
+
+T = TypeVar("T")
+
+_NO_SAVEPOINT = "3B001"
+_NOT_LANDED, _NOT_OURS = "22012", "2201F"
+"""Division by zero, root of a negative number: how an ending stops what was sent after it."""
+_RELAXED = len(Write._fields)
+"""Its place among what a put binds."""
+_PIPELINED = (
+    "your function left the connection in pipeline mode, so what was sent there cannot be told from what is sent now, "
+    "and the connection was closed; end connection.pipeline() before the function ends"
+)
+_BUSY = (
+    "this connection is in the middle of a statement (a COPY, a stream, or one of another thread); end that first, or "
+    "use another connection"
+)
+
+_XID = ", CASE WHEN landed.fence IS NOT NULL THEN txid_current() END"
+"""Last in the answer of a claim: which transaction it is in. If the function ends that, it is found out by this."""
+_OR_STOP = (
+    ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint THEN 1 ELSE -1 END)"
+    ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
+)
+"""Last in the answer of an ending: an error unless it is in our transaction and landed, so that no commit follows."""
+_CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
+_SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
+_END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+_END = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
+_ENDINGS = frozenset((_END_FRESH, _END))
+_PEEK = (
+    b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
+    b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
+)
+"""Which transaction it is in, unless the record can only be replayed or refused: that needs no number of its own."""
+_BECAME, _IDENTITY = preparable(b"SELECT txid_status(%(xid)s::bigint)"), preparable(rows.IDENTITY)
+
+
+@cache
+def _within(schema: str, sql: bytes) -> PreparableStatement:
+    """A statement about our tables, which are there whatever the search path is."""
+    return preparable(rows.qualified(schema, sql), prepares=True)
+
+
+class StatementFailed(Exception):
+    """One of several statements failed, and those after it were not carried out."""
+
+    def __init__(self, number: int, error: BaseException) -> None:
+        self.number = number
+        self.error = error
+        self.code: str | None = error.sqlstate if isinstance(error, psycopg.Error) else None
+
+
+class IdentifyStore:
+    """Which database the gate's store is."""
+
+
+_IDENTIFY: Final = IdentifyStore()
+Flow: TypeAlias = Generator[SendStatements | SendRollback | IdentifyStore, Any, T]
+_COMMIT, _ROLLBACK = BoundStatement(PreparableStatement(b"COMMIT")), SendRollback(b"ROLLBACK")
+
+
+def _savepoint(verb: bytes, name: bytes) -> BoundStatement:
+    return BoundStatement(PreparableStatement(b"%b %b" % (verb, name)))
+
+
+class TransactionLevel(NamedTuple):
+    """What a `begin` opened: a savepoint of that name, or (None) the transaction itself."""
+
+    savepoint: bytes | None
+
+
+class PsycopgTransactionFlow:
+    """What is sent on one connection for one call."""
+
+    def __init__(self, connection: Connection, home: PostgresRecordDatabase) -> None:
+        self._connection = connection
+        self._database = home
+        self._opened: list[TransactionLevel] = []
+        """Innermost last."""
+        self._unsent = False
+        """Whether the first `begin` is still to be sent: it goes along with the statement after it."""
+        self._xid: int | None = None
+        """The transaction that we are in; None as long as the function cannot have been called."""
+        self._parted = False
+        """Whether the function has committed that transaction by itself."""
+        self._schema = ""
+        """Where the tables are: the function may change the search path."""
+
+    @property
+    def _status(self) -> TransactionStatus:
+        return TransactionStatus(self._connection.pgconn.transaction_status)
+
+    def begin(self) -> Flow[bool]:
+        """See `onceward.adapters.CallerTransaction.begin`."""
+        if self._status == TransactionStatus.ACTIVE:
+            raise IllegalMove(_BUSY)
+        opens = check_connection(self._connection, "the record")
+        self._schema = (yield _IDENTIFY)[-1]  # Before anything else: it makes the tables if they are not there.
+        if not self._opened:
+            self._unsent, self._xid, self._parted = True, None, False
+        self._opened.append(TransactionLevel(None if opens else b"onceward_%d" % len(self._opened)))
+        if not self._unsent:
+            yield from self._send(_savepoint(b"SAVEPOINT", self._opened[-1].savepoint or b""))
+        elif not self._database.knows(self._connection):
+            yield from self._verify()
+        return opens
+
+    def _verify(self) -> Flow[None]:
+        """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
+        [[theirs]] = yield from self._send(BoundStatement(_IDENTITY))
+        try:
+            info = self._connection.info
+            self._database.check_identity(tuple(theirs), f"{info.dbname} at {info.host}")
+        except ConfigurationError:
+            yield from self.rollback()
+            raise
+        self._database.remember(self._connection)
+
+    def put(self, write: Write, expect: bytes | None) -> Flow[PutResult]:
+        """See `onceward.adapters.CallerTransaction.put`."""
+        statement = self._put(_CLAIM if expect is None else _SWAP, write, expect)
+        for _ in range(PUT_TRIES):
+            [[row]] = yield from self._send(statement)
+            standing = rows.put_result_of(row, write, expect)
+            if standing is not None:
+                if standing.landed:
+                    self._xid = row[-1]
+                return standing
+        raise snapshot_too_old()
+
+    def load(self, id: bytes) -> Flow[Record | None]:
+        """Look at a record inside the transaction."""
+        [[row]] = yield from self._send(self._ours(_PEEK, [id]))
+        if self._opened:
+            self._xid = row[0]
+        return None if row[2] is None else rows.record_of(row[1], row[2:])
+
+    def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
+        """See `onceward.adapters.CallerTransaction.extend`."""
+        lives = [family, int8(replay), int8(forget), self._database.lock_timeout.encode()]
+        [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
+        return int(many)
+
+    def finish(self, write: Write, expect: bytes | None) -> Flow[PutResult]:
+        """Put and commit in one round trip; if it does not land, roll back."""
+        if self._has_ended():
+            raise IllegalMove(TRANSACTION_ENDED)
+        ending = self._put(_END_FRESH if expect is None else _END, write, expect)
+        try:
+            [[row], _] = yield from self._sent(ending, self._ending())
+        except StatementFailed as failed:
+            if failed.number == 0 and failed.code == _NOT_OURS:
+                raise IllegalMove(TRANSACTION_ENDED) from None
+            if failed.number or failed.code != _NOT_LANDED:
+                raise self._meaning(failed, committing=failed.number > 0) from failed.error
+            return (yield from self._not_landed(write))
+        self._opened.pop()
+        return PutResult(True, rows.put_result_of(row, write, expect).record)  # type: ignore[union-attr] # Else it stops.
+
+    def _not_landed(self, write: Write) -> Flow[PutResult]:
+        if not write.rise:
+            raise IllegalMove(TRANSACTION_ENDED)  # Nobody but the function itself could have taken away our claim.
+        if not (yield from self._undo(self._opened.pop().savepoint)):
+            self._parted = True
+            raise IllegalMove(TRANSACTION_ENDED)
+        return PutResult(False, None)
+
+    def commit(self) -> Flow[None]:
+        """See `onceward.adapters.CallerTransaction.commit`."""
+        if self._has_ended() and not self._unsent:
+            raise IllegalMove(TRANSACTION_ENDED)
+        try:
+            yield from self._sent(self._ending())
+        except StatementFailed as failed:
+            raise self._meaning(failed, committing=True) from failed.error
+        self._opened.pop()
+
+    def _ending(self) -> BoundStatement:
+        savepoint = self._opened[-1].savepoint
+        return _COMMIT if savepoint is None else _savepoint(b"RELEASE SAVEPOINT", savepoint)
+
+    def rollback(self) -> Flow[bool]:
+        """See `onceward.adapters.CallerTransaction.rollback`."""
+        if not self._opened:
+            return not self._parted
+        savepoint = self._opened.pop().savepoint
+        if self._is_in_a_pipeline():
+            # Whose answers are not ours to read. Closed, the server undoes it; whether it had been ended, nobody says.
+            self._connection.pgconn.finish()
+            return False
+        if self._unsent or self._is_closed():
+            sent, self._unsent = not self._unsent, False
+            # Nothing was sent; or the connection broke, and the server has undone it. If it was closed in good order,
+            # nobody can say what went before: psycopg's `with connection:` commits and closes.
+            return not sent or self._connection.broken
+        return (yield from self._undo(savepoint))
+
+    def _undo(self, savepoint: bytes | None) -> Flow[bool]:
+        """False: somebody else had ended it."""
+        try:
+            if savepoint is None:
+                return (yield from self._roll_back())
+            return (yield from self._roll_back_to(savepoint))
+        except StatementFailed as failed:
+            if self._is_closed():
+                return True
+            raise self._meaning(failed) from failed.error
+
+    def _is_in_a_pipeline(self) -> bool:
+        return self._connection.pgconn.pipeline_status != PipelineStatus.OFF and not self._is_closed()
+
+    def _is_closed(self) -> bool:
+        return self._connection.closed
+
+    def _has_ended(self) -> bool:
+        """Whether the function has ended the transaction, or has closed the connection in good order."""
+        return self._status == TransactionStatus.IDLE or (self._connection.closed and not self._connection.broken)
+
+    def _roll_back(self) -> Flow[bool]:
+        """The transaction that we opened; or whatever the function has opened in its place."""
+        if self._status != TransactionStatus.IDLE:
+            yield _ROLLBACK
+        return self._xid is None or (yield from self._was_aborted(self._xid))
+
+    def _roll_back_to(self, savepoint: bytes) -> Flow[bool]:
+        if self._status != TransactionStatus.IDLE:
+            try:
+                yield _undo_to(savepoint)
+            except StatementFailed as failed:
+                if failed.code != _NO_SAVEPOINT:
+                    raise
+                # Not the transaction we were given, or we were interrupted when we had released it already: at least
+                # what has been begun since can be undone.
+                yield _ROLLBACK
+            else:
+                yield SendStatements((_savepoint(b"RELEASE SAVEPOINT", savepoint),))
+                return True
+        return self._xid is None or (yield from self._was_aborted(self._xid))
+
+    def _was_aborted(self, xid: int) -> Flow[bool]:
+        [[(was,)], _] = yield SendStatements((BoundStatement(_BECAME, [int8(xid)]), _COMMIT), b"BEGIN")
+        return bool(was == "aborted")
+
+    def _put(self, sql: bytes, write: Write, expect: bytes | None) -> BoundStatement:
+        try:
+            values = put_values(write, expect, self._database.lock_timeout, relaxed=False)
+        except DRIVER_ERRORS as error:
+            raise translate_error(error, self._database.name) from error
+        del values[_RELAXED]  # The caller's transaction is as durable as the caller wants it.
+        if sql in _ENDINGS:
+            values.append(None if self._xid is None else int8(self._xid))
+        return self._ours(sql, values)
+
+    def _ours(self, sql: bytes, values: Sequence[Value]) -> BoundStatement:
+        """About our tables."""
+        return BoundStatement(_within(self._schema, sql), values)
+
+    def _send(self, *statements: BoundStatement) -> Flow[list[Any]]:
+        try:
+            return (yield from self._sent(*statements))
+        except StatementFailed as failed:
+            raise self._meaning(failed) from failed.error
+
+    def _sent(self, *statements: BoundStatement) -> Flow[list[Any]]:
+        answers: list[Any]
+        if self._is_in_a_pipeline():
+            raise IllegalMove(_PIPELINED)
+        if not self._unsent:
+            answers = yield SendStatements(statements)
+            return answers
+        self._unsent = False
+        savepoint = self._opened[-1].savepoint
+        opening = _begin_statement(self._connection) if savepoint is None else b"SAVEPOINT %b" % savepoint
+        try:
+            answers = yield SendStatements(statements, opening)
+        except StatementFailed as failed:
+            if failed.code not in STALE_STATEMENT:
+                raise
+            # Nothing of the caller's has run since the opening. What is sent again is prepared anew.
+            yield _ROLLBACK if savepoint is None else _undo_to(savepoint)
+            answers = yield SendStatements(statements, opening if savepoint is None else None)
+        return answers
+
+    def _meaning(self, failed: StatementFailed, *, committing: bool = False) -> BaseException:
+        """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
+        return self._database.meaning(failed.error, committing=committing) or failed.error
+
+
+def check_connection(connection: Connection, what: str) -> bool:
+    """Refuse a connection where `what` cannot be written with the caller's rows; whether no transaction has begun."""
+    if connection.pgconn.pipeline_status != PipelineStatus.OFF and not connection.closed:
+        raise ConfigurationError(
+            "this connection is in pipeline mode, where errors arrive late; end connection.pipeline() before this"
+        )
+    if would_garble_text(connection):
+        raise ConfigurationError(NO_ENCODING)
+    status = TransactionStatus(connection.pgconn.transaction_status)
+    if status == TransactionStatus.INERROR:
+        raise IllegalMove(TRANSACTION_FAILED)
+    opens = status == TransactionStatus.IDLE
+    if opens and connection.autocommit:
+        raise ConfigurationError(
+            f"this connection is in autocommit, so {what} would commit alone; use connection.transaction(), or a "
+            "connection that is not in autocommit"
+        )
+    return opens
+
+
+def _undo_to(savepoint: bytes) -> SendRollback:
+    return SendRollback(b"ROLLBACK TO SAVEPOINT %b" % savepoint)
+
+
+def _begin_statement(connection: Connection) -> bytes:
+    """How the caller has set up its transactions."""
+    words = ["BEGIN"]
+    if connection.isolation_level is not None:
+        words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(connection.isolation_level).name.replace('_', ' ')}")
+    if connection.read_only is not None:
+        words.append("READ ONLY" if connection.read_only else "READ WRITE")
+    if connection.deferrable is not None:
+        words.append("DEFERRABLE" if connection.deferrable else "NOT DEFERRABLE")
+    return " ".join(words).encode()
+
+
+def postgres_database_of(store: object, gate: str) -> PostgresRecordDatabase:
+    """The database of a gate's store; refused if it is none of PostgreSQL's. `gate` is the class that asks."""
+    awaits = gate == "AsyncGate"  # A blocking connection can join an awaiting store's database, if that is known.
+    if isinstance(store, AsyncPostgresStore) or (isinstance(store, PostgresStore) and not awaits):
+        return PostgresRecordDatabase(store)
+    raise ConfigurationError(
+        "this gate's store is not a PostgreSQL database, so the record could not share your transaction; open the gate "
+        f"on the same database: {gate}('postgresql://...', ...)"
+    )
+
+
+def transaction_has_ended(connection: Connection) -> bool:
+    """Whether the caller's transaction is over."""
+    return connection.closed or connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+def statement_failure(
+    connection: Connection, effect: SendStatements | SendRollback, answers: list[Any], error: BaseException
+) -> StatementFailed:
+    """Which of several statements failed: as many as there are answers were carried out before it."""
+    failed = StatementFailed(len(answers), error)
+    if failed.code in STALE_STATEMENT:
+        forget_prepared(connection, effect)
+    return failed

@@ -1,0 +1,69 @@
+"""
+Which adapter knows a connection, and what all of them say. A connection is known by its type, without importing any
+library that is not already in use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from onceward._core.capabilities import OwnTables, capabilities_of
+from onceward._core.errors import ConfigurationError
+
+ADAPTERS = {
+    "sqlite3": "onceward.adapters.sqlite3",
+    "_sqlite3": "onceward.adapters.sqlite3",
+    "psycopg": "onceward.adapters.psycopg",
+    "sqlalchemy": "onceward.adapters.sqlalchemy",
+    "django": "onceward.adapters.django",
+}
+"""
+Library -> module of its adapter, which has `join(connection, store)` and `run_in_transaction(connection, store,
+steps)`, and both of them with `_async`.
+
+A connection is of a library if its type, or a base of it, is defined there.
+"""
+
+TRANSACTION_ENDED = (
+    "your function ended the transaction that it was given (a commit, a rollback, a closed connection, an error that "
+    "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
+    "together; leave the ending to the gate"
+)
+NO_ENCODING = (
+    "this connection has no encoding (client_encoding is SQL_ASCII), so words cannot be told from bytes; give it one: "
+    "SET client_encoding = 'UTF8'"
+)
+STATEMENT_IN_PROGRESS = (
+    "a statement of yours has not been read to its end, so SQLite cannot end the transaction; fetch all rows of your "
+    "INSERT, UPDATE or DELETE ... RETURNING, or close its cursor"
+)
+
+
+def find_adapter(connection: Any) -> Any:
+    """The module that knows this kind of connection."""
+    for base in type(connection).__mro__:
+        module = ADAPTERS.get(base.__module__.partition(".")[0])
+        if module is not None:
+            return import_module(module)
+    known = sorted(library for library in ADAPTERS if not library.startswith("_"))
+    raise ConfigurationError(
+        f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
+        f"{type(connection).__name__}; it knows those of {', '.join(known)}"
+    )
+
+
+def unwrapped_store(joins: OwnTables | None, store: object) -> object:
+    """The store whose tables the records are in: it may be wrapped by another, which has passed this on."""
+    return store if joins is None else joins.store
+
+
+def store_with_tables(store: object) -> object:
+    """The store in whose database steps of ours may be run beside the records; refused if it has a way of its own."""
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        raise ConfigurationError(
+            f"{type(store).__name__} joins connections in a way of its own, which is for records only: what else is "
+            "written in your transaction (an outbox) needs a gate on sqlite:/// or postgresql://"
+        )
+    return unwrapped_store(joins, store)

@@ -1,0 +1,56 @@
+# Made from _transaction_async.py by `make halves`: change that file, not this one.
+"""
+How the adapter for a caller's connection is found, and how it is finished.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from onceward._core.caller_transaction import CallerTransaction, Finishing
+from onceward._core.capabilities import OwnTables, capabilities_of
+from onceward._core.errors import IllegalMove
+from onceward._core.flow import Finish
+from onceward._core.record import PutResult
+from onceward.adapters._registry import TRANSACTION_ENDED, find_adapter, store_with_tables, unwrapped_store
+from onceward.runtime import failpoints
+from onceward.stores.tables.sql_steps import SqlSteps
+
+T = TypeVar("T")
+
+
+def join(connection: Any, store: object) -> CallerTransaction:
+    """The adapter for this connection under a `Gate`; refused unless it is open on the gate's own database."""
+    joins = capabilities_of(store).joins
+    if joins is not None and not isinstance(joins, OwnTables):
+        return joins.join(connection)
+    joined: CallerTransaction = find_adapter(connection).join(connection, unwrapped_store(joins, store))
+    return joined
+
+
+def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
+    """
+    Run steps of ours in the transaction of this connection, and end nothing.
+
+    Refused in autocommit outside of a transaction, where each statement would commit alone, and unless it is open on
+    the gate's own database.
+    """
+    answer: T = find_adapter(connection).run_in_transaction(connection, store_with_tables(store), steps)
+    return answer
+
+
+# What an adapter need not have.
+
+
+def finish(joined: CallerTransaction, effect: Finish) -> PutResult:
+    """Put and commit; if it does not land, roll back."""
+    if isinstance(joined, Finishing):
+        return joined.finish(effect.write, effect.expect)
+    standing = joined.put(effect.write, effect.expect)
+    failpoints.hit("commit.before")
+    if standing.landed:
+        joined.commit()
+        failpoints.hit("commit.after")
+    elif not joined.rollback():
+        raise IllegalMove(TRANSACTION_ENDED)
+    return standing

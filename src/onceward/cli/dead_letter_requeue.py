@@ -1,0 +1,24 @@
+# Made from dead_letter_requeue_async.py by `make halves`: change that file, not this one.
+"""
+Doing a dead letter again by the app's own handler.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from onceward import DeadLetterBox
+from onceward._core.dead_letters import DeadLetter
+from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
+
+
+def requeue_letter(box: DeadLetterBox, asked: argparse.Namespace) -> DeadLetter:
+    """Do the letter again that is asked for."""
+    with box.gate:  # The app was loaded for this command alone.
+        found = box.get(asked.key) if asked.id is None else box.find(asked.id)
+        letter = require_one_letter(found, asked)
+        try:
+            box.requeue(letter, did_not_happen=asked.did_not_happen)
+        except Exception as error:
+            raise requeue_error(letter, error) from None
+    return letter

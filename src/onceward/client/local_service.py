@@ -1,0 +1,78 @@
+"""
+The same without a server: one SQLite file, in this process. For tests and small agents.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from onceward._core.canonical import parse_json
+from onceward._core.errors import ConfigurationError
+from onceward.client.service_call import ServiceCall, ServiceRequest, identity_of
+from onceward.service.sql.local_database import LocalDatabase
+from onceward.service.sql.requests import Keyed, SqlStatement, Step
+from onceward.stores._sqlite_file import parse
+
+T = TypeVar("T")
+
+SCOPE = "test:local"
+
+
+class LocalService:
+    """Answers requests as the service would, from one file, which is one database."""
+
+    def __init__(self, url: str) -> None:
+        path, _ = parse(url)
+        self._database = LocalDatabase(path)
+        self._path: str | None = None
+
+    def bind(self, path: str) -> None:
+        """Take the file for this database; refused if it stands for another one already."""
+        if self._path not in (None, path):
+            raise ConfigurationError(
+                "a local file is one database, and this client has asked it for another; a second database needs a "
+                "file and a client of its own"
+            )
+        self._path = path
+
+    def ask(self, call: ServiceCall[T]) -> T:
+        """What the answer comes to; errors as the service's."""
+        outgoing = call.outgoing
+        if not outgoing.path.startswith("/v1/db/"):
+            raise ConfigurationError("a local file has databases only; for anything else, start `onceward serve`")
+        if outgoing.method == "DELETE":
+            raise ConfigurationError("a local file is yours to delete: close the client, and delete it")
+        document, replayed = self._perform(outgoing)
+        return call.read(document, replayed, {})
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._database.close()
+
+    def _perform(self, outgoing: ServiceRequest) -> tuple[Any, bool]:
+        if outgoing.method == "GET":
+            return {"tables": [_table(one) for one in self._database.tables()]}, False
+        if outgoing.body is None:
+            return {"created": False}, False  # It was made when it was opened.
+        headers = outgoing.headers
+        found = identity_of(headers.get("Idempotency-Key"), headers.get("Plan-Key"), headers.get("Plan-Step"))
+        identity: Keyed | Step | None = None
+        if found.key is not None:
+            identity = Keyed(SCOPE, found.key)
+        elif found.plan is not None and found.step is not None:
+            identity = Step(SCOPE, found.plan, found.step)
+        body: Any = parse_json(outgoing.body)
+        if "statements" in body:
+            statements = [SqlStatement(one["sql"], one["params"]) for one in body["statements"]]
+            many = self._database.batch(statements, identity=identity)
+            return many.document, many.replayed
+        one = self._database.query(body["sql"], body["params"], identity=identity)
+        return one.document, one.replayed
+
+
+def _table(table: Any) -> dict[str, Any]:
+    columns = [
+        {"name": one.name, "type": one.type, "nullable": one.nullable, "primaryKey": one.primary_key}
+        for one in table.columns
+    ]
+    return {"name": table.name, "kind": table.kind, "columns": columns, "rows": table.rows, "exact": table.exact}

@@ -1,0 +1,183 @@
+"""
+From a call to a request: bytes that are made once, and are the same on every attempt. No I/O.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import quote, urlsplit
+
+from onceward._core.canonical import canonical
+from onceward._core.errors import ConfigurationError
+from onceward._core.keys import check_key
+from onceward.client.results import BatchResult, Result, batch_of, result_of
+from onceward.retry.policy import SAFE_METHODS
+
+T = TypeVar("T")
+
+Params: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
+Statements: TypeAlias = Iterable[str | tuple[str, Params]]
+
+LOCAL_SCHEME = "sqlite:"
+KEY_CHARACTERS_MAX = 200
+"""What the SQL service takes."""
+
+
+class ServiceRequest(NamedTuple):
+    """A request, ready to be sent; the same bytes on every attempt."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes | None
+    named_inside: bool = False
+    """Whether the body itself names what is to happen once: a delta by its reference."""
+    name: str | None = None
+    """What a dead letter calls it, where it has no key: a reference, a step of a plan."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice is sending it once: it is named, or it is so by nature."""
+        by_header = not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        return by_header or self.named_inside or self.method in SAFE_METHODS
+
+    @property
+    def key(self) -> str | None:
+        """The key that it goes under, or its plan and step; None if it has neither."""
+        plan = self.headers.get("Plan-Key")
+        return self.headers.get("Idempotency-Key") if plan is None else f"{plan} / {self.headers.get('Plan-Step')}"
+
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
+        said: dict[str, Any] = {"safe": True} if self.repeatable else {}
+        return {"onceward": said if self.name is None else {**said, "name": self.name}}
+
+
+class ServiceCall(NamedTuple, Generic[T]):
+    """A request, and what is made of its answer: of the document, whether it is a replay, and the headers."""
+
+    outgoing: ServiceRequest
+    read: Callable[[Any, bool, Mapping[str, str]], T]
+
+
+class CallIdentity(NamedTuple):
+    """What a call is known by: a key, or a step of a plan; or neither."""
+
+    key: str | None = None
+    plan: str | None = None
+    step: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """What a dead letter calls a step; a key is a name already."""
+        return None if self.plan is None or self.step is None else digest_name("step", self.plan, self.step)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """As it travels."""
+        named = {"Idempotency-Key": self.key, "Plan-Key": self.plan, "Plan-Step": self.step}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def digest_name(kind: str, *parts: str) -> str:
+    """A name for something that has several parts, or long ones: the same for the same."""
+    return f"{kind}:{sha256(canonical(list(parts))).hexdigest()[:32]}"
+
+
+def identity_of(key: str | None, plan: str | None, step: str | None) -> CallIdentity:
+    """What a call is known by, refused here if it cannot be."""
+    if (plan is None) != (step is None):
+        raise ConfigurationError("plan_key and plan_step go together: they name one step")
+    if key is not None and plan is not None:
+        raise ConfigurationError("idempotency_key and plan_key name two operations; a call is one of them")
+    for one in (key, plan, step):
+        if one is not None:
+            check_key(one, KEY_CHARACTERS_MAX)
+    return CallIdentity(key, plan, step)
+
+
+def database_path(namespace: str, database: str) -> str:
+    """The path of a database."""
+    return f"/v1/db/{quote(namespace, safe='')}/{quote(database, safe='')}"
+
+
+def query(path: str, sql: str, params: Params, identity: CallIdentity) -> ServiceCall[Result]:
+    """One statement."""
+    body = json_body({"sql": sql, "params": _params_document(params)}, "the parameters")
+    outgoing = post(f"{path}/query", body, identity.headers)._replace(name=identity.name)
+    return ServiceCall(outgoing, lambda found, replayed, _: result_of(found, replayed))
+
+
+def batch(path: str, statements: Statements, identity: CallIdentity) -> ServiceCall[BatchResult]:
+    """Several statements."""
+    taken = [(one, None) if isinstance(one, str) else one for one in statements]
+    document = {"statements": [{"sql": sql, "params": _params_document(params)} for sql, params in taken]}
+    body = json_body(document, "the parameters")
+    outgoing = post(f"{path}/batch", body, identity.headers)._replace(name=identity.name)
+    return ServiceCall(outgoing, lambda found, replayed, _: batch_of(found, replayed))
+
+
+def tables(path: str) -> ServiceCall[list[dict[str, Any]]]:
+    """What is in a database."""
+    return ServiceCall(ServiceRequest("GET", f"{path}/tables", {}, None), lambda found, *_: list(found["tables"]))
+
+
+def create(path: str) -> ServiceCall[bool]:
+    """Make a database."""
+    return ServiceCall(ServiceRequest("PUT", path, {}, None), lambda found, *_: bool(found["created"]))
+
+
+def drop(path: str) -> ServiceCall[bool]:
+    """Delete a database."""
+    return ServiceCall(ServiceRequest("DELETE", path, {}, None), lambda found, *_: bool(found.get("dropped", False)))
+
+
+def post(path: str, body: bytes, headers: Mapping[str, str]) -> ServiceRequest:
+    """A request with a body."""
+    return ServiceRequest("POST", path, {"Content-Type": "application/json", **headers}, body)
+
+
+def json_body(document: Any, what: str) -> bytes:
+    """The bytes of a document; refused if JSON has no word for something in it."""
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigurationError(
+            f"{what} cannot be sent: {error}; send numbers, text, lists, objects or None, and bytes as parameters"
+        ) from None
+
+
+def _params_document(params: Params) -> Any:
+    if params is None:
+        return None
+    if isinstance(params, Mapping):
+        return {str(name): _value(value) for name, value in params.items()}
+    if isinstance(params, str | bytes):
+        raise ConfigurationError("params are a list of values, or an object by name; one text is none of them")
+    return [_value(value) for value in params]
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"base64": b64encode(value).decode()}
+    return value
+
+
+def is_local(url: str) -> bool:
+    """Whether a URL names a file, and no service."""
+    return url.startswith(LOCAL_SCHEME)
+
+
+def check_url(url: str) -> str:
+    """A service's address, if it can be one."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ConfigurationError("a service is named https://host, and a local file sqlite:///shop.db")
+    if "@" in parts.netloc:
+        raise ConfigurationError("an address has no user or password in it: the token goes into token=...")
+    return url.rstrip("/")

@@ -1,0 +1,470 @@
+"""
+From a call to an `OperationRequest`: what both colours of gate share. No I/O: shells act, this prepares.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from typing import Any, NamedTuple, TypeAlias
+
+from onceward._core.capabilities import capabilities_of
+from onceward._core.codec import Restorer
+from onceward._core.errors import ConfigurationError, OncewardError
+from onceward._core.events import Event, Listener
+from onceward._core.fingerprint import fingerprint_canonical
+from onceward._core.keys import ENVIRONMENTS, check_key, check_scope, digest_of, environment_key, record_id
+from onceward._core.operation import Operation, Outcome
+from onceward._core.operation_flow import OperationRequest, peeked_outcome
+from onceward._core.record import Claimant, Guarantee
+from onceward._core.resilience import resilience_of
+from onceward._core.settle_inside_flow import INSIDE
+from onceward._core.terms import DEFAULT_TERMS, Options, Seconds, Terms, apply_options
+from onceward._core.unrun_results import refuse_generator
+from onceward.gate.function_inspection import (
+    CallingConvention,
+    FunctionDeclaration,
+    function_name,
+    inspect_declaration,
+    inspect_function,
+    is_async,
+)
+from onceward.runtime.environment import REAL, Environment
+from onceward.runtime.failpoints import armed
+
+KEY = "key"
+STEP = "step"
+WINDOW = "window"
+"""Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
+
+Invoke: TypeAlias = Callable[[Operation], Any]
+
+_log = logging.getLogger("onceward")
+
+
+class PreparedCall(NamedTuple):
+    """A call, ready to be driven."""
+
+    ask: OperationRequest
+    invoke: Invoke
+    probe: Callable[..., Any] | None = None
+
+
+class CallFactory:
+    """A scope, its terms and its listeners."""
+
+    def __init__(
+        self,
+        scope: str | None,
+        *,
+        environment: Environment | None,
+        listeners: Iterable[Listener],
+        options: Options,
+        store: object = None,
+    ) -> None:
+        self._name(check_scope(scope))
+        said = capabilities_of(store)
+        self._relaxes = said.relaxes
+        self._joins = store is None or said.joins is not None
+        self.terms = self._possible(apply_options(DEFAULT_TERMS, options))
+        if self.terms.guarantee == Guarantee.ATOMIC:
+            raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
+        self.environment = environment or REAL
+        self._listeners: list[Listener] = list(listeners)
+        self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
+        self._glance = said.peek
+        self._peeks = said.peek is not None
+
+    def _name(self, scope: str) -> None:
+        self.scope = scope
+        # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
+        label, colon, _ = scope.partition(":")
+        self._label = label if colon and label in ENVIRONMENTS else None
+
+    def scoped(self, scope: str | None) -> CallFactory:
+        """The same for another scope: same terms, same listeners."""
+        twin = copy(self)
+        twin._name(check_scope(scope))
+        return twin
+
+    # --- events ---
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every event from now on; returns the function that stops it."""
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return stop
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to every listener. A listener that raises is logged: it must not change what happens."""
+        for listener in tuple(self._listeners):
+            try:
+                listener(event)
+            except Exception:
+                _log.exception("onceward: a listener raised on %s; the operation is not affected", event.type)
+
+    # --- asks ---
+
+    def agreed(self, options: Mapping[str, Any]) -> Terms:
+        """The gate's terms with an operation's own. Remembered: most calls repeat the same few."""
+        if not options:
+            return self.terms
+        try:
+            # With its type: True equals 1, and is refused where 1 is a second.
+            values = tuple(options.values())
+            changes = (tuple(options), values, tuple(map(type, values)))
+            terms = self._agreed.get(changes)
+        except TypeError:
+            return self._possible(apply_options(self.terms, options))
+        if terms is None:
+            terms = self._possible(apply_options(self.terms, options))
+            if len(self._agreed) < 1_000:
+                self._agreed[changes] = terms
+        return terms
+
+    def _possible(self, terms: Terms) -> Terms:
+        """Refuse what the store does not offer: a choice that silently does nothing is no choice."""
+        if terms.relaxed_settle and not self._relaxes:
+            raise ConfigurationError(
+                "relaxed_settle needs a store that was opened for it (sqlite:///agent.db?settle=relaxed, "
+                "postgresql://host/db?onceward_settle=relaxed): a power cut may then lose the last settles"
+            )
+        if terms.settle == INSIDE and not self._joins:
+            raise ConfigurationError(
+                "settle='inside' needs the gate's records in the database of your rows, and this gate's store is none "
+                "that can share a transaction: open the gate on it, with sqlite:/// or postgresql://"
+            )
+        return terms
+
+    def stored_key(self, key: str) -> str:
+        """The key as it is stored: checked, and carrying the scope's environment if it has one."""
+        return check_key(key) if self._label is None else environment_key(self._label, key)
+
+    def ask(
+        self,
+        parts: tuple[str, ...],
+        request: Any,
+        terms: Terms,
+        *,
+        kind: str = KEY,
+        operation: str = "",
+        marked: bool = False,
+        probes: bool = False,
+        family: bytes | None = None,
+        given: str | None = None,
+    ) -> OperationRequest:
+        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is what the caller said."""
+        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
+        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family, given)
+
+    def _ask(
+        self,
+        id: bytes,
+        fingerprint: bytes,
+        parts: tuple[str, ...],
+        terms: Terms,
+        kind: str,
+        operation: str,
+        restore: Restorer | None,
+        marked: bool,
+        probes: bool,
+        family: bytes | None,
+        given: str | None,
+    ) -> OperationRequest:
+        claimant = Claimant(
+            id,
+            kind,
+            self.scope,
+            parts[0] if len(parts) == 1 else " / ".join(parts),
+            operation,
+            family,
+            terms.guarantee,
+            fingerprint,
+            terms.lease,
+            terms.keyed_for,
+            probes,
+            self.environment.process(),
+            terms.takeover == "lease",
+        )
+        parts_around = resilience_of(terms.retry, terms.breaker, terms.budget)
+        return OperationRequest(
+            claimant, terms, restore, marked, bool(self._listeners), self._peeks, given, parts_around
+        )
+
+    def _replayed(self, id: bytes, fingerprint: bytes, restore: Restorer | None) -> Outcome[Any] | None:
+        """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
+        if self._glance is None or self._listeners or armed():
+            return None
+        seen = self._glance(id)
+        try:
+            return peeked_outcome(seen, fingerprint, restore) if seen is not None else None
+        except OncewardError as error:
+            raise error.about(digest=digest_of(id))  # noqa: B904 - it is the same error
+
+    def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> PreparedCall:
+        """Only the name of a record, for deciding it."""
+        terms = self.agreed({} if retain is None else {"retain": retain})
+        return PreparedCall(self.ask(parts, None, terms, kind=kind), unreachable)
+
+    def called(
+        self,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any],
+        request: Any,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        options: Mapping[str, Any],
+        *,
+        awaits: bool,
+        kind: str = KEY,
+        family: bytes | None = None,
+        inside: bool = False,
+        given: str | None = None,
+    ) -> PreparedCall:
+        """
+        One call of a plain function: its ask and how to run it, refused here if it cannot work.
+
+        `inside`: whether the function may settle inside its own transaction.
+        """
+        terms = self.agreed(options)
+        body = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=inside)
+        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
+        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family, given)
+
+    def prepare_or_replay(
+        self,
+        key: str,
+        fn: Callable[..., Any],
+        request: Any,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        terms: Terms,
+        *,
+        awaits: bool,
+    ) -> PreparedCall | Outcome[Any]:
+        """Same as `called`, for a key and on terms that are agreed; or the first answer, if a quick look shows it."""
+        body = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=True)
+        stored = self.stored_key(key)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        outcome = self._replayed(id, fingerprint, None)
+        if outcome is not None:
+            return outcome
+        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None, key)
+
+    def _called(
+        self,
+        id: bytes,
+        fingerprint: bytes,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any],
+        body: CallingConvention,
+        terms: Terms,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        kind: str,
+        family: bytes | None,
+        given: str | None,
+    ) -> PreparedCall:
+        operation = name if name is not None else function_name(fn)
+        marks = body.marked if marked is None else marked
+        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family, given)
+        return PreparedCall(ask, body.bind(fn), probe)
+
+    def again(
+        self, id: bytes, fingerprint: bytes, key: str, name: str, terms: Terms, marked: bool, invoke: Invoke
+    ) -> PreparedCall:
+        """One call of an operation that was given up, under its own key and as the request that it was."""
+        if terms.guarantee == Guarantee.ATOMIC:
+            raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
+        check_probe(terms, None)
+        return PreparedCall(
+            self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None, None), invoke
+        )
+
+    def joined(
+        self,
+        parts: tuple[str, ...],
+        fn: Callable[..., Any] | None,
+        request: Any,
+        name: str | None,
+        options: Mapping[str, Any],
+        *,
+        awaits: bool,
+        kind: str = KEY,
+        family: bytes | None = None,
+        given: str | None = None,
+    ) -> PreparedCall:
+        """One call in the caller's own transaction; without a function, the block itself is what runs."""
+        terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
+        if terms.settle == INSIDE:
+            raise ConfigurationError(
+                "in your transaction the gate claims and settles by itself; settle='inside' is for call, run, once and "
+                "step, whose functions open transactions of their own"
+            )
+        if callable(terms.remember):
+            raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
+        if terms.in_flight == "accept":
+            raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
+        named = name if name is not None else (function_name(fn) if fn is not None else "")
+        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family, given=given)
+        if fn is None:
+            return PreparedCall(ask, unreachable)
+        body = inspect_function(fn)
+        if body.generates:
+            refuse_generator(fn, function_name(fn))
+        if not awaits and body.awaits:
+            raise _is_async_error(fn)
+        return PreparedCall(ask, body.bind(fn))
+
+    def prepare_declared(
+        self,
+        taken: FunctionDeclaration,
+        terms: Terms,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        probe: Callable[..., Any] | None,
+    ) -> tuple[PreparedCall | Outcome[Any], dict[str, Any]]:
+        """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
+        arguments = taken.arguments(args, kwargs)
+        given = taken.key(arguments)
+        key = self.stored_key(given)
+        id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(taken.request_of(arguments))
+        if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
+            return outcome, arguments
+        probes = probe is not None
+        ask = self._ask(
+            id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given
+        )
+        return PreparedCall(ask, lambda operation: taken.invoke(operation, args, kwargs), probe), arguments
+
+    def declare(
+        self,
+        fn: Callable[..., Any],
+        key: str | Callable[..., str],
+        *,
+        terms: Terms,
+        awaits: bool,
+        name: str | None,
+        exclude: tuple[str, ...],
+        connection: str | None,
+        marked: bool | None,
+        probe: Callable[..., Any] | None,
+    ) -> FunctionDeclaration:
+        """Take a function apart for `once`, refusing here what could only fail later."""
+        for one in (fn, probe) if probe is not None else (fn,):
+            check_runnable(one, awaits=awaits)
+        check_probe(terms, probe)
+        joins = terms.guarantee == Guarantee.ATOMIC and terms.settle != INSIDE
+        if joins != (connection is not None):
+            raise ConfigurationError(
+                "guarantee='atomic' and connection='name of the parameter that carries your connection' go together: "
+                "the record is written on that connection, in your transaction. If the function opens a transaction of "
+                "its own, say settle='inside', and no connection"
+            )
+        return inspect_declaration(fn, key, name=name, exclude=exclude, connection=connection, marked=marked)
+
+
+def inspect_runnable(
+    fn: Callable[..., Any],
+    terms: Terms,
+    *,
+    awaits: bool,
+    probe: Callable[..., Any] | None = None,
+    inside: bool = False,
+) -> CallingConvention:
+    """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
+    body = inspect_function(fn)
+    if body.generates:
+        refuse_generator(fn, function_name(fn))
+    if not awaits and body.awaits:
+        raise _is_async_error(fn)
+    if probe is not None:
+        check_runnable(probe, awaits=awaits)
+    if terms.guarantee == Guarantee.ATOMIC and not (inside and terms.settle == INSIDE):
+        raise ConfigurationError(
+            "an atomic effect shares your transaction: use gate.atomic(connection, key, function)"
+            + ("; or settle='inside', if the function opens a transaction of its own" if inside else "")
+        )
+    if probe is not None or terms.guarantee == Guarantee.PROBED:
+        check_probe(terms, probe)
+    return body
+
+
+def check_runnable(fn: Callable[..., Any], *, awaits: bool) -> None:
+    """Refuse a function that would not run when a gate of this colour calls it."""
+    refuse_generator(fn, function_name(fn))
+    if not awaits:
+        check_blocking(fn)
+
+
+def check_blocking(fn: Callable[..., Any]) -> None:
+    """An async function under a blocking gate would never run."""
+    if is_async(fn):
+        raise _is_async_error(fn)
+
+
+def _is_async_error(fn: Callable[..., Any]) -> ConfigurationError:
+    return ConfigurationError(f"{function_name(fn)} is async and this gate blocks; use AsyncGate for async functions")
+
+
+def refuse_accept(options: Mapping[str, Any]) -> None:
+    """Whoever wants the value alone cannot be told that there is none yet."""
+    if options.get("in_flight") == "accept":
+        raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
+
+
+def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:
+    """A probe belongs to `probed`, and `probed` needs one."""
+    if (terms.guarantee == Guarantee.PROBED) != (probe is not None):
+        raise ConfigurationError(
+            "guarantee='probed' and probe=function go together: the probe is given the operation and returns "
+            "Found(result) or NOT_FOUND"
+        )
+
+
+def unreachable(operation: Operation) -> Any:
+    """What stands in for a function in flows that call none."""
+    raise ConfigurationError("this flow calls no function")
+
+
+SCAN_PAGE = 500
+"""Records per page of a scan."""
+
+PURGE_BATCH = 1_000
+"""Rows per purge that somebody asks for."""
+
+
+def log_purge_failure() -> None:
+    """Note that a purge raised what no store should raise: the operation that it followed is not affected."""
+    _log.exception("onceward: a purge failed; the operation is not affected")
+
+
+class PurgeSchedule:
+    """Every so many fresh runs a gate purges a little, so that the table is kept in bounds without anybody's doing."""
+
+    PURGE_EVERY = 50
+    PURGE_LIMIT = 100
+    """Rows per purge: twice what comes in, and few enough not to be noticed (0.1 ms a row in a table of a million)."""
+
+    def __init__(self) -> None:
+        # Processes that live for a few runs only must purge, too.
+        self._runs = self.PURGE_EVERY - 10
+
+    def count(self) -> None:
+        """A function was run."""
+        self._runs += 1
+
+    def is_due(self) -> bool:
+        """Whether it is time for a purge."""
+        if self._runs < self.PURGE_EVERY:
+            return False
+        self._runs = 0
+        return True

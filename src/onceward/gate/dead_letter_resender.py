@@ -1,0 +1,64 @@
+"""
+Dead letters of HTTP requests: who sends one again, and when that may be done.
+
+Our own clients say what they sent, so nobody has to write a handler for it: whoever may send to an address is
+registered once, and a letter that kept its request is done again by sending the same bytes under the same key. Where
+a credential goes is never decided by what is stored: it belongs to the address that was registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from onceward._core.dead_letters import DeadLetter
+from onceward._core.errors import ConfigurationError, OutcomeUnknown
+from onceward._core.sent_request import SentRequest, origin_of, sent_request_of
+from onceward.gate.dead_letter_handlers import CallArguments, RequeueHandler, make_requeue_handler
+
+RequestSender: TypeAlias = Callable[[SentRequest], Any]
+"""Sends a request once, and returns what was answered; raises if that is a failure."""
+
+
+def make_resend_handler(
+    letter: DeadLetter, kept: CallArguments | None, senders: Mapping[str, RequestSender]
+) -> RequeueHandler:
+    """The handler that every letter of a request has: whoever sends to its address."""
+    sent = _request_of(letter, kept)
+    origin = origin_of(sent.url)
+    send = senders.get(origin)
+    if send is None:
+        raise ConfigurationError(
+            f"nobody here sends to {origin}: register who does, dead.handle_requests({origin!r}, send), or make a "
+            f"Client with these dead letters; on the command line: --send-to {origin}"
+        )
+
+    def resend(request: Any) -> Any:
+        return send(sent)
+
+    return make_requeue_handler(letter.name, resend, gated=True, options={})
+
+
+def check_resendable(letter: DeadLetter, kept: CallArguments | None, honoured: float, *, did_not_happen: bool) -> None:
+    """Refuse what may have happened, if it is not (or no longer: seconds) known by its key where it was sent."""
+    if did_not_happen or not letter.may_have_happened or _request_of(letter, kept).safe:
+        return
+    if letter.keyed and letter.seconds_old < honoured:
+        return
+    late = f"was first given up more than {timedelta(seconds=honoured)} ago: its key may be forgotten there"
+    raise OutcomeUnknown(
+        f"dead letter {letter.digest} ({letter.request}) may have happened, and it "
+        f"{late if letter.keyed else 'had no key'}. Look whether it did. If so, discard the letter (onceward dead "
+        f"discard {letter.digest} --yes); if not, requeue it with did_not_happen=True (--did-not-happen)"
+    )
+
+
+def _request_of(letter: DeadLetter, kept: CallArguments | None) -> SentRequest:
+    if kept is None:
+        raise ConfigurationError(
+            f"dead letter {letter.digest} cannot be requeued: its request was not kept "
+            f"({letter.payload_note or 'omitted'}). Send it again from your program, under the same key, or discard "
+            "it; keep requests from now on with gate.dead_letters(payload='plain') or payload=Sealed(key)"
+        )
+    return sent_request_of(kept.kwargs)

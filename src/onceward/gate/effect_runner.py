@@ -1,0 +1,341 @@
+"""
+How a gate does what a flow asks for, in either colour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import (
+    LEASE_BEGINS,
+    OUTSIDE_TRANSACTION,
+    AfterCommit,
+    Begin,
+    Boottime,
+    CallFunction,
+    CheckProcess,
+    CheckRefusal,
+    Commit,
+    Effect,
+    Emit,
+    Extend,
+    Finish,
+    Flow,
+    HandOver,
+    Load,
+    LoadInTransaction,
+    Monotonic,
+    Pause,
+    PayForRerun,
+    Probe,
+    Put,
+    PutBack,
+    Raised,
+    RandomBytes,
+    Returned,
+    Rollback,
+    Sleep,
+)
+from onceward._core.operation import Operation
+from onceward._core.record import PutResult, Record
+from onceward._core.settle_inside_flow import INSIDE
+from onceward._core.unrun_results import DATA
+from onceward.adapters import AsyncCallerTransaction, CallerTransaction, finish, finish_async
+from onceward.gate.call_factory import PreparedCall
+from onceward.gate.running_operation import enter_operation
+from onceward.gate.transaction_settler import GateTransactionSettler, identify_store
+from onceward.runtime import failpoints
+from onceward.runtime.flow_driver import arun, run
+
+if TYPE_CHECKING:
+    from onceward.gate.gate import Gate
+    from onceward.gate.gate_async import AsyncGate
+
+T = TypeVar("T")
+
+
+class EffectRunner:
+    """Performs the effects of one call, by blocking."""
+
+    __slots__ = ("_called", "_gate", "_joined", "_sent")
+
+    def __init__(self, gate: Gate, called: PreparedCall, joined: CallerTransaction | None) -> None:
+        self._gate = gate
+        self._called = called
+        self._joined = joined
+        self._sent = 0.0
+        """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
+
+    def drive(self, flow: Flow[T]) -> T:
+        """Drive a flow to its end."""
+        return run(flow, self.perform)
+
+    def perform(self, effect: Effect) -> Any:
+        """Do one thing."""
+        kind = type(effect)
+        if kind is Put:
+            return self._put(effect)  # type: ignore[arg-type]
+        if kind is CallFunction:
+            return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is RandomBytes:
+            return self._gate.environment.random(48)
+        if kind is Load:
+            return self._load(effect)  # type: ignore[arg-type]
+        return self._perform_other(effect)
+
+    def _put(self, effect: Put) -> Any:
+        if self._joined is not None and effect.at not in OUTSIDE_TRANSACTION:
+            return self._joined.put(effect.write, effect.expect)
+        if effect.at in LEASE_BEGINS:
+            self._sent = self._gate.environment.boottime()
+        standing = self._gate.store.put(effect.write, effect.expect)
+        if standing.landed and effect.at != "claim":
+            self._gate._wakeup.notify(effect.write.id)
+        return standing
+
+    def _load(self, effect: Load) -> Record | None:
+        if effect.at == "inside.load":
+            self._gate._wakeup.notify(effect.id)  # Whoever waits can see as much as we.
+        return self._gate.store.load(effect.id)
+
+    def _begin_call(self, operation: Operation) -> None:
+        """The function is about to be called, or whoever holds the operation does its work."""
+        gate, ask = self._gate, self._called.ask
+        if ask.terms.settle == INSIDE:
+            operation.inside = GateTransactionSettler(ask, operation, gate.store, gate.environment, awaits=False)
+        if self._joined is None:
+            operation.confirm(self._sent, ask.claimant.lease)
+            gate._purge_schedule.count()
+            gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
+
+    def _call(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        self._begin_call(operation)
+        running = enter_operation(operation)
+        try:
+            around = self._called.ask.resilience
+            value = self._called.invoke(operation) if around is None else around.run(operation, self._called)
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            running.end()
+            if self._joined is None:
+                gate._renewer.unwatch(operation)
+        return Returned(value)
+
+    def _perform_other(self, effect: Effect) -> Any:
+        gate, joined = self._gate, self._joined
+        match effect:
+            case Monotonic():
+                return gate.environment.monotonic()
+            case Boottime():
+                return gate.environment.boottime()
+            case PutBack():
+                standing = gate.store.put_back(effect.write, effect.marks)
+                gate._wakeup.notify(effect.write.id)
+                return standing
+            case CheckProcess():
+                return gate.environment.lives(effect.process)
+            case CheckRefusal():
+                return effect.resilience.refusal()
+            case PayForRerun():
+                return effect.resilience.pay()
+            case Pause():
+                return gate._wakeup.pause(effect.id, effect.seconds)
+            case Sleep():
+                return gate.environment.sleep(effect.seconds)
+            case Emit():
+                return gate._asking.tell(effect.event)
+            case HandOver():
+                failpoints.hit("call.before")
+                return self._begin_call(effect.operation)
+            case AfterCommit():
+                return gate._tidy() if gate._after(effect, joined) else None
+            case Extend():
+                register = gate.store if joined is None else joined
+                return register.extend(effect.family, effect.replay, effect.forget)
+            case Probe():
+                return self._run_probe(effect.operation)
+            case Begin() if joined is not None:
+                return joined.begin()
+            case LoadInTransaction() if joined is not None:
+                return joined.load(effect.id)
+            case Finish() if joined is not None:
+                return finish(joined, effect)
+            case Commit() if joined is not None:
+                return joined.commit()
+            case Rollback() if joined is not None:
+                return joined.rollback()
+        raise ConfigurationError(f"a blocking gate cannot perform {type(effect).__name__}")
+
+    def _run_probe(self, operation: Operation) -> Returned | Raised:
+        gate, probe = self._gate, self._called.probe
+        operation.confirm(self._sent, self._called.ask.claimant.lease)
+        gate._renewer.watch(self._called.ask, operation, operation.record)
+        try:
+            return Returned(probe(operation) if probe is not None else None)
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            gate._renewer.unwatch(operation)
+
+
+class AsyncEffectRunner:
+    """Same as `EffectRunner`, by awaiting."""
+
+    __slots__ = ("_called", "_gate", "_joined", "_sent")
+
+    def __init__(self, gate: AsyncGate, called: PreparedCall, joined: AsyncCallerTransaction | None) -> None:
+        self._gate = gate
+        self._called = called
+        self._joined = joined
+        self._sent = 0.0
+        """Same as `EffectRunner._sent`."""
+
+    async def drive(self, flow: Flow[T]) -> T:
+        """Same as `EffectRunner.drive`, but awaits."""
+        return await arun(flow, self._instant, self.perform)
+
+    def _instant(self, effect: Effect) -> Any:
+        """Do one thing that takes no time."""
+        kind = type(effect)
+        if kind is RandomBytes:
+            return self._gate.environment.random(48)
+        if kind is Monotonic:
+            return self._gate.environment.monotonic()
+        if kind is Boottime:
+            return self._gate.environment.boottime()
+        if kind is Emit:
+            return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+        if kind is CheckProcess:
+            return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
+        if kind is CheckRefusal:
+            return effect.resilience.refusal()  # type: ignore[union-attr]
+        raise ConfigurationError(f"{type(effect).__name__} takes time")
+
+    def perform(self, effect: Effect) -> Awaitable[Any]:
+        """Begin one thing; the answer is to be awaited. A store's future is already under way when this returns."""
+        kind = type(effect)
+        if kind is Put:
+            return self._put(effect)  # type: ignore[arg-type]
+        if kind is CallFunction:
+            return self._call(effect.operation)  # type: ignore[union-attr]
+        if kind is Load:
+            return self._load(effect)  # type: ignore[arg-type]
+        return self._perform_other(effect)
+
+    def _put(self, effect: Put) -> Awaitable[Any]:
+        gate = self._gate
+        if self._joined is not None and effect.at not in OUTSIDE_TRANSACTION:
+            return self._joined.put(effect.write, effect.expect)
+        if effect.at in LEASE_BEGINS:
+            self._sent = gate.environment.boottime()
+        standing = gate.store.put(effect.write, effect.expect)
+        if effect.at == "claim" or not gate._wakeup.has_waiters(effect.write.id):
+            return standing  # Whoever begins to wait from now on looks again by himself, soon.
+        future = asyncio.ensure_future(standing)
+        future.add_done_callback(lambda _: gate._wakeup.notify(effect.write.id))
+        return future
+
+    def _load(self, effect: Load) -> Awaitable[Any]:
+        if effect.at == "inside.load":
+            self._gate._wakeup.notify(effect.id)  # Whoever waits can see as much as we.
+        return self._gate.store.load(effect.id)
+
+    async def _begin_call(self, operation: Operation) -> None:
+        """Same as `EffectRunner._begin_call`, but awaits."""
+        gate, ask = self._gate, self._called.ask
+        if ask.terms.settle == INSIDE:
+            await identify_store(gate.store)
+            operation.inside = GateTransactionSettler(ask, operation, gate.store, gate.environment, awaits=True)
+        if self._joined is None:
+            operation.confirm(self._sent, ask.claimant.lease)
+            gate._purge_schedule.count()
+            gate._renewer.watch(ask, operation, operation.record)
+        operation.started = True  # Last: until here, whatever is raised has kept it from running.
+
+    async def _call(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        await self._begin_call(operation)
+        running = enter_operation(operation)
+        try:
+            around = self._called.ask.resilience
+            value = self._called.invoke(operation) if around is None else around.arun(operation, self._called)
+            if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
+                value = await value
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            running.end()
+            if self._joined is None:
+                gate._renewer.unwatch(operation)
+        return Returned(value)
+
+    def _perform_other(self, effect: Effect) -> Awaitable[Any]:
+        gate, joined = self._gate, self._joined
+        match effect:
+            case Pause():
+                return gate._wakeup.pause(effect.id, effect.seconds)
+            case Sleep():
+                return gate.environment.asleep(effect.seconds)
+            case PayForRerun(around):
+                paid: Awaitable[bool] = around.apay()
+                return paid
+            case PutBack():
+                return self._put_back(effect)
+            case HandOver():
+                failpoints.hit("call.before")
+                return self._begin_call(effect.operation)
+            case AfterCommit():
+                return gate._tidy() if gate._after(effect, joined) else _nothing()
+            case Extend() if joined is not None:
+                return joined.extend(effect.family, effect.replay, effect.forget)
+            case Extend():
+                return gate.store.extend(effect.family, effect.replay, effect.forget)
+            case Probe():
+                return self._run_probe(effect.operation)
+            case Begin() if joined is not None:
+                return joined.begin()
+            case LoadInTransaction() if joined is not None:
+                return joined.load(effect.id)
+            case Finish() if joined is not None:
+                return finish_async(joined, effect)
+            case Commit() if joined is not None:
+                return joined.commit()
+            case Rollback() if joined is not None:
+                return joined.rollback()
+        raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
+
+    async def _put_back(self, effect: PutBack) -> PutResult:
+        standing = await self._gate.store.put_back(effect.write, effect.marks)
+        self._gate._wakeup.notify(effect.write.id)
+        return standing
+
+    async def _run_probe(self, operation: Operation) -> Returned | Raised:
+        gate = self._gate
+        operation.confirm(self._sent, self._called.ask.claimant.lease)
+        gate._renewer.watch(self._called.ask, operation, operation.record)
+        try:
+            answer = self._called.probe(operation) if self._called.probe is not None else None
+            return Returned(await answer if inspect.isawaitable(answer) else answer)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            return Raised(error)
+        finally:
+            gate._renewer.unwatch(operation)
+
+
+def _nothing() -> Awaitable[None]:
+    """What is done already."""
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done

@@ -1,0 +1,435 @@
+# Made from gate_async.py by `make halves`: change that file, not this one.
+"""
+`Gate`: the shell around the flows.
+
+    gate = Gate("sqlite:///agent.db", scope="live:acme")
+
+    @gate.once(key="charge:{order_id}", guarantee="keyed")
+    def charge(operation: Operation, order_id: str, amount: Decimal) -> dict[str, str]: ...
+
+A shell performs effects: it calls the store, the user's function, the clock. It decides nothing. A caller who is
+interrupted is dealt with by the driver and the flow: before the function has begun its effect the claim is released,
+from there on it is unknown what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from functools import partial, wraps
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
+
+from onceward._core import advice
+from onceward._core.atomic_flow import operate_atomic
+from onceward._core.capabilities import check_colour
+from onceward._core.dead_letters import KEEP, PAYLOAD_BYTES_MAX
+from onceward._core.durations import SECOND
+from onceward._core.errors import ConfigurationError, OncewardError, StoreUnavailable
+from onceward._core.events import Listener
+from onceward._core.flow import AfterCommit, Flow, Raised
+from onceward._core.operation import Found, NotFound, Operation, Outcome
+from onceward._core.operation_flow import OperationRequest, reconcile
+from onceward._core.record import Record
+from onceward._core.settle_inside_flow import choose_flow
+from onceward._core.store_protocols import PurgeResult, Store
+from onceward._core.terms import CallOptions, Options, Seconds, Terms
+from onceward.adapters import CallerTransaction, join, run_in_transaction
+from onceward.gate.atomic import AtomicBlock
+from onceward.gate.call_factory import (
+    PURGE_BATCH,
+    CallFactory,
+    PreparedCall,
+    PurgeSchedule,
+    log_purge_failure,
+    refuse_accept,
+    unreachable,
+)
+from onceward.gate.commit_watcher import CommitWatcher
+from onceward.gate.dead_letter_box import DeadLetterBox
+from onceward.gate.effect_runner import EffectRunner
+from onceward.gate.function_inspection import publish_function
+from onceward.gate.held_operation import HeldOperation
+from onceward.gate.lease_renewer import LeaseRenewer
+from onceward.gate.once_decorator import OnceDecorator
+from onceward.gate.paused_flow import pause_at_call
+from onceward.gate.payload_seal import Seal
+from onceward.gate.plan import Plan
+from onceward.gate.record_view import RecordView, view
+from onceward.gate.records import Records
+from onceward.gate.sequence import Sequence
+from onceward.gate.waiter_registry import WaiterRegistry
+from onceward.gate.window import Window
+from onceward.messaging.outbox.outbox import Outbox
+from onceward.runtime.environment import Environment
+from onceward.stores import open_store
+
+T = TypeVar("T")
+
+
+class Gate:
+    """
+    Operations go through once, and every caller learns the same answer.
+
+    `store` is a URL or a store; `scope` says who is calling (environment and tenant, such as "live:acme"), and comes
+    from configuration or authentication, never from a request. Any option of an operation (`lease`, `wait`, `retain`,
+    `guarantee`, ...) may be given here as the default for all of them; durations are seconds or timedelta.
+
+    A gate that awaits runs async functions, and plain ones too, on its event loop; one that blocks runs plain ones.
+    """
+
+    def __init__(
+        self,
+        store: str | Store,
+        *,
+        scope: str,
+        listeners: Iterable[Listener] = (),
+        environment: Environment | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self.store: Store = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
+        self._asking = CallFactory(
+            scope,
+            environment=environment,
+            listeners=listeners,
+            options=options,
+            store=self.store,
+        )
+        self.environment = self._asking.environment
+        self._wakeup = WaiterRegistry(self.environment)
+        self._renewer = LeaseRenewer(self.environment, self._renew)
+        self._purge_schedule = PurgeSchedule()
+        tell = self._asking.tell
+        self._commit_watcher = CommitWatcher(self.environment, self.store, tell, self._tidy)
+        self._borrowed = False
+
+    @property
+    def scope(self) -> str:
+        """Who the keys belong to."""
+        return self._asking.scope
+
+    def scoped(self, scope: str | None) -> Self:
+        """
+        This gate for another scope: the same store, terms and listeners.
+
+        For services with many tenants; take the scope from who is authenticated. Close the gate it came from: closing
+        this one does nothing.
+        """
+        twin = copy(self)
+        twin._asking = self._asking.scoped(scope)
+        twin._borrowed = True
+        return twin
+
+    def agreed(self, **options: Unpack[Options]) -> Terms:
+        """The terms of an operation that is declared with these options; refused if they cannot work."""
+        return self._asking.agreed(options)
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Tell `listener` of every event from now on; returns the function that stops it."""
+        return self._asking.listen(listener)
+
+    # --- running operations ---
+
+    def call(
+        self,
+        key: str,
+        fn: Callable[..., Any],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> Outcome[Any]:
+        """
+        Run `fn` once under `key`, and tell how that came about.
+
+        `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
+        value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
+        """
+        called = self._asking.prepare_or_replay(
+            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False
+        )
+        if isinstance(called, Outcome):
+            return called
+        return self.drive(choose_flow(called.ask), called)
+
+    def call_on(
+        self,
+        terms: Terms,
+        key: str,
+        fn: Callable[..., Any],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        probe: Callable[..., Any] | None = None,
+    ) -> Outcome[Any]:
+        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
+        called = self._asking.prepare_or_replay(key, fn, request, name, probe, None, terms, awaits=False)
+        if isinstance(called, Outcome):
+            return called
+        return self.drive(choose_flow(called.ask), called)
+
+    def hold(
+        self,
+        key: str,
+        *,
+        request: Any = None,
+        name: str = "",
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> HeldOperation | Outcome[Any]:
+        """
+        Same as `call`, for work that is more than one function call: claim it now, and say later how it ended.
+
+        The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
+        """
+        terms = self._asking.agreed(options)
+        called = self._asking.prepare_or_replay(key, unreachable, request, name, probe, marked, terms, awaits=False)
+        return called if isinstance(called, Outcome) else self.held(choose_flow(called.ask), called)
+
+    def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
+        """Same as `call`, but returns the value alone."""
+        if "in_flight" in options:
+            refuse_accept(options)
+        return self.call(key, fn, **options).answer
+
+    def once(
+        self,
+        *,
+        key: str | Callable[..., str],
+        name: str | None = None,
+        exclude: tuple[str, ...] = (),
+        connection: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        marked: bool | None = None,
+        **options: Unpack[Options],
+    ) -> OnceDecorator:
+        """
+        Declare that a function runs once per key.
+
+        `key` is a template over the arguments ("charge:{order_id}") or a function of them; the arguments are the
+        request (`exclude` leaves some out). With guarantee="atomic", `connection` names the parameter that carries
+        the connection whose transaction the record joins. `.call` on the result returns the whole outcome.
+        """
+        refuse_accept(options)
+        terms = self._asking.agreed(options)
+
+        def decorate(fn: Callable[..., Any]) -> Any:
+            taken = self._asking.declare(
+                fn,
+                key,
+                terms=terms,
+                awaits=False,
+                name=name,
+                exclude=exclude,
+                connection=connection,
+                marked=marked,
+                probe=probe,
+            )
+
+            def call(*args: Any, **kwargs: Any) -> Outcome[Any]:
+                called, arguments = self._asking.prepare_declared(taken, terms, args, kwargs, probe)
+                if isinstance(called, Outcome):
+                    return called
+                if taken.connection is not None:
+                    joined = join(arguments[taken.connection], self.store)
+                    return self.drive(operate_atomic(called.ask), called, joined)
+                return self.drive(choose_flow(called.ask), called)
+
+            @wraps(fn)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                return call(*args, **kwargs).answer
+
+            vars(wrapper).update(
+                call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
+            )
+            publish_function(wrapper, taken, terms)
+            return wrapper
+
+        return cast("OnceDecorator", decorate)
+
+    @overload
+    def atomic(
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., Any],
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> Any: ...
+
+    @overload
+    def atomic(
+        self, connection: Any, key: str, *, request: Any = None, name: str | None = None, **options: Unpack[Options]
+    ) -> AtomicBlock: ...
+
+    def atomic(
+        self,
+        connection: Any,
+        key: str,
+        fn: Callable[..., Any] | None = None,
+        *,
+        request: Any = None,
+        name: str | None = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """
+        Run `fn` once inside your own transaction: record and rows commit together, or not at all.
+
+        With no transaction open on `connection`, one is opened and committed; inside yours, you commit. Without `fn`
+        it is a block: `with gate.atomic(connection, key) as operation:`, which must call
+        `operation.settle(value)` unless `operation.replayed`.
+        """
+        joined = join(connection, self.store)
+        parts = (self._asking.stored_key(key),)
+        called = self._asking.joined(parts, fn, request, name, options, awaits=False, given=key)
+        if fn is None:
+            return AtomicBlock(called.ask, operate_atomic(called.ask), EffectRunner(self, called, joined))
+        return self._atomic(called, joined)
+
+    def _atomic(self, called: PreparedCall, joined: CallerTransaction) -> Any:
+        return self.drive(operate_atomic(called.ask), called, joined).value
+
+    def outbox(self, connection: Any) -> Outbox:
+        """
+        Messages that commit with your transaction on `connection`, and that a relay delivers afterwards.
+
+        The connection is one that `atomic` knows, on this gate's database. Its tables are made when this is first
+        called, on a connection of our own.
+        """
+        return Outbox(partial(run_in_transaction, connection, self.store), self.store, self.environment)
+
+    # --- other shapes of the same idea ---
+
+    def plan(self, plan: str, **options: Unpack[Options]) -> Plan:
+        """A named series of steps, resumed step by step."""
+        return Plan(self, self._asking, plan, options)
+
+    def sequence(self, name: str, **options: Unpack[Options]) -> Sequence:
+        """Operations numbered from 1, strictly in order, one writer at a time."""
+        return Sequence(self, self._asking, name, options)
+
+    def window(
+        self, name: str, seconds: Seconds | None = None, *, money: bool = False, **options: Unpack[Options]
+    ) -> Window:
+        """Best-effort deduplication of equal requests for a while. Not for money."""
+        return Window(self, self._asking, name, seconds, money=money, options=options)
+
+    def dead_letters(
+        self,
+        *,
+        payload: Literal["plain"] | Seal | None = None,
+        keep: Seconds = KEEP / SECOND,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+    ) -> DeadLetterBox:
+        """
+        Where calls go that a retry policy gave up (`Retry(dead=gate.dead_letters())`), in this gate's store and scope.
+
+        The arguments are left out unless `payload` says to keep them: "plain", or `Sealed(key)` for your eyes only.
+        """
+        return DeadLetterBox(self, self._asking, payload, keep, payload_bytes_max)
+
+    # --- looking, deciding, tidying ---
+
+    @property
+    def records(self) -> Records:
+        """The records of this scope: get one by its key, list them, list those in doubt."""
+        return Records(self.store, self._asking)
+
+    def reconcile(
+        self, key: str, answer: Found | NotFound, *, fence: int | None = None, retain: Seconds | None = None
+    ) -> RecordView:
+        """
+        Decide an in-doubt operation: `Found(result)` settles it, `NOT_FOUND` releases it.
+
+        `fence` (the error says it) binds the answer to the attempt that was looked into. `retain` is how long the
+        answer replays, if not as long as the gate's own.
+        """
+        about = self._asking.about((self._asking.stored_key(key),), retain=retain)
+        return view(self.drive(reconcile(about.ask, answer, fence), about))
+
+    def purge(self, limit: int = PURGE_BATCH) -> PurgeResult:
+        """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
+        return self.store.purge(limit)
+
+    def close(self) -> None:
+        """Stop renewing, and close the store."""
+        if not self._borrowed:
+            self._renewer.close()
+            self._commit_watcher.close()
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- performing effects ---
+
+    def drive(self, flow: Flow[T], called: PreparedCall, joined: CallerTransaction | None = None) -> T:
+        """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
+        try:
+            outcome = EffectRunner(self, called, joined).drive(flow)
+        except OncewardError as error:
+            advice.about_claimant(error, called.ask.claimant)
+            raise
+        if joined is None and self._purge_schedule.is_due():
+            self._tidy()
+        return outcome
+
+    def _tidy(self) -> None:
+        """Purge a little, on the gate's own connection. Tidying can wait; the answer cannot."""
+        try:
+            self.store.purge(PurgeSchedule.PURGE_LIMIT)
+        except StoreUnavailable:
+            return
+        except Exception:
+            log_purge_failure()
+
+    def _after(self, after: AfterCommit, joined: CallerTransaction | None) -> bool:
+        """An atomic run has ended: count it, and tell of it after its commit. Whether a little is to be purged now."""
+        self._purge_schedule.count()
+        tidies = self._purge_schedule.is_due()
+        if after.committed:
+            self._commit_watcher.committed(after)
+            return tidies
+        if after.events or tidies:
+            self._commit_watcher.follow(after, joined, tidies=tidies)
+        return False
+
+    def held(self, flow: Flow[Outcome[Any]], called: PreparedCall) -> HeldOperation | Outcome[Any]:
+        """Drive a flow until its function would be called. For `hold`, here and in a plan."""
+        around = called.ask.resilience
+        if around is not None and around.repeats:
+            raise ConfigurationError(
+                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+            )
+        try:
+            found = EffectRunner(self, called, None).drive(pause_at_call(flow))
+        except OncewardError as error:
+            advice.about_claimant(error, called.ask.claimant)
+            raise
+        if isinstance(found, Outcome):
+            return found
+
+        def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
+            self._renewer.unwatch(operation)
+            return self.drive(rest, called)
+
+        holding = HeldOperation(found.operation, flow, finish)
+        if around is not None:
+            try:
+                holding.left = around.enter(found.operation)
+            except OncewardError as refused:
+                return holding.end(Raised(refused))
+        return holding
+
+    def _renew(self, ask: OperationRequest, flow: Flow[Record]) -> Record:
+        return EffectRunner(self, PreparedCall(ask, unreachable), None).drive(flow)

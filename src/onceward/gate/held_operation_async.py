@@ -1,0 +1,43 @@
+# blocking half: held_operation.py
+"""
+An operation that its caller runs by himself, piece by piece.
+
+    found = await gate.hold(key, request=...)
+    if isinstance(found, Outcome): ...          somebody was here before
+    found.operation                             claimed: do the work, as slowly as it goes
+    await found.end(Returned(value))            or Raised(error): settled, released or in doubt, as after `gate.call`
+
+A stream is such work: it is done when its reader has read it, long after the function that made it has returned.
+The flow is the same as that of `gate.call`; it only pauses where the function would be called. Whoever holds must end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from onceward._core.flow import Flow, Raised, Returned
+from onceward._core.operation import Operation, Outcome
+from onceward.gate.paused_flow import PausedFlow
+
+
+class AsyncHeldOperation(PausedFlow):
+    """A claimed operation, until `end`."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        flow: Flow[Outcome[Any]],
+        finish: Callable[[Flow[Outcome[Any]], Operation], Awaitable[Outcome[Any]]],
+    ) -> None:
+        super().__init__(operation, flow)
+        self._finish = finish
+        self.left: Callable[[Returned | Raised], Awaitable[None]] | None = None
+        """Who else is told how it ended: the operation's breaker and budget."""
+
+    async def end(self, ended: Returned | Raised) -> Outcome[Any]:
+        """Tell how it ended; the outcome, or what `gate.call` would raise."""
+        rest = self._ending(ended)
+        if self.left is not None:
+            await self.left(ended)
+        return await self._finish(rest, self.operation)

@@ -1,0 +1,67 @@
+"""
+A flow whose function is not called: it stops there, and whoever holds the operation (a block, a stream) says later how
+that ended.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from onceward._core.errors import IllegalMove, RetryTransaction
+from onceward._core.flow import CallFunction, Effect, Flow, HandOver, Raised, Returned
+from onceward._core.operation import Operation, Outcome
+from onceward.gate.running_operation import RunningOperation, enter_operation
+from onceward.runtime import failpoints
+from onceward.runtime.flow_driver import rest_of
+
+
+class PausedFlow:
+    """A claim that is ended once, for both colours."""
+
+    def __init__(self, operation: Operation, flow: Flow[Outcome[Any]]) -> None:
+        self.operation = operation
+        self._flow: Flow[Outcome[Any]] | None = flow
+        self._running: RunningOperation = enter_operation(operation)
+
+    def _ending(self, ended: Returned | Raised) -> Flow[Outcome[Any]]:
+        flow, self._flow = self._flow, None
+        if flow is None:
+            raise IllegalMove("this operation has been ended already")
+        self._running.end()
+        return resume_after_call(flow, ended)
+
+
+def pause_at_call(flow: Flow[Outcome[Any]]) -> Flow[CallFunction | Outcome[Any]]:
+    """A flow up to the moment at which its function is to be called; or to its end, if it does not come to that."""
+    came: CallFunction | Outcome[Any] = yield from rest_of(flow, partial(next, flow), until=CallFunction)
+    while type(came) is CallFunction:
+        try:
+            yield HandOver(came.operation)
+            return came
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            # Nothing has run, whether this failed or a cancellation struck: the flow takes its claim back.
+            came = yield from rest_of(flow, partial(flow.throw, error), until=CallFunction)
+    return came
+
+
+def resume_after_call(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flow[Outcome[Any]]:
+    """The rest of it."""
+
+    def tell() -> Effect:
+        failpoints.hit("call.after")
+        return flow.send(ended)
+
+    came: Outcome[Any] | CallFunction = yield from rest_of(flow, tell, until=CallFunction)
+    while isinstance(came, CallFunction):
+        came = yield from rest_of(flow, partial(flow.throw, _cannot_run_again()), until=CallFunction)
+    return came
+
+
+def _cannot_run_again() -> RetryTransaction:
+    return RetryTransaction(
+        "somebody else had this key and has let it go, and a block cannot be run twice: what it did is undone; run it "
+        "again with the same key"
+    )

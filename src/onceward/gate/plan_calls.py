@@ -1,0 +1,81 @@
+"""
+The steps of a plan, whoever waits for them: from a step to its flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+from onceward._core.flow import MONOTONIC, Extend, Flow
+from onceward._core.keys import check_key, record_id
+from onceward._core.operation import Outcome
+from onceward._core.operation_flow import OperationRequest
+from onceward._core.settle_inside_flow import choose_flow
+from onceward._core.terms import CallOptions, Options
+from onceward.gate.call_factory import STEP, CallFactory, PreparedCall
+
+TOUCH_INTERVAL_SECONDS = 1.0
+"""Seconds between two touches of a plan by one `Plan` object: touching is a write, a replay is none."""
+
+
+class StepOptions(CallOptions, total=False):
+    """What may be said about one step."""
+
+    connection: Any
+    """The connection whose transaction the step shares, as in `gate.atomic`."""
+
+
+class StepIdentity(TypedDict):
+    """What kind of record a step is, of which plan, and how its caller names it."""
+
+    kind: str
+    family: bytes
+    given: str
+
+
+class PlanCalls:
+    """From a step to its flow, for both colours."""
+
+    def __init__(self, asking: CallFactory, plan: str, options: Options) -> None:
+        self._asking = asking
+        self.plan = asking.stored_key(plan)
+        self._given = plan
+        self._options = options
+        self._family = record_id("plan", asking.scope, self.plan)
+        self._touched: float | None = None
+        asking.agreed(options)
+
+    def called(
+        self,
+        step: str,
+        fn: Callable[..., Any],
+        request: Any,
+        name: str | None,
+        probe: Callable[..., Any] | None,
+        marked: bool | None,
+        options: Options,
+        *,
+        awaits: bool,
+        joins: bool,
+    ) -> PreparedCall:
+        """One step, ready to be driven."""
+        parts, changes = (self.plan, check_key(step)), {**self._options, **options}
+        naming: StepIdentity = {"kind": STEP, "family": self._family, "given": f"{self._given} / {step}"}
+        if joins:
+            return self._asking.joined(parts, fn, request, name, changes, awaits=awaits, **naming)
+        return self._asking.called(
+            parts, fn, request, name, probe, marked, changes, awaits=awaits, inside=True, **naming
+        )
+
+    def about(self, step: str) -> PreparedCall:
+        """Only the name of a step, for deciding it."""
+        return self._asking.about((self.plan, check_key(step)), STEP)
+
+    def flow(self, ask: OperationRequest) -> Flow[Outcome[Any]]:
+        """Touch the plan, then run the step."""
+        now = yield MONOTONIC
+        if self._touched is None or now - self._touched >= TOUCH_INTERVAL_SECONDS:
+            yield Extend("touch", self._family, ask.terms.retain, ask.terms.forget)
+            self._touched = now
+        return (yield from choose_flow(ask))

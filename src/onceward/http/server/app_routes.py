@@ -1,0 +1,143 @@
+"""
+What an application's own routes say: which of them carry a decorator, and which `Route` of ours matches none of them.
+
+    Starlette, FastAPI     `app.routes`, mounted ones too
+    Flask                  `app.url_map`
+    Django                 has a middleware of its own, which asks its resolver
+    anything else          not known: nothing is said
+
+Asked once, when the application starts or its first request comes: by then its routes are there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeVar, Unpack
+
+from onceward.http.server.profile import profile
+from onceward.http.server.profile_overrides import ProfileOverrides
+from onceward.http.server.routes import Route
+
+V = TypeVar("V", bound=Callable[..., Any])
+
+OVERRIDES_ATTRIBUTE = "onceward_changes"
+"""Where a handler keeps what its decorator said: a tuple of the changes, or of None."""
+
+PATH_SAMPLES = ("x", "1", "00000000-0000-4000-8000-000000000000", "2026-11-16")
+"""What may stand in a path's places, so that one of them fits: a word, a number, a UUID, a date."""
+
+LEVELS_MAX = 30
+_PLACE = re.compile(r"\{[^{}]*\}|<[^<>]*>")
+
+
+def idempotent(**changes: Unpack[ProfileOverrides]) -> Callable[[V], V]:
+    """Treat this handler otherwise than the app as a whole: any field of a profile. Put it nearest to the function."""
+    profile(**changes)  # Refused here, where it is written, if it cannot work.
+    return lambda handler: _with_overrides(handler, changes)
+
+
+def not_idempotent(handler: V) -> V:
+    """Let requests to this handler pass, whatever they carry."""
+    return _with_overrides(handler, None)
+
+
+def _with_overrides(handler: V, changes: ProfileOverrides | None) -> V:
+    setattr(handler, OVERRIDES_ATTRIBUTE, (changes,))
+    return handler
+
+
+class AppRoute(NamedTuple):
+    """One route of the application."""
+
+    path: str
+    """With `{name}` for one segment, `{name:path}` for whatever follows."""
+    methods: frozenset[str]
+    handler: Any
+    open_ended: bool = False
+    """Whether something unknown is mounted there: any path below it may be one of its own."""
+
+
+def find_app_routes(app: Any) -> list[AppRoute] | None:
+    """The routes of an application, or of the one inside some middlewares; None if it does not tell."""
+    for _ in range(LEVELS_MAX):
+        app = getattr(app, "__self__", app)  # `app.wsgi_app` is a method of the Flask application.
+        if hasattr(app, "url_map") and hasattr(app, "view_functions"):
+            return [_of_flask(app, rule) for rule in app.url_map.iter_rules()]
+        routes = getattr(app, "routes", None)
+        if isinstance(routes, list):
+            return list(_of_starlette(routes, ""))
+        if (inner := getattr(app, "app", None)) is None:
+            return None
+        app = inner
+    return None
+
+
+def _of_flask(app: Any, rule: Any) -> AppRoute:
+    def place(found: re.Match[str]) -> str:
+        kind, _, name = found[0].strip("<>").rpartition(":")
+        return f"{{{name}:path}}" if kind.startswith("path") else f"{{{name}}}"
+
+    path = re.sub(r"<[^<>]*>", place, rule.rule)
+    return AppRoute(path, frozenset(rule.methods or ()), app.view_functions.get(rule.endpoint))
+
+
+def _of_starlette(routes: Iterable[Any], prefix: str) -> Iterable[AppRoute]:
+    for route in routes:
+        path = getattr(route, "path", None)
+        if not isinstance(path, str):
+            included = getattr(route, "effective_route_contexts", None)  # A router that FastAPI included.
+            if included is None:
+                yield AppRoute(prefix + "/{rest:path}", frozenset(), None, open_ended=True)
+            else:
+                yield from _of_starlette(included(), prefix)
+            continue
+        path = prefix + re.sub(r"\{(\w+):(?!path\})\w+\}", r"{\1}", path)
+        inner = getattr(route, "routes", None)
+        if inner:
+            yield from _of_starlette(inner, path)
+        elif hasattr(route, "endpoint"):
+            yield AppRoute(path, frozenset(getattr(route, "methods", None) or ()), route.endpoint)
+        else:
+            yield AppRoute(path.rstrip("/") + "/{rest:path}", frozenset(), None, open_ended=True)
+
+
+def decorated_routes(known: Iterable[AppRoute], methods: frozenset[str]) -> list[Route]:
+    """The decorators of the application's handlers, as routes. `methods` are those that are treated at all."""
+    found = []
+    for one in known:
+        said = getattr(one.handler, OVERRIDES_ATTRIBUTE, None)
+        if said is None:
+            continue
+        here = one.methods & methods if one.methods else methods
+        if said[0] is None:
+            found.append(Route(one.path, methods=here, skip=True))
+        else:
+            found.append(Route(one.path, **{"methods": here, **said[0]}))
+    return found
+
+
+def unmatched_routes(routes: Iterable[Route], known: list[AppRoute]) -> list[tuple[Route, str | None]]:
+    """The routes that no request of this application can match, each with the path that may be meant."""
+    patterns = [Route(one.path) for one in known]
+    paths = [one.path for one in known if not one.open_ended]
+    samples = {sample for one in known for sample in sample_paths(one.path)}
+    lost = []
+    for route in routes:
+        own = sample_paths(route.path)
+        if any(route.fits(sample) for sample in samples) or any(one.fits(path) for one in patterns for path in own):
+            continue
+        lost.append((route, next(iter(get_close_matches(route.path, paths, 1)), None)))
+    return lost
+
+
+def sample_paths(path: str) -> list[str]:
+    """Paths that a route may be asked with."""
+    return [_PLACE.sub(sample, path) for sample in PATH_SAMPLES]
+
+
+def unmatched_warning(route: Route, meant: str | None) -> str:
+    """What is said of a route that matches nothing."""
+    hint = f"; did you mean {meant!r}?" if meant is not None else ""
+    return f"onceward: {route!r} matches none of the application's routes, so what it says is in force nowhere{hint}"

@@ -1,0 +1,196 @@
+"""
+Refusals as `application/problem+json` (RFC 9457): a stable code, whether retrying is safe and with which key, when,
+and a link to a page that says more. Or, with error_shape="stripe", the same in the shape that Stripe's SDKs read:
+to them a body without `error` is a success, whatever its status.
+
+Status by code, where the profile does not say otherwise. Retryability is read from the code, never from the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from json import dumps
+from math import ceil
+from typing import Any, NamedTuple
+
+from onceward._core.errors import InDoubt, KeyReused, OncewardError, RetryAdvice
+from onceward._core.reply import Reply
+from onceward.http.server.profile import Profile
+from onceward.http.server.unknown_caller import CallerUnknown
+
+WELL_KNOWN = "/.well-known/idempotency"
+PROBLEM = "application/problem+json"
+
+
+STATUSES: Mapping[str, int] = {
+    "key_missing": 400,
+    "key_invalid": 400,
+    "plan_incomplete": 400,
+    "ambiguous_identity": 400,
+    "request_invalid": 400,
+    "event_invalid": 400,
+    "signature_invalid": 401,
+    "source_unknown": 404,
+    "upload_timeout": 408,
+    "in_flight": 409,
+    "in_doubt": 409,
+    "not_replayable": 409,
+    "ownership_lost": 409,
+    "expired": 410,
+    "body_too_large": 413,
+    "key_reused": 422,
+    "rate_limited": 429,
+    "budget_exhausted": 503,
+    "circuit_open": 503,
+    "deadline_exceeded": 503,
+    "source_unready": 503,
+    "store_unavailable": 503,
+    "store_contended": 503,
+    "store_full": 503,
+}
+"""Any other code is a 500: something is wrong on this side."""
+
+REQUEST_ERROR_CODES = frozenset(
+    {
+        "key_missing",
+        "key_invalid",
+        "plan_incomplete",
+        "ambiguous_identity",
+        "request_invalid",
+        "event_invalid",
+        "signature_invalid",
+        "upload_timeout",
+        "body_too_large",
+    }
+)
+"""Codes whose message speaks of the request only. What others say (scopes, hosts, commands) is for the log."""
+
+OPERATION_ERROR_CODES = frozenset({"handler_failed", "recorded_failure", "unrecorded"})
+"""Codes of a 500 that say what became of the operation; any other is about the service, and says no more."""
+
+SERVER_FAULT_TITLE = "Something is wrong on this side. Whoever runs this service finds the reason in its log."
+
+PENDING_TITLE = "Another request is running this operation right now. Ask again with the same key."
+
+
+class _Refusal(NamedTuple):
+    """A refusal, before it has a shape."""
+
+    status: int
+    code: str
+    title: str
+    detail: str
+    retry: RetryAdvice
+    seconds: float | None
+    page: str | None
+
+
+def status_of(error: OncewardError, profile: Profile) -> int:
+    """The status of a refusal."""
+    if isinstance(error, CallerUnknown):
+        return 500 if profile.unscoped == "pass" else profile.unscoped
+    return (
+        profile.mismatch_status if isinstance(error, KeyReused) else STATUSES.get(public_error_class(error).code, 500)
+    )
+
+
+def problem_response(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
+    """A refusal as an answer, as problem+json."""
+    return _as_problem(_refusal_of(error, profile, pages))
+
+
+def refusal_response(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
+    """A refusal as an answer, in the profile's own shape."""
+    return _SHAPES[profile.error_shape](_refusal_of(error, profile, pages))
+
+
+def public_error_class(error: OncewardError) -> type[OncewardError]:
+    """As what an error is told on the wire. Why something is in doubt is for the log, and for callers in Python."""
+    return InDoubt if isinstance(error, InDoubt) else type(error)
+
+
+def pending_response(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
+    """The 202 of in_flight="accept"."""
+    code = profile.pending_code
+    said = _Refusal(202, code, PENDING_TITLE, PENDING_TITLE, RetryAdvice.SAME_KEY, seconds or 1.0, _page(code, pages))
+    return _SHAPES[profile.error_shape](said)
+
+
+def _refusal_of(error: OncewardError, profile: Profile, pages: str | None) -> _Refusal:
+    status, seconds = status_of(error, profile), error.retry_after_seconds
+    kind, code = public_error_class(error), error.code
+    if isinstance(error, InDoubt):
+        code = kind.code
+    title = SERVER_FAULT_TITLE if status >= 500 and isinstance(error, CallerUnknown) else title_of(kind)
+    detail = str(error) if code in REQUEST_ERROR_CODES else title
+    if error.retry is RetryAdvice.SAME_KEY:
+        seconds = 1.0 if seconds is None else seconds
+    return _Refusal(status, code, title, detail, error.retry, seconds, _page(code, pages))
+
+
+def _page(code: str, pages: str | None) -> str | None:
+    return None if pages is None else f"{pages}/{code.lower()}"
+
+
+def _headers(said: _Refusal, kind: str) -> list[tuple[str, str]]:
+    headers = [("content-type", kind), ("cache-control", "no-store")]
+    if said.page is not None:
+        headers.append(("link", f'<{said.page}>; rel="help"'))
+    if said.seconds is not None:
+        headers.append(("retry-after", str(max(1, ceil(said.seconds)))))
+    return headers
+
+
+def _as_problem(said: _Refusal) -> Reply:
+    document: dict[str, Any] = {
+        "type": said.page or "about:blank",
+        "title": said.title,
+        "status": said.status,
+        "detail": said.detail,
+        "code": said.code,
+        "retry": said.retry.value,
+    }
+    if said.seconds is not None:
+        document["retryAfterSeconds"] = round(said.seconds, 3)
+    return Reply(said.status, tuple(_headers(said, PROBLEM)), dumps(document).encode())
+
+
+KEY_ERROR_CODES = frozenset({"key_reused", "in_flight", "in_doubt", "not_replayable", "ownership_lost", "expired"})
+"""Codes that Stripe calls an `idempotency_error`. Others below 500 are an `invalid_request_error`."""
+
+STRIPE_CODES = {"in_flight": "idempotency_key_in_use"}
+"""Where Stripe has a code of its own for what we refuse, that is said."""
+
+
+def _as_stripe(said: _Refusal) -> Reply:
+    """
+    As Stripe writes errors, so that its SDKs raise them. `Stripe-Should-Retry` is what they decide retries by; without
+    it they would repeat every 409 and every 500.
+    """
+    if said.code in KEY_ERROR_CODES or said.status < 400:
+        kind = "idempotency_error"
+    else:
+        kind = "api_error" if said.status >= 500 else "invalid_request_error"
+    error: dict[str, Any] = {
+        "type": kind,
+        "code": STRIPE_CODES.get(said.code, said.code),
+        "message": said.detail,
+        "retry": said.retry.value,
+    }
+    if said.page is not None:
+        error["doc_url"] = said.page
+    if said.seconds is not None:
+        error["retry_after_seconds"] = round(said.seconds, 3)
+    again = "true" if said.retry is RetryAdvice.SAME_KEY else "false"
+    headers = (*_headers(said, "application/json"), ("stripe-should-retry", again))
+    return Reply(said.status, headers, dumps({"error": error}).encode())
+
+
+_SHAPES = {"problem": _as_problem, "stripe": _as_stripe}
+
+
+def title_of(kind: type[OncewardError]) -> str:
+    """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
+    if kind.code not in STATUSES and kind.code not in OPERATION_ERROR_CODES and kind is not CallerUnknown:
+        return SERVER_FAULT_TITLE
+    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())

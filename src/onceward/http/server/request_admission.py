@@ -1,0 +1,210 @@
+"""
+What is decided about a request before and after it runs. Nothing here acts, and nothing knows ASGI or WSGI.
+
+    admit ----> None: pass it through, untouched
+          ----> Reply: answer this (a refusal, or the published contract)
+          ----> Admitted: a keyed request; read its body into `fingerprint`, then run it under the gate
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from onceward._core.errors import ConfigurationError, InDoubt, OncewardError, OwnershipLost, ScopeMissing
+from onceward._core.operation import Operation, Outcome
+from onceward._core.reply import Reply
+from onceward._core.terms import Terms
+from onceward.gate import AsyncGate, Gate
+from onceward.http.server.app_routes import AppRoute, unmatched_routes, unmatched_warning
+from onceward.http.server.app_routes import decorated_routes as marked_handlers
+from onceward.http.server.problems import WELL_KNOWN, pending_response, refusal_response
+from onceward.http.server.profile import Profile, profile
+from onceward.http.server.profile_overrides import ProfileOverrides
+from onceward.http.server.published_contract import contract_response, error_page
+from onceward.http.server.request_fingerprint import RequestFingerprint
+from onceward.http.server.request_identity import RequestIdentity, identity_of
+from onceward.http.server.responses import as_reply, marked_replay
+from onceward.http.server.routes import Route, Routes
+from onceward.http.server.unknown_caller import RateLimitedLog, caller_missing
+
+SCOPES_REMEMBERED = 1_024
+"""Gates of scopes that are kept ready; the oldest goes first."""
+
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+_UNSEEN = re.compile(rb"[^!-~]")
+
+log = logging.getLogger("onceward.http")
+
+
+class IncomingRequest(NamedTuple):
+    """A request, as a `scope` function sees it."""
+
+    method: str
+    path: str
+    """Decoded, as routes match it."""
+    raw_path: bytes
+    """As it was sent."""
+    query: bytes
+    headers: list[tuple[bytes, bytes]]
+    """Names in lower case."""
+    raw: Any
+    """What the server or framework handed over: the ASGI scope, the WSGI environ, or Django's request."""
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, in any case."""
+        wanted = name.lower().encode("latin-1")
+        for found, value in self.headers:
+            if found == wanted:
+                return value.decode("latin-1")
+        return None
+
+    @property
+    def content_length(self) -> int | None:
+        """What the client says, if it says something that can be read."""
+        declared = self.header("content-length")
+        # A number that no integer type holds is as good as the longest one that is refused.
+        return int(declared[:30]) if declared is not None and declared.isascii() and declared.isdecimal() else None
+
+
+ScopeOrFunction = str | Callable[[IncomingRequest], str | None] | Callable[[IncomingRequest], Awaitable[str | None]]
+
+
+G = TypeVar("G", Gate, AsyncGate)
+
+
+class AdmittedRequest(NamedTuple):
+    """A keyed request."""
+
+    incoming: IncomingRequest
+    identity: RequestIdentity
+    profile: Profile
+    name: str
+    """What records and logs call this operation: method and route."""
+    options: dict[str, Any]
+    """For the gate's `call`; what the gate makes of them is in `terms`."""
+    terms: Terms
+    fingerprint: RequestFingerprint
+
+
+class RequestAdmission(Generic[G]):
+    """A gate, a profile and its routes, in front of an application."""
+
+    def __init__(
+        self,
+        gate: G,
+        *,
+        scope: ScopeOrFunction | None,
+        profile_: str | Profile,
+        routes: Iterable[Route],
+        well_known: str | None = WELL_KNOWN,
+        changes: ProfileOverrides,
+        repeats: bool = False,
+    ) -> None:
+        if scope is None:
+            raise ScopeMissing(
+                "the middleware needs scope=: a function from the request to who is calling, as authenticated (for "
+                'example lambda request: "live:" + request.raw["state"]["tenant"]), or one text if there is one caller'
+            )
+        self._gate: G = gate
+        self.scope_of = scope
+        self._base = profile(profile_, **changes)
+        self._given = list(routes)
+        self.routes = Routes(self._base, self._given, gate.agreed)
+        if not repeats and any(one.terms.retry is not None for one in self.routes.treatments()):
+            raise ConfigurationError(
+                "only the ASGI middleware can run a handler again; here give breaker= and budget=, and put the retry "
+                "around what the handler calls"
+            )
+        if well_known is not None and not _PATH.fullmatch(well_known):
+            raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
+        self.well_known = well_known
+        self._publish()
+        self._gates: OrderedDict[str, G] = OrderedDict()
+        self._sparing = RateLimitedLog(log, gate.environment.monotonic)
+
+    def _publish(self) -> None:
+        self._contract = contract_response(self.routes.default.profile, self.routes.default.terms, self.routes.others())
+
+    def learn(self, known: list[AppRoute] | None) -> None:
+        """
+        The application's own routes, where they can be known: what decorators say is in force from now on, and a
+        `Route` that matches nothing is told to the log.
+        """
+        if known is None:
+            return
+        said: list[Route] = marked_handlers(known, frozenset(self._base.methods))
+        if said:
+            self.routes = Routes(self._base, [*said, *self._given], self._gate.agreed)
+            self._publish()
+        for route, meant in unmatched_routes(self._given, known):
+            log.warning(unmatched_warning(route, meant))
+
+    def admit(self, incoming: IncomingRequest, inside: object = None) -> AdmittedRequest | Reply | None:
+        """
+        What becomes of a request; see above. `inside` is what the wire finds where it leaves operations: if a
+        middleware of ours further out runs this request already, it is one operation, not two.
+        """
+        if incoming.method == "GET" and self.well_known is not None and incoming.path.startswith(self.well_known):
+            return self._published(incoming.path.removeprefix(self.well_known), self.well_known)
+        treatment = self.routes.find(incoming.method, incoming.path)
+        if treatment is None:
+            return None
+        chosen = treatment.profile
+        try:
+            identity = identity_of(incoming.headers, chosen)
+        except OncewardError as error:
+            return self.refuse(error, chosen)
+        if identity is None or isinstance(inside, Operation):
+            return None
+        name = f"{incoming.method} {treatment.name or _UNSEEN.sub(b'?', incoming.raw_path).decode('ascii')}"[:200]
+        fingerprint = RequestFingerprint(incoming.method, incoming.raw_path, incoming.query, incoming.headers, chosen)
+        return AdmittedRequest(incoming, identity, chosen, name, treatment.options, treatment.terms, fingerprint)
+
+    def _published(self, rest: str, well_known: str) -> Reply | None:
+        if rest == "":
+            return self._contract
+        if not rest.startswith("/"):
+            return None
+        return error_page(rest.removeprefix("/"), self.routes.default.profile, contract=well_known)
+
+    def gate_for(self, scope: object, chosen: Profile) -> G | None:
+        """The gate of whoever is calling. If that is not known: `ScopeMissing`, or None where it is to be passed on."""
+        if not isinstance(scope, str) or not scope:
+            if chosen.unscoped == "pass":
+                return None
+            raise caller_missing()
+        found = self._gates.get(scope)
+        if found is None:
+            found = self._gates[scope] = self._gate.scoped(scope)
+            if len(self._gates) > SCOPES_REMEMBERED:
+                self._gates.popitem(last=False)
+        return found
+
+    # --- answers ---
+
+    def answer(self, admitted: AdmittedRequest, outcome: Outcome[Any]) -> Reply:
+        """What an outcome says to the client. Not for the first answer of a fresh run: that is the handler's own."""
+        if outcome.pending:
+            return pending_response(admitted.profile, outcome.retry_after_seconds, pages=self.well_known)
+        return marked_replay(as_reply(outcome.value), admitted.profile, admitted.identity, outcome)
+
+    def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
+        """A refusal as an answer; what is wrong on this side goes into the log, too."""
+        reply = refusal_response(error, chosen or self.routes.default.profile, pages=self.well_known)
+        if isinstance(error, ScopeMissing):
+            level = logging.ERROR if reply.status >= 500 else logging.WARNING
+            told = "onceward: a keyed request was answered %d %s: %s"
+            self._sparing.tell(level, told, reply.status, error.code, error)
+        elif reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
+            log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
+        return reply
+
+    def refused(self, admitted: AdmittedRequest, error: OncewardError) -> Reply:
+        """What a gate's refusal says to the client."""
+        if isinstance(error, OwnershipLost) and error.outcome is not None:
+            return self.answer(admitted, error.outcome)
+        return self.refuse(error, admitted.profile)

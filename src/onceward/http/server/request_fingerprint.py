@@ -1,0 +1,228 @@
+"""
+What an HTTP request is known by: method, path, query, chosen headers and the body, as 32 bytes.
+
+    body                                          compared by
+    --------------------------------------------  --------------------------------------------------------------
+    application/json, ...+json, in UTF-8          its canonical form: order and white space do not matter
+    application/x-www-form-urlencoded             its fields: the order of different names does not matter
+    multipart/form-data                           its parts in their order, whatever the boundary
+    anything else, or compressed, or longer       its bytes
+    than `memory_bytes_max` (JSON and forms)
+
+The path and the query count as they were sent: `%2F` is not `/`. A spelling that this does not know to be equal makes
+another request, so that a retry is refused (`key_reused`) at worst; it is never taken for one it is not.
+
+A body is fed piece by piece as it arrives, and never held here beyond `memory_bytes_max`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote_to_bytes
+
+from onceward._core.canonical import canonical_json
+from onceward._core.errors import RequestInvalid
+from onceward.http.server.media_type import parse_media_type
+from onceward.http.server.multipart_hash import MultipartHash
+from onceward.http.server.profile import Profile
+
+DOMAIN = b"onceward/http/1\0"
+FIELDS_MAX = 10_000
+"""Fields of a form that are sorted by name; one with more goes by its bytes."""
+BOUNDARY_CHARACTERS_MAX = 256
+"""Of multipart/form-data. RFC 2046 allows 70; a body with a longer one than this goes by its bytes."""
+COMPARISONS_REMEMBERED = 256
+HEADER_BYTES_REMEMBERED = 256
+"""Clients say the same few Content-Types over and over; long ones are not worth the memory."""
+
+
+class BodyHasher(Protocol):
+    """Takes a body piece by piece; then says what it is compared by."""
+
+    def feed(self, piece: bytes) -> None:
+        """The next piece."""
+
+    def digest(self) -> bytes:
+        """A word for the kind of comparison, and 32 bytes; `RequestInvalid` if the body has no canonical form."""
+
+
+class RequestFingerprint:
+    """The fingerprint of one request, while its body arrives."""
+
+    __slots__ = ("_form", "_hash", "size")
+
+    def __init__(
+        self, method: str, path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]], profile: Profile
+    ) -> None:
+        found = headers if type(headers) is list else list(headers)
+        self._hash = sha256(DOMAIN + sized(method.encode("latin-1")) + sized(path) + sized(query))
+        for name in profile.fingerprint_headers:
+            wanted = name.encode("ascii")
+            values = [value.strip(b" \t") for header, value in found if header == wanted]
+            self._hash.update(sized(wanted) + len(values).to_bytes(8, "big") + b"".join(map(sized, values)))
+        self._form: BodyHasher | None = _body_hasher(found, profile)
+        self.size = 0
+        """How many bytes of the body have been fed."""
+
+    def feed(self, piece: bytes) -> None:
+        """The next piece of the body."""
+        if self._form is None:
+            raise RequestInvalid("this request is complete; nothing can follow it")
+        self.size += len(piece)
+        self._form.feed(piece)
+
+    def digest(self) -> bytes:
+        """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
+        if self._form is not None:
+            self._hash.update(self._form.digest())
+            self._form = None  # Whoever waits for another's answer does not hold the body twice.
+        return self._hash.digest()
+
+
+def _body_hasher(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyHasher:
+    """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
+    said = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
+    short = sum([len(value) for _, value in said]) <= HEADER_BYTES_REMEMBERED
+    way = (_remembered_comparison_of if short else _comparison_of)(said, profile.fingerprint == "raw")
+    if way.boundary is not None:
+        return _MultipartHasher(way.kind, way.boundary)
+    if way.form is None:
+        return _RawHasher(way.label)
+    return _CanonicalHasher(way, way.form, profile.memory_bytes_max)
+
+
+class _Comparison(NamedTuple):
+    """How a body is compared; without a `form` or a `boundary`, by its bytes."""
+
+    label: bytes
+    """How the bytes are to be read, in the words of the headers."""
+    kind: bytes = b""
+    word: bytes = b""
+    form: CanonicalForm | None = None
+    boundary: str | None = None
+
+
+def _comparison_of(said: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Comparison:
+    """What Content-Type and Content-Encoding say about a body."""
+    types = [value for name, value in said if name == b"content-type"]
+    encodings = [value.strip() for name, value in said if name == b"content-encoding"]
+    label = _listed(types) + _listed(encodings)
+    if raw or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
+        return _Comparison(label)
+    kind, parameters = parse_media_type(types[0])
+    charset, boundary = parameters.pop("charset", "utf-8").lower(), parameters.pop("boundary", None)
+    # A parameter that is not known to change nothing (a version, a profile) makes another request.
+    whole = _listed(
+        [kind.encode(), *(f"{name}={value}".encode("latin-1") for name, value in sorted(parameters.items()))]
+    )
+    if charset in ("utf-8", "utf8"):
+        if kind == "application/json" or kind.endswith("+json"):
+            return _Comparison(label, whole, b"json", canonical_json)
+        if kind == "application/x-www-form-urlencoded":
+            return _Comparison(label, whole, b"form", _fields)
+        if kind == "multipart/form-data" and boundary and len(boundary) <= BOUNDARY_CHARACTERS_MAX:
+            return _Comparison(label, whole, boundary=boundary)
+    return _Comparison(label)
+
+
+_remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_comparison_of)
+
+
+class _RawHasher:
+    """By its bytes, and by how they are to be read."""
+
+    def __init__(self, label: bytes) -> None:
+        self._hash = sha256(label)
+
+    def feed(self, piece: bytes | bytearray) -> None:
+        self._hash.update(piece)
+
+    def digest(self) -> bytes:
+        return b"raw\0" + self._hash.digest()
+
+
+class _CanonicalHasher:
+    """By what it says, which needs all of it; or by its bytes, if that would be too much."""
+
+    def __init__(self, way: _Comparison, form: CanonicalForm, limit: int) -> None:
+        self._way, self._form, self._limit = way, form, limit
+        self._held = bytearray()
+        self._raw: _RawHasher | None = None
+
+    def feed(self, piece: bytes) -> None:
+        if self._raw is None and len(self._held) + len(piece) > self._limit:
+            self._raw = _RawHasher(self._way.label)
+            self._raw.feed(self._held)
+            self._held = bytearray()
+        if self._raw is None:
+            self._held += piece
+        else:
+            self._raw.feed(piece)
+
+    def digest(self) -> bytes:
+        if self._raw is not None:
+            return self._raw.digest()
+        body = bytes(self._held)
+        if not body:
+            return self._way.word + b"\0" + sha256(self._way.kind).digest()
+        form = self._form(body)
+        if form is None:
+            raw = _RawHasher(self._way.label)
+            raw.feed(body)
+            return raw.digest()
+        return self._way.word + b"\0" + sha256(self._way.kind + b"\1" + form).digest()
+
+
+class CanonicalForm(Protocol):
+    """From a whole body to its canonical form; None if it has none and goes by its bytes."""
+
+    def __call__(self, body: bytes, /) -> bytes | None:
+        """The form."""
+
+
+def _fields(body: bytes) -> bytes | None:
+    if body.count(b"&") >= FIELDS_MAX:
+        return None
+    pairs = []
+    for field in body.split(b"&"):
+        if field:
+            name, _, value = field.partition(b"=")
+            pairs.append((_decoded(name), _decoded(value)))
+    # By name only: the order of values under one name may well mean something.
+    pairs.sort(key=lambda pair: pair[0])
+    return b"".join(sized(name) + sized(value) for name, value in pairs)
+
+
+def _decoded(text: bytes) -> bytes:
+    return unquote_to_bytes(text.replace(b"+", b" "))
+
+
+class _MultipartHasher:
+    """By its parts. What is no multipart body is refused: its handler could only guess, too."""
+
+    def __init__(self, kind: bytes, boundary: str) -> None:
+        self._kind = kind
+        self._parts = MultipartHash(boundary.encode("latin-1"))
+
+    def feed(self, piece: bytes) -> None:
+        self._parts.feed(piece)
+
+    def digest(self) -> bytes:
+        found = self._parts.finish()
+        if found is None:
+            raise RequestInvalid(
+                "the body is not what its Content-Type says: multipart/form-data from its first boundary to its last"
+            )
+        return b"multipart\0" + sha256(self._kind + found).digest()
+
+
+def _listed(parts: list[bytes]) -> bytes:
+    return len(parts).to_bytes(8, "big") + b"".join(map(sized, parts))
+
+
+def sized(part: bytes) -> bytes:
+    """A part of something hashed, its length in front, so that no two lists of parts run together alike."""
+    return len(part).to_bytes(8, "big") + part

@@ -1,0 +1,113 @@
+"""
+Stored results as answers, and the mark of a replay.
+
+The stored bytes are never altered: a marker in the body is put there on the way out, if the profile asks for one.
+"""
+
+from __future__ import annotations
+
+from json import loads
+from typing import Any
+
+from onceward._core.codec import BYTES, encode
+from onceward._core.operation import Outcome
+from onceward._core.reply import Reply
+from onceward.http.server.handler_outcomes import UnstoredResponse
+from onceward.http.server.media_type import is_json
+from onceward.http.server.profile import NEVER_STORED, Profile
+from onceward.http.server.request_identity import RequestIdentity
+
+BODY_HEADERS = frozenset({"content-length", "etag"})
+"""Headers of an answer that are not true of its envelope."""
+
+BODILESS_STATUSES = frozenset({204, 205, 304})
+"""Statuses of answers that are over after their head."""
+
+REPLAY_MEMBER = "idempotencyReplayed"
+"""The member that marker="member" adds to a replayed JSON object."""
+
+
+def as_reply(value: Any) -> Reply:
+    """A stored result as an answer: a person who reconciled a record may have given plain JSON."""
+    if isinstance(value, Reply):
+        return value
+    kept = encode(value)
+    kind = "application/octet-stream" if kept.codec == BYTES else "application/json"
+    return Reply(200, (("content-type", kind),), kept.data or b"")
+
+
+def headers_and_body(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
+    """
+    The headers and the body with which an answer leaves that is not a handler's own.
+
+    Whatever was stored by a person or inside a transaction: secrets, and what belongs to one connection, stay here.
+    """
+    headers = [pair for pair in reply.headers if pair[0] not in NEVER_STORED]
+    if reply.status in BODILESS_STATUSES:
+        return headers, b""
+    headers.append(("content-length", str(len(reply.body))))
+    return headers, reply.body
+
+
+def settled_response(
+    outcome: Outcome[Any], profile: Profile, result: Reply | UnstoredResponse | None = None
+) -> Reply | None:
+    """
+    The first answer of a transactional route: what its handler settled, whatever it answered (`result`). None: that is
+    what it answered, and is sent with all its headers.
+    """
+    if outcome.value == result and profile.marker != "envelope":
+        return None
+    return with_body_marker(as_reply(outcome.value), profile, replayed=False, first_at=outcome.first_at.isoformat())
+
+
+def enveloped_body(result: Reply | UnstoredResponse, profile: Profile, outcome: Outcome[Any] | None) -> bytes | None:
+    """
+    The body of a first answer in its envelope, so that it has the shape of its replays; None: as the handler gave it.
+
+    The handler's headers that are ABOUT_THE_BODY are not sent with it.
+    """
+    if profile.marker != "envelope" or not isinstance(result, Reply):
+        return None
+    first_at = None if outcome is None else outcome.first_at.isoformat()
+    wrapped = with_body_marker(result, profile, replayed=False, first_at=first_at)
+    return None if wrapped is result else wrapped.body
+
+
+def marked_replay(reply: Reply, profile: Profile, identity: RequestIdentity, outcome: Outcome[Any]) -> Reply:
+    """A replay, marked as one."""
+    header = profile.replay_header if identity.plan is None else profile.plan_replay_header
+    reply = Reply(reply.status, (*reply.headers, (header.lower(), "true")), reply.body)
+    if profile.marker == "header":
+        return reply
+    return with_body_marker(reply, profile, replayed=True, first_at=outcome.first_at.isoformat())
+
+
+def with_body_marker(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | None = None) -> Reply:
+    """The marker in the body, if the profile asks for it and the body is JSON."""
+    if profile.marker == "header" or (profile.marker == "member" and not replayed) or not _is_json(reply):
+        return reply
+    try:
+        found = loads(reply.body.decode())  # In UTF-8 only: bytes of ours are put between its bytes.
+    except (ValueError, RecursionError):
+        return reply
+    if profile.marker == "member":
+        if not isinstance(found, dict) or REPLAY_MEMBER in found:
+            return reply
+        # Before the closing brace, so that everything else stays as it is, byte for byte.
+        body = reply.body.rstrip()[:-1].rstrip()
+        comma = b"," if found else b""
+        return _with_body(reply, body + comma + b'"' + REPLAY_MEMBER.encode() + b'":true}')
+    head = [b'{"replayed":', b"true" if replayed else b"false", b',"status":', str(reply.status).encode()]
+    if first_at is not None:
+        head += [b',"firstAt":"', first_at.encode(), b'"']
+    return _with_body(reply, b"".join([*head, b',"body":', reply.body.strip(), b"}"]))
+
+
+def _with_body(reply: Reply, body: bytes) -> Reply:
+    headers = tuple((name, value) for name, value in reply.headers if name not in BODY_HEADERS)
+    return reply._replace(headers=headers, body=body)
+
+
+def _is_json(reply: Reply) -> bool:
+    return is_json([(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers])

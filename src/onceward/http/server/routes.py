@@ -1,0 +1,125 @@
+"""
+Routes: where a request is treated otherwise than the app as a whole.
+
+    Route("/charges", require_key=True, guarantee="keyed")
+    Route("/reports/{id}/rows", methods=("POST",), guarantee="repeatable")
+    Route("/internal/{rest:path}", skip=True)
+
+The first that matches counts. `{name}` is one segment of the path, `{name:path}` is whatever follows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Unpack, cast
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.terms import Terms
+from onceward.http.server.handler_outcomes import gate_options
+from onceward.http.server.profile import Profile, profile
+from onceward.http.server.profile_overrides import ProfileOverrides, RouteOverrides
+
+_PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(:path)?\}")
+
+
+class Route:
+    """A path (and perhaps methods), and what of the profile is otherwise there."""
+
+    def __init__(
+        self, path: str, *, methods: Iterable[str] | None = None, skip: bool = False, **changes: Unpack[RouteOverrides]
+    ) -> None:
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise ConfigurationError(f"a route begins with a slash: /{path}")
+        if skip and changes:
+            raise ConfigurationError("a route that is skipped has no profile; leave out skip, or everything else")
+        if isinstance(methods, str):
+            raise ConfigurationError(f"{methods!r} is one text where several are meant: write ({methods!r},)")
+        self.path = path
+        self.methods = None if methods is None else frozenset(method.upper() for method in methods)
+        self.skip = skip
+        self.changes = changes
+        self._pattern = re.compile(_pattern(path), re.DOTALL)  # A line end in a path is a character like any other.
+
+    def matches(self, method: str, path: str) -> bool:
+        """Whether a request goes here."""
+        return (self.methods is None or method in self.methods) and self._pattern.fullmatch(path) is not None
+
+    def fits(self, path: str) -> bool:
+        """Whether this path goes here, by whatever method."""
+        return self._pattern.fullmatch(path) is not None
+
+    def __repr__(self) -> str:
+        return f"Route({self.path!r})"
+
+
+class Treatment(NamedTuple):
+    """How requests to some place are treated."""
+
+    profile: Profile
+    name: str | None
+    """The route's path, for logs and records; None where no route matched."""
+    options: dict[str, Any]
+    """The profile, as options of the gate's `call`."""
+    terms: Terms
+    """What the gate makes of them."""
+
+
+class Routes:
+    """A profile and its exceptions."""
+
+    def __init__(self, base: Profile, routes: Iterable[Route], agreed: Callable[..., Terms]) -> None:
+        self._agreed = agreed
+        self.default = self._treatment(base, None)
+        self._routes = [
+            (route, None if route.skip else self._treatment(profile(base, **_changes(route)), route.path))
+            for route in routes
+        ]
+        self.methods = frozenset().union(*(one.profile.methods for one in self.treatments()))
+        """Methods that may matter anywhere: a request with another one is not looked at."""
+        self.single = frozenset(name for one in self.treatments() for name in _identity_headers(one.profile))
+        """The headers that say who a request is, in lower case: each may occur once."""
+
+    def _treatment(self, chosen: Profile, name: str | None) -> Treatment:
+        options = gate_options(chosen)
+        return Treatment(chosen, name, options, self._agreed(**options))  # What the gate cannot do is refused here.
+
+    def treatments(self) -> list[Treatment]:
+        """Every one that may be in force somewhere."""
+        return [self.default, *(treatment for _, treatment in self._routes if treatment is not None)]
+
+    def others(self) -> list[tuple[str, tuple[Profile, Terms] | None]]:
+        """The exceptions, as they are published: paths, and how they are treated."""
+        return [(route.path, None if one is None else (one.profile, one.terms)) for route, one in self._routes]
+
+    def find(self, method: str, path: str) -> Treatment | None:
+        """How this request is treated; None: not at all."""
+        found: Treatment | None = self.default
+        for route, treatment in self._routes:
+            if route.matches(method, path):
+                found = treatment
+                break
+        return found if found is not None and method in found.profile.methods else None
+
+
+def _identity_headers(of: Profile) -> Iterable[bytes]:
+    return (name.lower().encode("ascii") for name in (of.key_header, of.plan_header, of.step_header))
+
+
+def _changes(route: Route) -> ProfileOverrides:
+    # A route that names its methods means these, whatever the profile says.
+    changes = cast("ProfileOverrides", {**route.changes})
+    if route.methods is not None:
+        changes["methods"] = tuple(sorted(route.methods))
+    return changes
+
+
+def _pattern(path: str) -> str:
+    at, parts = 0, []
+    for place in _PLACE.finditer(path):
+        parts += [re.escape(path[at : place.start()]), ".*" if place.group(1) else "[^/]+"]
+        at = place.end()
+    rest = path[at:]
+    if "{" in rest or "}" in rest:
+        raise ConfigurationError(f"{path!r} is no route: a place is written {{name}} or {{name:path}}")
+    return "".join([*parts, re.escape(rest)])

@@ -1,0 +1,84 @@
+"""
+What both colours of a journal share, in whichever thread: how notes get into the table, and what is looked for.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+from onceward._core.durations import microseconds
+from onceward._core.errors import ConfigurationError
+from onceward.gate.operator_actions import digest_of_key
+from onceward.journal import views
+from onceward.journal.call_attempt import NoteFactory, Redactor
+from onceward.journal.note_queue import NoteQueue
+from onceward.journal.note_writer import LazyDriver, WriteFailures, write_notes
+from onceward.journal.notes import Note, NoteSubject, run_subject, turn_subject
+from onceward.journal.views import CallFilter
+from onceward.runtime.environment import REAL, Environment
+from onceward.stores.tables import Flow, TablesRunner, transact
+
+Seconds = float | timedelta
+
+RETAIN_SECONDS = 7 * 86_400.0
+ROWS_MAX = 1_000_000
+"""Attempts that are kept at most: a few hundred megabytes."""
+
+
+class JournalBase:
+    """What is noted, and who writes what is noted behind the work; the shells write the rest."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        scope: str,
+        worker: str,
+        secret: bytes | None = None,
+        redacted: Redactor | None = None,
+        environment: Environment = REAL,
+        create: bool = True,
+    ) -> None:
+        self._note_factory = NoteFactory.checked(environment, scope, worker, secret, redacted)
+        self._environment = environment
+        self._write_failures = WriteFailures(environment)
+        self._tables = TablesRunner(LazyDriver(url, environment, create=create))
+        self._batches = NoteQueue(self._write_now, self._write_failures, environment)
+
+    @property
+    def missed(self) -> int:
+        """Notes that could not be written."""
+        return self._write_failures.missed
+
+    def _write_now(self, notes: list[Note]) -> bool:
+        return self._tables.run(self._writing(notes))
+
+    def _writing(self, notes: list[Note]) -> Flow[bool]:
+        return write_notes(self._environment, self._write_failures, notes)
+
+    def _run_of(self, id: str, input_ref: str | None) -> NoteSubject:
+        return run_subject(self._environment, self._note_factory.scope, id, self._note_factory.worker, input_ref)
+
+    def _turn_of(self, run: str, seq: int) -> NoteSubject:
+        return turn_subject(self._environment, self._note_factory.scope, run, seq)
+
+
+def prune_in_batches(retain: Seconds, rows: int) -> Flow[int]:
+    """Delete in small transactions until nothing is left to delete."""
+    keep = microseconds(retain, "retain")
+    total = 0
+    for steps in (partial(views.prune, keep), partial(views.prune_beyond, rows)):
+        while deleted := (yield from transact("journal.prune", steps)):
+            total += deleted
+    return total
+
+
+def call_filter_of(
+    teller: NoteFactory, run: str | None, key: str | None, digest: str | None, after: str | None, limit: int
+) -> CallFilter:
+    """What to look for: a run's attempts, or those at one key."""
+    if key is not None and digest is not None:
+        raise ConfigurationError("an attempt is found by its key or by its digest; give one of them")
+    at = digest if key is None else digest_of_key(teller.scope, key)
+    return CallFilter(teller.scope, run=run, digest=at, after=after, limit=limit, oldest_first=True)

@@ -1,0 +1,102 @@
+"""
+Notes that are written behind the work: a queue in memory, and a thread that writes what is in it.
+
+Noting costs a caller no wait for a disk. What it costs is honesty under `kill -9`: the notes of the last moments (a
+fifth of a second, unless the database is slow) die with the process. The queue is bounded; what does not fit is
+missed, counted and told.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from onceward.journal.note_writer import WriteFailures, log
+from onceward.journal.notes import Note
+from onceward.runtime.environment import Environment
+
+QUEUE_MAX = 10_000
+"""Notes in memory: a few megabytes."""
+BATCH = 500
+"""Notes in one transaction."""
+FLUSH_SECONDS = 0.2
+"""How long a note waits for company."""
+
+
+class NoteQueue:
+    """A queue of notes and its thread, which is started by the first note."""
+
+    def __init__(
+        self,
+        write: Callable[[list[Note]], bool],
+        trouble: WriteFailures,
+        environment: Environment,
+        queue_max: int = QUEUE_MAX,
+    ) -> None:
+        self._write = write
+        self._write_failures = trouble
+        self._environment = environment
+        self._max = queue_max
+        self._queue: list[Note] = []
+        self._changing = threading.Condition()
+        self._wanted = threading.Event()
+        self._busy = False
+        self._is_full = False
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, notes: list[Note]) -> None:
+        """Have notes written soon. Never waits."""
+        with self._changing:
+            if self._closing or len(self._queue) + len(notes) > self._max:
+                self._write_failures.missing(len(notes))
+                if not self._is_full:
+                    self._is_full = True
+                    log.warning("onceward: %d notes of the journal wait to be written; more are missed", self._max)
+                return
+            self._queue += notes
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="onceward-journal", daemon=True)
+                self._thread.start()
+            if len(self._queue) >= BATCH:
+                self._wanted.set()
+
+    def flush(self) -> None:
+        """Wait until everything that was put is written, or has failed to be."""
+        self._wanted.set()
+        with self._changing:
+            self._changing.wait_for(lambda: not self._queue and not self._busy)
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        with self._changing:
+            self._closing = True
+            thread = self._thread
+        self._wanted.set()
+        if thread is not None:
+            thread.join()
+
+    def _work(self) -> None:
+        while True:
+            self._environment.wait(self._wanted, FLUSH_SECONDS)
+            while self._one_batch():
+                continue
+            with self._changing:
+                if self._closing and not self._queue:
+                    return
+                if not self._closing:
+                    self._wanted.clear()
+
+    def _one_batch(self) -> bool:
+        """Write some; whether there is more."""
+        with self._changing:
+            notes, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+            self._busy, self._is_full = True, False
+        try:
+            if notes:
+                self._write(notes)
+        finally:
+            with self._changing:
+                self._busy = False
+                self._changing.notify_all()
+        return bool(self._queue)

@@ -1,0 +1,106 @@
+# Made from inbox_async.py by `make halves`: change that file, not this one.
+"""
+`Inbox`: webhooks received once, and processed once.
+
+    inbox = Inbox("sqlite:///shop.db", scope="live:acme")
+    inbox.add(Source("stripe", Stripe(), [secret], paid))
+
+    with inbox.working():  # in one process or in many
+        reply = inbox.answer("stripe", headers, raw_body)  # status, headers and body for the sender
+
+Whoever receives and whoever works need not be the same process: they meet in the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from types import TracebackType
+from typing import Self
+
+from onceward._core.errors import OncewardError
+from onceward._core.reply import Reply
+from onceward.messaging.inbox import event_receiver, stored_sources
+from onceward.messaging.inbox.event_receiver import ReceivedEvent
+from onceward.messaging.inbox.inbox_base import STOP_SECONDS, Headers, InboxBase
+from onceward.messaging.inbox.stored_sources import SourceView, StoredSource
+from onceward.messaging.inbox.workers import THREADS, Workers
+from onceward.stores.tables import TablesRunner, read_tables, transact
+
+
+class Inbox(InboxBase):
+    """
+    Webhooks received once and processed once, beside the records of a store. Safe for threads.
+
+    Handlers are plain functions, run in the threads of `working`.
+    """
+
+    @cached_property
+    def _runner(self) -> TablesRunner:
+        return TablesRunner.over(self._tables, "inbox")
+
+    def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
+        """
+        Believe and keep an event: it is durable when this returns, and nothing of it has been processed.
+
+        `headers` and `body` as they came, byte for byte. `SignatureInvalid`, `EventInvalid`, `SourceUnknown`,
+        `BodyTooLarge`: nothing was written.
+        """
+        received = self._runner.run(self._receive(source, headers, body))
+        self._ring()
+        return received
+
+    def answer(self, source: str, headers: Headers, body: bytes) -> Reply:
+        """Same as `receive`, as the answer to send: status, headers and body, also where it is refused."""
+        try:
+            return event_receiver.accepted_response(self.receive(source, headers, body))
+        except OncewardError as error:
+            return event_receiver.refused_response(error)
+
+    @contextmanager
+    def working(self, threads: int = THREADS, *, stop_seconds: float = STOP_SECONDS) -> Iterator[Workers]:
+        """Process events in threads for the length of the block; handlers under way are waited for at its end."""
+        workers = self._begin_work(threads)
+        try:
+            yield workers
+        except GeneratorExit:
+            self._leave_work(workers)  # Thrown away, perhaps by the garbage collector: nothing can be waited for.
+            raise
+        except BaseException:
+            self._end_work(workers, stop_seconds)
+            raise
+        self._end_work(workers, stop_seconds)
+
+    def drain(self) -> dict[str, int]:
+        """Process what is due, with no workers; how many were done, retried later, given up, put off."""
+        return self._drain()
+
+    def requeue(self, source: str, id: str) -> None:
+        """Process an event again that was given up. Refused while its record is in doubt: reconcile that first."""
+        self._requeue(source, id)
+
+    def sources(self) -> list[SourceView]:
+        """Every source that has events or was stored, with its counts."""
+        return self._runner.run(read_tables(stored_sources.source_views))
+
+    def store_source(self, source: StoredSource) -> bool:
+        """Write a source for the service; whether it is new (otherwise it is replaced)."""
+        return self._runner.run(transact("inbox.source", partial(stored_sources.put_source, source)))
+
+    def stored_source(self, name: str) -> StoredSource | None:
+        """One that was written."""
+        return self._runner.run(read_tables(partial(stored_sources.get_source, name)))
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._runner.close()
+        self._gate.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,68 @@
+"""
+A message on its way out, and what one try at delivering it came to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+class Message(NamedTuple):
+    """What is delivered. Everything but `attempt` is the same on every try, byte for byte."""
+
+    id: str
+    """Made when the message was added, in the caller's transaction; receivers tell repeats by it."""
+    to: str
+    """The endpoint's name, as the relay knows it."""
+    topic: str
+    """What happened, for the receiver: `invoice.paid`."""
+    payload: bytes
+    content_type: str
+    headers: Mapping[str, str]
+    aggregate: str | None
+    """Messages of one aggregate to one endpoint are delivered in the order in which they were added."""
+    created_us: int
+    """When it was added, in microseconds since 1970."""
+    attempt: int
+    """1 for the first try."""
+
+
+class Delivered(NamedTuple):
+    """The receiver has it."""
+
+    detail: str
+
+
+class DeliveryFailed(NamedTuple):
+    """Not this time: it is tried again, not sooner than the receiver asked for."""
+
+    reason: str
+    retry_after: float | None = None
+    """Seconds that the receiver asked for."""
+
+
+class DeliveryRefused(NamedTuple):
+    """Trying again would not help: it becomes a dead letter."""
+
+    reason: str
+
+
+class EndpointGone(NamedTuple):
+    """The endpoint is no more (410): it is disabled, and its messages wait for an operator."""
+
+    reason: str
+
+
+DeliveryOutcome: TypeAlias = Delivered | DeliveryFailed | DeliveryRefused | EndpointGone
+
+
+class Endpoint(Protocol):
+    """Somewhere messages go. A try has an end of its own: it never takes longer than `seconds_max`."""
+
+    @property
+    def seconds_max(self) -> float:
+        """How long a try may take; the relay's lease is longer."""
+
+    def deliver(self, message: Message) -> DeliveryOutcome:
+        """Try once, by blocking. Called by several threads."""

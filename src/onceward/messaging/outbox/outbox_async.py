@@ -1,0 +1,74 @@
+# blocking half: outbox.py
+"""
+`AsyncOutbox`: write a message in the caller's own transaction.
+
+    async with connection.transaction():
+        await connection.execute("UPDATE invoices SET paid = 1 WHERE id = 9")
+        outbox = gate.outbox(connection)
+        await outbox.add("billing", {"invoice": 9}, topic="invoice.paid", aggregate="invoice:9")
+
+Row and message commit together or not at all; nothing is sent here. A relay delivers it afterwards.
+
+Messages of one aggregate have an order, so transactions that add to the same one take turns on PostgreSQL: the later
+waits until the earlier has ended. On SQLite writers take turns anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from onceward._core.colour import AWAITS
+from onceward.messaging.outbox.message_writer import check_message, write_message
+from onceward.messaging.outbox.tables import make_tables_once, tables_exist
+from onceward.runtime import failpoints
+from onceward.runtime.environment import Environment
+from onceward.stores.tables.sql_steps import SqlSteps
+
+T = TypeVar("T")
+
+
+class AsyncTransactionRunner(Protocol):
+    """Runs steps on the caller's connection, in its transaction."""
+
+    def __call__(self, steps: SqlSteps[T]) -> Awaitable[T]:
+        """Drive them to their end."""
+
+
+class AsyncOutbox:
+    """Messages that commit with the caller's transaction. From `gate.outbox(connection)`."""
+
+    def __init__(self, walk: AsyncTransactionRunner, store: Any, environment: Environment) -> None:
+        self._walk = walk
+        self._store = store
+        self._environment = environment
+        if not AWAITS:
+            # Here a caller may still be outside of a transaction, which on SQLite holds up whoever makes the tables.
+            make_tables_once(store, environment)
+
+    async def add(
+        self,
+        to: str,
+        payload: Any,
+        *,
+        topic: str,
+        aggregate: str | None = None,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+    ) -> str:
+        """
+        Write a message for the endpoint `to`; its id, which is the same on every try at delivering it.
+
+        `payload` is a JSON value, or bytes that are sent as they are. Messages of one `aggregate` to one endpoint are
+        delivered in the order in which they were added. An `id` of your own makes repeats one message; with other
+        content it is `KeyReused`.
+        """
+        message = check_message(to, payload, topic, aggregate, id, headers, content_type, self._environment)
+        if not tables_exist(self._store):
+            await asyncio.to_thread(make_tables_once, self._store, self._environment)
+        failpoints.hit("outbox.add.before")
+        await self._walk(write_message(message))
+        failpoints.hit("outbox.add.after")
+        return message.id

@@ -1,0 +1,253 @@
+"""
+What both colours of a call share that did not succeed at once: what the flow goes by, and what takes no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from inspect import isawaitable, iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import (
+    AttemptResult,
+    CallHook,
+    Clocks,
+    Effect,
+    Flow,
+    PutDeadLetter,
+    Raised,
+    Refund,
+    ReportAttempt,
+    Returned,
+    ReturnedFailure,
+    Try,
+)
+from onceward._core.record import Guarantee
+from onceward._core.retry_flow import Attempt, run_retries
+from onceward._core.stops import GivenUp, Stop, stop_note
+from onceward.gate.function_inspection import find_published, function_name
+from onceward.retry.call_context import CallContext
+from onceward.retry.function_shape import ATTEMPT, TIMEOUT, FunctionShape, log_stop, warn_hook_failed
+from onceward.runtime.flow_driver import rest_of
+
+if TYPE_CHECKING:
+    from onceward.retry.policy_base import RetryBase
+
+HOOK_SECONDS = 5.0
+"""How long an awaited hook may take before the call goes on without it."""
+
+
+class RetryRunnerBase:
+    """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
+
+    __slots__ = (
+        "args",
+        "began",
+        "fn",
+        "frame",
+        "key",
+        "kwargs",
+        "limit",
+        "owner",
+        "policy",
+        "published",
+        "replayable",
+        "shape",
+        "ticket",
+    )
+
+    def __init__(
+        self,
+        policy: RetryBase,
+        frame: CallContext,
+        began: float,
+        fn: Callable[..., Any],
+        shape: FunctionShape,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: str | None,
+        ticket: Any,
+    ) -> None:
+        self.policy, self.frame, self.began, self.key = policy, frame, began, key
+        self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
+        self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
+        self.ticket: int | None = ticket if isinstance(ticket, int) else None
+        self.published = find_published(fn)
+        if key is None and self.published is not None:
+            with suppress(Exception):  # Arguments that have no key: the function has refused them, too.
+                self.key = self.published.key_of(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """The policy's, or the function's."""
+        return self.policy.name or function_name(self.fn)
+
+    @property
+    def secured(self) -> bool:
+        """Keyed, or declared safe. Under a gate, or around one, the guarantee says it."""
+        if self.published is not None:
+            return self.policy.safe or self.published.guarantee != Guarantee.BLIND
+        return self.policy.safe or (self.key is not None and not self.policy.under_gate)
+
+    @property
+    def declared(self) -> bool:
+        """Published by a gate."""
+        return self.published is not None
+
+    @property
+    def limit_is_own(self) -> bool:
+        """Nobody around it has less time."""
+        return self.limit >= self.began + self.policy.elapsed
+
+    @property
+    def amplification(self) -> int:
+        """As counted down the tree."""
+        return self.frame.amplification
+
+    def flow(self, ended: AttemptResult) -> Flow[AttemptResult]:
+        """What decides from here on."""
+        return run_retries(self.policy.terms(), self, ended, self._clocks())
+
+    # --- performing ---
+
+    def instant(self, effect: Effect) -> Any:
+        """What takes no time in either colour."""
+        return INSTANT[type(effect)](self, effect)
+
+    def _clocks(self, _: Any = None) -> tuple[float, int, float]:
+        environment = self.policy.environment
+        return environment.monotonic(), environment.wall_us(), environment.chance()
+
+    def _refund(self, effect: Refund) -> None:
+        if self.policy.budget is not None:
+            self.policy.budget.refund(effect.paid)
+
+    def _count(self, effect: ReportAttempt) -> None:
+        budget = self.policy.budget
+        if budget is not None and effect.end == "failed":
+            budget.failed(first=effect.first)
+        elif budget is not None and effect.end == "succeeded":
+            budget.succeeded(effect.paid)
+
+    def _given(self, effect: Try) -> dict[str, Any]:
+        attempt = Attempt(effect.number, self.key, effect.timeout, self.limit, self.name)
+        return arguments_for(self.shape, self.kwargs, attempt)
+
+    def _judged(self, value: Any) -> AttemptResult:
+        return ReturnedFailure(value) if self.policy.is_problem(value) else Returned(value)
+
+    def _tell(self, effect: CallHook) -> Any:
+        """Call a hook; what it returns may be awaited. Its errors are its own."""
+        policy = self.policy
+        if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
+            stop = effect.what
+            log_stop(stop.name, stop.reason.value, stop_note(stop), policy.environment)
+        if effect.hook == "auth" and not policy.first_alert():
+            return None
+        hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
+        return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
+
+    def _bury(self, effect: PutDeadLetter) -> Any:
+        """Put a dead letter; what `put` returns may be awaited."""
+        dead = self.policy.dead
+        if dead is None:
+            return None
+        return _harmless("dead.put", lambda: dead.put(effect.stop, self._given_up()))
+
+    def _given_up(self) -> GivenUp:
+        request = self.policy.request
+        sent = None if request is None else request()
+        return GivenUp(self.name, self.key, self.fn, self.args, self.kwargs, sent)
+
+
+INSTANT: dict[type, Callable[..., Any]] = {Clocks: RetryRunnerBase._clocks, Refund: RetryRunnerBase._refund}
+"""How that is done."""
+
+
+def arguments_for(shape: FunctionShape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
+    """The arguments by name, with what the function asked for. What the caller gave itself is left alone."""
+    kwargs = dict(kwargs)
+    if shape.attempt:
+        kwargs.setdefault(ATTEMPT, attempt)
+    if shape.timeout:
+        kwargs.setdefault(TIMEOUT, attempt.timeout)
+    return kwargs
+
+
+class _Rest:
+    """The rest of a coroutine that has been started by hand."""
+
+    __slots__ = ("_first", "_steps")
+
+    def __init__(self, steps: Generator[Any, Any, Any], first: Any) -> None:
+        self._steps, self._first = steps, first
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return rest_of(self._steps, lambda: self._first)
+
+
+async def await_within(seconds: float, work: Any) -> Any:
+    """
+    Await `work` for so long at most.
+
+    It is begun first, and the timer is set when it really waits: what never waits needs no timer, and could not be
+    interrupted by one, either.
+    """
+    if not hasattr(work, "__await__"):
+        raise ConfigurationError(f"acall awaits what the function returns, and {type(work).__name__} cannot be awaited")
+    steps = work.__await__()
+    try:
+        first = next(steps)
+    except StopIteration as stop:
+        return stop.value
+    async with asyncio.timeout(seconds):
+        return await _Rest(steps, first)
+
+
+def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return hook(*arguments)
+    except Exception as error:
+        warn_hook_failed(what, error)
+        return None
+
+
+def warn_not_awaited(what: str, result: Any, why: str) -> None:
+    """What a hook gave back to be awaited, where nobody awaits."""
+    if not isawaitable(result):
+        return
+    if iscoroutine(result):
+        result.close()
+    warn_hook_failed(what, ConfigurationError(why))
+
+
+async def await_hook(what: str, result: Any) -> None:
+    """Await what a hook gave back, if that is to be awaited, for so long as hooks may take. Its errors are its own."""
+    if not isawaitable(result):
+        return
+    try:
+        async with asyncio.timeout(HOOK_SECONDS):
+            await result
+    except Exception as error:
+        warn_hook_failed(what, error)
+
+
+def run_probe(probe: Any, attempt: Attempt) -> Returned | Raised:
+    """What a probe says."""
+    try:
+        return Returned(probe(attempt))
+    except Exception as error:
+        return Raised(error)
+
+
+async def await_result(answer: Returned | Raised) -> Returned | Raised:
+    """The same, when what it gave back to be awaited has been."""
+    if isinstance(answer, Raised) or not isawaitable(answer.value):
+        return answer
+    try:
+        return Returned(await answer.value)
+    except Exception as error:
+        return Raised(error)

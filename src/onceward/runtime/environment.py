@@ -1,0 +1,87 @@
+"""
+The only door through which time and chance enter.
+
+Everything else is handed one of these. A test replaces it and time stands still; a house test walks the source and
+refuses any other use of a clock, a sleep or a random number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from onceward._core.holders import Process
+from onceward.runtime import processes
+
+
+def _counts_suspension() -> Callable[[], float]:
+    """Linux has a clock for it; elsewhere (macOS, Windows) the monotonic one goes on while the host sleeps."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic if clock is None else partial(time.clock_gettime, clock)
+
+
+_boottime = _counts_suspension()
+
+
+class Environment:
+    """Time and chance, the real ones; and which processes live."""
+
+    def monotonic(self) -> float:
+        """Seconds on a clock that never goes back: for measuring how long this process has waited."""
+        return time.monotonic()
+
+    def boottime(self) -> float:
+        """Same as `monotonic`, on a clock that also counts while the host is suspended."""
+        return _boottime()
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970 on the host's clock: the clock of stores that live on this host."""
+        return time.time_ns() // 1000
+
+    def random(self, size: int) -> bytes:
+        """Unpredictable bytes."""
+        return os.urandom(size)
+
+    def chance(self) -> float:
+        """A number in [0, 1), for jitter: cheap, and other in every process of a fork. Never for keys or tokens."""
+        return random.random()  # noqa: S311 - the module's own dice are thrown anew after a fork
+
+    def process(self) -> bytes:
+        """This process, as a claim names its holder: known once found out, and anew after a fork."""
+        return processes.current_process()
+
+    def lives(self, process: Process) -> bool | None:
+        """Whether that process lives: True; False (it is proved dead); None (nobody can tell from here)."""
+        return processes.lives(process)
+
+    def sleep(self, seconds: float) -> None:
+        """Block this thread."""
+        time.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Same as `sleep`, but awaits."""
+        await asyncio.sleep(seconds)
+
+    def wait(self, event: threading.Event, seconds: float) -> None:
+        """Block this thread until the event is set, or for so many seconds."""
+        event.wait(seconds)
+
+    async def await_event(self, event: asyncio.Event, seconds: float) -> None:
+        """Same as `wait`, but awaits."""
+        try:
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except TimeoutError:
+            return
+
+
+REAL = Environment()
+
+
+class SeededRandom(random.Random):
+    """Chance that can be had again: the same seed throws the same. For simulations; never for keys or tokens."""

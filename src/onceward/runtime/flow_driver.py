@@ -1,0 +1,287 @@
+"""
+The loops that drive generators. Whatever asks by yielding is driven here, and nowhere else.
+
+    walk          blocks: what is yielded is performed, the answer is sent in, an error is thrown in
+    walk_async    the same, but awaits; a cancellation strikes at once, wherever the steps are
+    run           `drive_steps` for a flow of the core, whose effects have failpoints on both sides
+    arun          the same, but awaits; a loop of its own, because it keeps a cancellation until it may strike
+    rest_of       no loop of its own but a flow: what is left of one that somebody has begun, or up to where it pauses
+
+When a failpoint is armed, the performers are wrapped so that both sides of every effect can be hit; when nothing is
+armed the loops are as short as they look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator
+from functools import partial
+from typing import Any, TypeVar
+
+from onceward._core.errors import ConfigurationError
+from onceward._core.flow import BOUNDARIES, INSTANT, INTERRUPTIBLE, Effect, Flow
+from onceward.runtime import failpoints
+
+T = TypeVar("T")
+E = TypeVar("E")
+
+_log = logging.getLogger("onceward")
+
+for _at, _what in BOUNDARIES.items():
+    failpoints.declare(f"{_at}.before", f"just before {_what}")
+    failpoints.declare(f"{_at}.after", f"just after {_what}")
+
+
+class UncancellableFuture(asyncio.Future[T]):
+    """
+    The answer of a call that goes on whoever stops waiting for it: cancelling it does nothing.
+
+    A task that awaits it hears of its own cancellation when the answer is there.
+    """
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Refuse: the call is under way."""
+        return False
+
+
+class PendingCancellation:
+    """A cancellation that came while a store call was under way: it strikes when that has ended, however it ended."""
+
+    __slots__ = ("cancelled",)
+
+    def __init__(self) -> None:
+        self.cancelled: asyncio.CancelledError | None = None
+
+    def taken(self) -> asyncio.CancelledError | None:
+        """Whoever takes it raises it."""
+        cancelled, self.cancelled = self.cancelled, None
+        return cancelled
+
+
+class FlowAbandoned(BaseException):
+    """Thrown into a flow whose coroutine was closed: nobody waits for its answer any more."""
+
+
+def drive_steps(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
+    """
+    Drive a generator to its end by blocking; what it returns.
+
+    An interrupt can arrive between any two instructions, also between an answer and its being sent in: it is thrown in,
+    as any other error is, so that what the steps have begun is undone.
+    """
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = perform(asked)
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as stop:
+        asked = answer = None  # type: ignore[assignment]  # An error may hold this frame, and they may hold the error.
+        return stop.value  # type: ignore[no-any-return]
+    except BaseException as struck:
+        if not getattr(steps, "gi_suspended", False):
+            raise  # Theirs: they have ended with it.
+        asked = answer = None  # type: ignore[assignment]
+        rest: Generator[E, Any, T] = rest_of(steps, partial(steps.throw, struck))
+    return drive_steps(rest, perform)
+
+
+async def drive_steps_async(steps: Generator[E, Any, T], perform: Callable[[E], Awaitable[Any]]) -> T:
+    """
+    Same as `drive_steps`, but awaits. A coroutine that is closed ends its steps: `GeneratorExit` is thrown in, too.
+    """
+    try:
+        asked = next(steps)
+        while True:
+            try:
+                answer = await perform(asked)
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+    except StopIteration as stop:
+        asked = answer = None  # type: ignore[assignment]
+        return stop.value  # type: ignore[no-any-return]
+
+
+def rest_of(
+    steps: Generator[E, Any, Any], resume: Callable[[], E], until: type | tuple[type, ...] = ()
+) -> Generator[E, Any, Any]:
+    """
+    What is left of a generator, to be driven by any loop; `resume` says what it yields next (`lambda: next(steps)`).
+
+    It ends where something of the type `until` is yielded, which it returns: there the steps pause, for whoever answers
+    that in a way of its own and asks for the rest later. Otherwise it returns what the steps return.
+    """
+    begin = [resume]
+    del resume  # It may hold an error, and that may come to hold this frame.
+    try:
+        asked = begin.pop()()
+        while not isinstance(asked, until):
+            try:
+                answer = yield asked
+            except BaseException as error:
+                asked = steps.throw(error)
+            else:
+                asked = steps.send(answer)
+        return asked
+    except StopIteration as stop:
+        asked = answer = None  # type: ignore[assignment]
+        return stop.value
+
+
+def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
+    """Drive a flow by blocking."""
+    return drive_steps(flow, _with_failpoints(perform) if failpoints.armed() else perform)
+
+
+async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> T:
+    """
+    Same as `run`, but awaits.
+
+    A cancellation that arrives during a store call is kept until the call has answered, and is thrown into the flow
+    at the next place where it may strike: so that a claim that landed is released, and not forgotten.
+    """
+    loop = running_loop()
+    if failpoints.armed():
+        perform = _with_failpoints_async(perform)
+    kept, work = PendingCancellation(), None
+    try:
+        effect = next(flow)
+        while True:
+            kind = type(effect)
+            try:
+                if kind in INSTANT:
+                    answer = instant(effect)
+                elif kind not in INTERRUPTIBLE:
+                    work = asyncio.ensure_future(perform(effect))
+                    answer = await await_to_end(work, kept)
+                elif (strike := kept.taken()) is not None:
+                    raise strike
+                else:
+                    answer = await perform(effect)
+            except GeneratorExit:
+                _leave_behind(loop, flow, work, instant, perform)
+                raise
+            except BaseException as error:
+                effect = flow.throw(error)
+            else:
+                effect = flow.send(answer)
+    except StopIteration as stop:
+        effect = answer = strike = work = None  # type: ignore[assignment]
+        if kept.cancelled is not None:
+            raise kept.taken() from None  # type: ignore[misc]
+        return stop.value  # type: ignore[no-any-return]
+    except Exception as error:
+        if kept.cancelled is not None:
+            raise kept.taken() from error  # type: ignore[misc]
+        raise
+
+
+async def await_to_end(work: Awaitable[Any], kept: PendingCancellation) -> Any:
+    """Await `work` to its end, whoever cancels us meanwhile; the cancellation is kept, also if the work fails."""
+    future: asyncio.Future[Any] = asyncio.ensure_future(work)
+    while not future.done():
+        try:
+            await (future if type(future) is UncancellableFuture else asyncio.shield(future))
+        except asyncio.CancelledError as error:
+            if future.cancelled():
+                raise
+            kept.cancelled = error
+        except Exception:  # noqa: S110 - raised by `result()` below, once
+            pass
+    return future.result()
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that awaits us; refused if what awaits us is none of asyncio's."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ConfigurationError(NO_LOOP) from None
+
+
+NO_LOOP = (
+    "no event loop of asyncio is running here, and whatever awaits in Onceward needs one. Under trio, run a blocking "
+    "Gate in a thread: await trio.to_thread.run_sync(...); anyio runs on asyncio as well (backend='asyncio')"
+)
+
+
+def _leave_behind(
+    loop: asyncio.AbstractEventLoop,
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    """
+    The coroutine is being closed, perhaps by the garbage collector: in any thread, in the middle of anything.
+
+    So nothing is done here that may need what that thread holds. What the flow still wants written (a release, or
+    doubt) is left to its event loop, which can be told so from anywhere.
+    """
+    try:
+        loop.call_soon_threadsafe(_end_in_loop, flow, work, instant, perform)
+    except RuntimeError:
+        return  # The loop has gone: the lease will lapse.
+
+
+def _end_in_loop(
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    task = asyncio.get_running_loop().create_task(_end_alone(flow, work, instant, perform))
+    _leaving.add(task)
+    task.add_done_callback(_leaving.discard)
+
+
+_leaving: set[asyncio.Task[None]] = set()
+"""A loop holds its tasks weakly, and nobody else knows these."""
+
+
+async def _end_alone(
+    flow: Flow[Any],
+    work: asyncio.Future[Any] | None,
+    instant: Callable[[Effect], Any],
+    perform: Callable[[Effect], Awaitable[Any]],
+) -> None:
+    try:
+        if work is not None:
+            await asyncio.gather(work, return_exceptions=True)  # A write that was under way lands or fails first.
+        await arun(rest_of(flow, lambda: flow.throw(FlowAbandoned())), instant, perform)
+    except FlowAbandoned:
+        return
+    except Exception as error:
+        _log.warning("onceward: an operation whose caller has gone could not be ended: %s", error)
+
+
+def _with_failpoints(perform: Callable[[Effect], Any]) -> Callable[[Effect], Any]:
+    def hitting(effect: Effect) -> Any:
+        at = getattr(effect, "at", None)
+        if at is None:
+            return perform(effect)
+        failpoints.hit(f"{at}.before")
+        answer = perform(effect)
+        failpoints.hit(f"{at}.after")
+        return answer
+
+    return hitting
+
+
+def _with_failpoints_async(perform: Callable[[Effect], Awaitable[Any]]) -> Callable[[Effect], Awaitable[Any]]:
+    async def hitting(effect: Effect) -> Any:
+        at = getattr(effect, "at", None)
+        if at is None:
+            return await perform(effect)
+        failpoints.hit(f"{at}.before")
+        answer = await perform(effect)
+        failpoints.hit(f"{at}.after")
+        return answer
+
+    return hitting

@@ -1,0 +1,209 @@
+# Made from access_async.py by `make halves`: change that file, not this one.
+"""
+`Access`: who may call, and what they may spend. A thin shell over `flows`.
+
+    with Access.open("sqlite:///agent.db") as access:
+        caller = access.authenticate(token)  # TokenInvalid
+        caller.require(role="write", database="shop")  # Forbidden
+        access.admit(caller.tenant)  # QuotaExceeded
+        reservation = access.charge(caller.tenant, 2_500, reference=digest)  # BalanceExhausted
+        ...  # run it
+        access.commit(reservation)  # or give_back, if nothing ran
+
+Nothing here speaks HTTP: headers come in as text. Open one in each process, after a fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from types import TracebackType
+from typing import Self, TypeVar
+
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.access.access_database import AccessDatabase, open_access_database
+from onceward.service.access.access_tables import AccessTables, OtherUsage, no_other_usage
+from onceward.service.access.balances import LAPSE_SECONDS, Reservation
+from onceward.service.access.flood_control import FloodControl
+from onceward.service.access.flows import OVERLAP_SECONDS, AccessFlows, SweepResult
+from onceward.service.access.scopes import check_tenant
+from onceward.service.access.tenant_erasure import (
+    ErasureProgress,
+    TenantTombstone,
+    erase_tenant,
+    no_other_data,
+)
+from onceward.service.access.tenants import Tenant
+from onceward.service.access.token_table import NewToken, Role, TokenView
+from onceward.service.access.token_verifier import Caller, check_scope_by
+from onceward.stores.tables import Flow, TablesRunner
+
+T = TypeVar("T")
+
+Seconds = float | timedelta
+
+
+class Access:
+    """Tokens, tenants and balances, beside the records of a store. Safe for threads; a write is never half undone."""
+
+    def __init__(
+        self, place: AccessDatabase, environment: Environment, scope_by: str, elsewhere: OtherUsage = no_other_usage
+    ) -> None:
+        self._place = place
+        self._environment = environment
+        self._flows = AccessFlows(place.peppers, environment, scope_by)
+        self._tables = TablesRunner.over(AccessTables(place, elsewhere), "access")
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        scope_by: str = "tenant",
+        create: bool = False,
+        elsewhere: OtherUsage = no_other_usage,
+        environment: Environment = REAL,
+    ) -> Self:
+        """
+        Open what belongs to the store that a URL names; with `create`, make it.
+
+        `scope_by="token"` gives each line of tokens keys of its own, instead of one space of keys for each tenant.
+        `elsewhere` tells what tenants hold outside of the store, for their quotas.
+        """
+        check_scope_by(scope_by)
+        place = open_access_database(url, environment, create=create)
+        return cls(place, environment, scope_by, elsewhere)
+
+    def authenticate(self, token: str) -> Caller:
+        """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
+        return self._run(self._flows.authenticate(token))
+
+    def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Caller:
+        """
+        Same as `authenticate`, from the values of `Authorization`, with flood control for those without a valid token.
+
+        `RateLimitError`, with whole seconds, once too many of them came from an address. A valid token is never slowed.
+        """
+        return self._run(self._flows.enter(flood, authorization, address))
+
+    def check(self) -> None:
+        """For a service that starts: `ConfigurationError` if there are tokens that this process could not judge."""
+        self._run(self._flows.check())
+
+    def create_token(
+        self,
+        tenant: str,
+        *,
+        environment: str = "live",
+        role: Role | str = Role.WRITE,
+        databases: list[str] | tuple[str, ...] | None = None,
+        expires: Seconds | None = None,
+    ) -> NewToken | None:
+        """Make a token; its text is in the answer and nowhere else. None if there is no such tenant."""
+        return self._run(self._flows.create_token(tenant, environment, role, databases, expires))
+
+    def token(self, id: str) -> TokenView | None:
+        """One token, without its secret."""
+        return self._run(self._flows.token(id))
+
+    def tokens(self, tenant: str | None = None, *, after: str = "", limit: int = 100) -> list[TokenView]:
+        """Tokens in order of id, of one tenant or of all."""
+        return self._run(self._flows.tokens(tenant, after, limit))
+
+    def rotate_token(self, id: str, *, overlap: Seconds = OVERLAP_SECONDS) -> NewToken | None:
+        """Make a token's successor, in the same scope; the old one ends after the overlap (0: at once)."""
+        return self._run(self._flows.rotate_token(id, overlap))
+
+    def revoke_token(self, id: str) -> TokenView | None:
+        """End a token: here at once, in every other process within half a second. None if there is no such token."""
+        return self._run(self._flows.revoke_token(id))
+
+    def create_tenant(
+        self, name: str, *, prepaid: bool = False, quota_records: int | None = None, quota_bytes: int | None = None
+    ) -> bool:
+        """Make a tenant; False if there is one of that name, which is left as it is."""
+        return self._run(self._flows.create_tenant(name, prepaid, quota_records, quota_bytes))
+
+    def tenant(self, name: str) -> Tenant | None:
+        """One tenant."""
+        return self._run(self._flows.tenant(name))
+
+    def tenants(self, *, after: str = "", limit: int = 100) -> list[Tenant]:
+        """Tenants in order of name."""
+        return self._run(self._flows.tenants(after, limit))
+
+    def set_quota(self, name: str, *, records: int | None, bytes: int | None) -> bool:
+        """Set what a tenant may hold (None: no limit); False if there is no such tenant."""
+        return self._run(self._flows.set_quota(name, records, bytes))
+
+    def admit(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+        """Before new records are made: `QuotaExceeded` if the tenant may not hold so many more."""
+        self._run(self._flows.admit(tenant, records, bytes))
+
+    def withdraw(self, tenant: str, *, records: int = 1, bytes: int = 0) -> None:
+        """Nothing came of what was admitted: it was a replay, or it failed. A count made meanwhile stays as it is."""
+        self._flows.withdraw(tenant, records, bytes)
+
+    def count(self) -> bool:
+        """Count everybody's records if it is time; a service does that in the background, so that no call has to."""
+        return self._run(self._flows.count())
+
+    def charge(
+        self, tenant: str, price: int, *, reference: str | None = None, lapse: Seconds = LAPSE_SECONDS
+    ) -> Reservation:
+        """
+        Reserve a price (micro-units) before anything runs; `BalanceExhausted` if the balance does not cover it.
+
+        With a `reference`, a retry finds the reservation of the first attempt and pays nothing more. What is neither
+        committed nor given back within `lapse` is free again.
+        """
+        return self._run(self._flows.charge(tenant, price, reference, lapse))
+
+    def commit(self, reservation: Reservation) -> None:
+        """It ran. Again does no harm; what had lapsed is taken again."""
+        self._run(self._flows.commit(reservation))
+
+    def give_back(self, reservation: Reservation) -> None:
+        """Nothing ran. Again does no harm."""
+        self._run(self._flows.give_back(reservation))
+
+    def top_up(self, tenant: str, amount: int, *, reference: str, begin_prepaid: bool = False) -> int | None:
+        """Add to a balance (micro-units), once for each reference; the balance then. None: no such tenant."""
+        return self._run(self._flows.top_up(tenant, amount, reference, begin_prepaid))
+
+    def sweep(self) -> SweepResult:
+        """Give back what lapsed. A charge that would fail does that for its tenant by itself."""
+        return self._run(self._flows.sweep())
+
+    def tombstone(self, name: str) -> TenantTombstone | None:
+        """When a tenant of that name was erased."""
+        return self._run(self._flows.tombstone(name))
+
+    def erase_tenant(
+        self, name: str, *, besides: Callable[[], Iterable[object]] = no_other_data
+    ) -> Iterator[ErasureProgress]:
+        """
+        Erase a tenant, batch by batch as this is iterated; begin again after a kill, and it goes on.
+
+        `besides` erases what it has elsewhere, after its tokens have ended and before the tenant itself goes.
+        """
+        self._flows.desk.forget_all()
+        return self._batches(erase_tenant(self._place, self._environment, check_tenant(name), besides))
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self._tables.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _run(self, flow: Flow[T]) -> T:
+        return self._tables.run(flow)
+
+    def _batches(self, batches: Iterator[ErasureProgress]) -> Iterator[ErasureProgress]:
+        # A batch that is under way when its caller is cancelled comes to its end in its thread.
+        while (done := self._tables.call(next, batches, None)) is not None:
+            yield done

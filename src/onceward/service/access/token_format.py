@@ -1,0 +1,110 @@
+"""
+What a token looks like. No I/O, no clock: text in, parts out.
+
+    ow_live_k3v9x2m8q4ab_7Xq...33 characters of secret...6 of checksum
+       |    |            |
+       |    |            192 random bits, and a CRC-32 of everything before it
+       |    the id: public, for logs, lists and lookups
+       environment: live or test
+
+The checksum is no secret and guards nothing. It tells a typo, or half a token, without a lookup, and lets a scanner of
+leaked secrets be sure of a find. The secret itself is never stored: see `peppers`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from onceward._core.errors import TokenInvalid
+
+ID_CHARACTERS = 12
+"""62 bits. Unique by the table's primary key; this many only so that nobody has to be asked twice."""
+SECRET_BYTES = 24
+"""192 bits, beyond the 128 that make guessing hopeless; so a fast hash is enough, and bcrypt would only cost time."""
+SECRET_CHARACTERS = 33
+CHECKSUM_CHARACTERS = 6
+TOKEN_CHARACTERS = len("ow_live__") + ID_CHARACTERS + SECRET_CHARACTERS + CHECKSUM_CHARACTERS
+
+PATTERN = r"ow_(live|test)_([0-9a-z]{12})_([0-9A-Za-z]{33})([0-9A-Za-z]{6})"
+"""For scanners of leaked secrets."""
+ID_PATTERN = re.compile(r"[0-9a-z]{12}")
+
+_TOKEN = re.compile(PATTERN, re.ASCII)
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, slots=True)
+class PresentedToken:
+    """A token as somebody showed it: well-formed, and not yet believed."""
+
+    environment: str
+    id: str
+    body: bytes = field(repr=False)
+    """Everything but the checksum: what is hashed. A live token cannot be passed off as a test one."""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token. `text` is shown once, to whoever asked for it, and is kept nowhere."""
+
+    id: str
+    text: str = field(repr=False)
+
+    @property
+    def body(self) -> bytes:
+        """What is hashed."""
+        return self.text[:-CHECKSUM_CHARACTERS].encode()
+
+
+def issue_token(environment: str, random: Callable[[int], bytes]) -> IssuedToken:
+    """A new token."""
+    id = _written(int.from_bytes(random(8), "big") % 36**ID_CHARACTERS, 36, ID_CHARACTERS).lower()
+    secret = _written(int.from_bytes(random(SECRET_BYTES), "big"), 62, SECRET_CHARACTERS)
+    body = f"ow_{environment}_{id}_{secret}"
+    return IssuedToken(id, body + _checksum(body))
+
+
+def parse_token(text: str) -> PresentedToken:
+    """The parts of a token; `TokenInvalid` if it cannot be one. Nothing of it is repeated in the error."""
+    found = _TOKEN.fullmatch(text) if isinstance(text, str) and len(text) == TOKEN_CHARACTERS else None
+    if found is None:
+        raise TokenInvalid(
+            f"that is no token: one has {TOKEN_CHARACTERS} characters and begins with ow_live_ or ow_test_; copy it "
+            "whole, without blanks or line ends"
+        )
+    body = text[:-CHECKSUM_CHARACTERS]
+    if _checksum(body) != found[4]:
+        raise TokenInvalid("a character of this token is wrong: its checksum does not fit; copy it again, whole")
+    return PresentedToken(found[1], found[2], body.encode())
+
+
+def bearer_token(values: list[str]) -> str | None:
+    """
+    The token in the values of `Authorization` (one for each time that it was sent); None if there is none.
+
+    The scheme's case does not matter, and several blanks may follow it (RFC 9110, 11.1 and 11.4). Two values are
+    refused: which of them was believed would depend on who reads them.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        raise TokenInvalid("the authorization was sent more than once; send one token")
+    scheme, blank, credentials = values[0].partition(" ")
+    if scheme.lower() != "bearer" or not blank:
+        raise TokenInvalid("the authorization is not of the form `Bearer TOKEN`")
+    return credentials.lstrip(" ").rstrip(" \t")
+
+
+def _checksum(body: str) -> str:
+    return _written(crc32(body.encode()), 62, CHECKSUM_CHARACTERS)
+
+
+def _written(number: int, base: int, characters: int) -> str:
+    digits = []
+    for _ in range(characters):
+        number, digit = divmod(number, base)
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,197 @@
+"""
+Who is calling: a token that was believed, what it may do, and the scope of its keys.
+
+`TokenVerifier` judges tokens. It remembers those that it believed for half a second, so that a burst of calls asks the
+database once; a token that is revoked is therefore refused by every process within half a second of the revocation,
+and by the
+process that revoked it at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import partial
+from typing import NamedTuple
+
+from onceward._core.errors import ConfigurationError, Forbidden, RateLimitError, StoreUnavailable, TokenInvalid
+from onceward.runtime.environment import Environment
+from onceward.service.access import token_table
+from onceward.service.access.flood_control import FloodControl
+from onceward.service.access.peppers import Peppers
+from onceward.service.access.scopes import scope_of
+from onceward.service.access.token_format import PresentedToken, bearer_token, parse_token
+from onceward.service.access.token_table import PURPOSE, TOUCH_US, Role, StoredToken, databases_of
+from onceward.stores.tables.sql_steps import Flow, read_tables, transact
+
+REMEMBERED_SECONDS = 0.5
+"""How long a believed token is believed without asking: the bound on how late a revocation is seen."""
+REMEMBERED_MAX = 10_000
+"""Tokens, of a few hundred bytes each."""
+SCOPES_BY = ("tenant", "token")
+
+_DECOY = StoredToken(0, "", "", "", "", "", None, "", bytes(32), None, None, None, None, False)
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+class Caller(NamedTuple):
+    """Whoever holds a valid token."""
+
+    token: str
+    """The token's id: for logs and records. Never the secret."""
+    family: str
+    """The id of the first token of its line: a rotation keeps it."""
+    tenant: str
+    environment: str
+    role: Role
+    databases: tuple[str, ...] | None
+    """None: all of the tenant's."""
+    prepaid: bool
+    """Whether calls are charged to a balance."""
+    scope_by: str
+
+    @property
+    def scope(self) -> str:
+        """Where this caller's keys are."""
+        return self.scope_for(None)
+
+    def scope_for(self, database: str | None) -> str:
+        """Where this caller's keys are in a database."""
+        family = self.family if self.scope_by == "token" else None
+        return scope_of(self.environment, self.tenant, family=family, database=database)
+
+    def require(
+        self,
+        *,
+        role: Role | str = Role.READ,
+        environment: str | None = None,
+        tenant: str | None = None,
+        database: str | None = None,
+    ) -> None:
+        """
+        Refuse what this caller may not do. Asked before anything is looked up, so it tells nothing about what is there.
+
+        `environment`, `tenant` and `database` are those of the resource.
+        """
+        if environment is not None and environment != self.environment:
+            raise Forbidden(
+                f"this is a {self.environment} token, and the resource is {environment}; use a token for that"
+            )
+        if tenant is not None and tenant != self.tenant:
+            raise Forbidden("this token is not that tenant's")
+        if database is not None and self.databases is not None and database not in self.databases:
+            raise Forbidden("this token is for other databases only; use one whose list has this database")
+        if _RANK[Role(role)] > _RANK[self.role]:
+            raise Forbidden(f"this token may {self.role}, and this needs {Role(role)}")
+
+
+def check_scope_by(scope_by: str) -> str:
+    """Give the choice back if it is one."""
+    if scope_by in SCOPES_BY:
+        return scope_by
+    raise ConfigurationError(f"scope_by is one of {', '.join(SCOPES_BY)}, not {scope_by!r}")
+
+
+class _Remembered(NamedTuple):
+    row: StoredToken
+    asked_at: float
+
+
+class TokenVerifier:
+    """Judges tokens, and remembers for a moment whom it believed. For one process; safe for threads."""
+
+    def __init__(self, peppers: Peppers, environment: Environment, scope_by: str = "tenant") -> None:
+        self.peppers = peppers
+        self._environment = environment
+        self._scope_by = scope_by
+        self._memory: OrderedDict[str, _Remembered] = OrderedDict()
+
+    def monotonic(self) -> float:
+        """This process's clock."""
+        return self._environment.monotonic()
+
+    def recall(self, id: str) -> _Remembered | None:
+        """What is remembered of a token, if that is fresh."""
+        found = self._memory.get(id)
+        return found if found is not None and self.monotonic() < found.asked_at + REMEMBERED_SECONDS else None
+
+    def remember(self, row: StoredToken, asked_at: float) -> None:
+        """Keep a believed token's row, from when it was asked for: a revocation after that may not be in it."""
+        self._memory.pop(row.id, None)
+        self._memory[row.id] = _Remembered(row, asked_at)
+        if len(self._memory) > REMEMBERED_MAX:
+            try:
+                self._memory.popitem(last=False)
+            except KeyError:  # Other threads were faster.
+                return
+
+    def forget(self, id: str) -> None:
+        """Ask again next time."""
+        self._memory.pop(id, None)
+
+    def forget_all(self) -> None:
+        """Ask again about everybody."""
+        self._memory.clear()
+
+    def judge(self, presented: PresentedToken, found: StoredToken | None, age: float) -> Caller:
+        """
+        The caller, or `TokenInvalid` with the same words whatever is wrong.
+
+        A token that is not there costs what one costs that is: a digest is made and compared all the same.
+        """
+        row = found if found is not None else _DECOY._replace(pepper=self.peppers.current)
+        fits = self.peppers.fits(PURPOSE, presented.body, row.pepper, bytes(row.digest))
+        now = row.now + round(age * 1_000_000)
+        lives = row.revoked_at is None and row.erasing_at is None and (row.expires_at is None or now < row.expires_at)
+        if not (fits and lives and found is not None and row.environment == presented.environment):
+            raise TokenInvalid
+        return Caller(
+            token=row.id,
+            family=row.family,
+            tenant=row.tenant,
+            environment=row.environment,
+            role=Role(row.role),
+            databases=databases_of(row.databases),
+            prepaid=bool(row.prepaid),
+            scope_by=self._scope_by,
+        )
+
+
+def authenticate(desk: TokenVerifier, text: str) -> Flow[Caller]:
+    """Whose token it is."""
+    presented = parse_token(text)
+    known = desk.recall(presented.id)
+    if known is not None:
+        return desk.judge(presented, known.row, desk.monotonic() - known.asked_at)
+    asked_at = desk.monotonic()
+    row = yield from read_tables(partial(token_table.find, presented.id))
+    caller = desk.judge(presented, row, 0.0)
+    if row is not None:
+        desk.remember(row, asked_at)
+        if row.last_used_at is None or row.last_used_at <= row.now - TOUCH_US:
+            try:
+                yield from transact("access.touch", partial(token_table.touch, row.id))
+            except StoreUnavailable:
+                return caller  # A note that could not be made is no reason to turn a caller away.
+    return caller
+
+
+def authenticate_or_limit(
+    desk: TokenVerifier, flood: FloodControl, authorization: list[str], address: str
+) -> Flow[Caller]:
+    """
+    Who comes in: `authenticate`, and flood control for those only whom it turned away.
+
+    In this order, so that a valid token is never slowed, whatever else comes from its address.
+    """
+    try:
+        text = bearer_token(authorization)
+        if text is None:
+            raise TokenInvalid("this needs a token: send it as `Authorization: Bearer TOKEN`")
+        return (yield from authenticate(desk, text))
+    except TokenInvalid:
+        wait = flood.retry_after(address)
+        if wait is None:
+            raise
+    raise RateLimitError(
+        f"too many calls without a valid token from this address; come again in {wait} s", retry_after_seconds=wait
+    )

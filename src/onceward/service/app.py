@@ -1,0 +1,286 @@
+"""
+`onceward serve`: the apps put together, and a server around them.
+
+    address /v1/db ...        SQL with keys and plans
+            /v1/records ...   what is in doubt, for operators
+            /api/v1/balance ...   deltas, checkpoints, balances
+            /v1/journal       what was tried, for operators
+            /hooks/{source}   webhooks, received once and processed once
+            /health, /ready   for whoever watches
+            /openapi.json, /  what there is, for programs and people
+            /.well-known/idempotency   what is promised about keys
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from onceward import (
+    AlreadySettled,
+    BalanceExhausted,
+    ConfigurationError,
+    Forbidden,
+    Gate,
+    IllegalMove,
+    OncewardError,
+    OutcomeUnknown,
+    QuotaExceeded,
+    TokenInvalid,
+)
+from onceward._core.terms import apply_options
+from onceward.http.server.handler_outcomes import gate_options
+from onceward.http.server.problems import WELL_KNOWN
+from onceward.http.server.profile import PROFILES, Profile, profile
+from onceward.http.server.published_contract import contract_response
+from onceward.journal import AsyncJournal
+from onceward.messaging.inbox import AsyncInbox
+from onceward.runtime.environment import REAL
+from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
+from onceward.service.hooks.app import GROUP as HOOKS
+from onceward.service.hooks.app import HooksApp
+from onceward.service.journal.app import GROUP as JOURNAL
+from onceward.service.journal.app import JournalApp
+from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
+from onceward.service.ledger.app import GROUP as BALANCE
+from onceward.service.ledger.app import LedgerApp
+from onceward.service.ledger.errors import (
+    CustomerUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    NothingToReceipt,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+    VerificationPending,
+)
+from onceward.service.ledger.service_ledger import open_service_ledger
+from onceward.service.logs import AccessLogMiddleware
+from onceward.service.records.app import GROUP as RECORDS
+from onceward.service.records.app import RecordsApp
+from onceward.service.settings import DATABASES, Settings, store_url_of
+from onceward.service.sql.app import GROUP as SQL
+from onceward.service.sql.app import SqlApp
+from onceward.service.sql.database_usage import measure_usage
+from onceward.service.sql.engine import SqliteEngine
+from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
+from onceward.service.sql.limits import Limits
+from onceward.service.web.calls import Authenticator
+from onceward.service.web.endpoints import ApiEndpoint, strict_application
+from onceward.service.web.openapi import openapi_document, openapi_page
+from onceward.service.web.problems import (
+    HeadTooLarge,
+    InternalError,
+    MediaTypeUnsupported,
+    MethodNotAllowed,
+    NotFoundError,
+    error_response,
+    log,
+    problem_page,
+    starlette_response,
+)
+from onceward.stores import open_store
+
+FIRST_TENANT = "demo"
+UPKEEP_SECONDS = 30.0
+"""Between two looks after tenants; a count itself is made once a minute at most."""
+PAGE_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+REFUSALS: tuple[type[OncewardError], ...] = (
+    *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
+    *(NotFoundError, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
+    *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
+    NothingToReceipt,
+)
+"""Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
+
+
+class Service(NamedTuple):
+    """An application, and what it is made of."""
+
+    app: Any
+    engine: SqliteEngine
+    access: AsyncAccess
+    first_token: NewToken | None
+    """Of a tenant that was made because there was none. Shown once."""
+
+
+@asynccontextmanager
+async def open_service(settings: Settings) -> AsyncIterator[Service]:
+    """Everything open, for the length of an `async with` block; closed in order, work under way finished first."""
+    url = store_url_of(settings)
+    _make_private(settings.folder)
+    async with AsyncExitStack() as stack:
+        store = open_store(url)
+        stack.callback(store.close)
+        with Gate(store, scope="service").scoped("live:service") as gate:
+            gate.records.get("ready")  # Makes the tables, or says why it cannot.
+        databases = Path(settings.folder) / DATABASES
+        access = await AsyncAccess.open(
+            url, scope_by=settings.scope_by, create=True, elsewhere=partial(measure_usage, databases)
+        )
+        stack.push_async_callback(access.close)
+        await access.check()
+        limits = Limits(statement_seconds=settings.statement_seconds, database_bytes=settings.database_bytes)
+        engine = SqliteEngine(
+            databases,
+            limits=limits,
+            writers=settings.writers,
+            readers=settings.readers,
+            retain=settings.retain,
+            after_expiry="run",
+        )
+        stack.push_async_callback(engine.close)
+        journal = open_service_journal(url) if settings.journal == "on" else None
+        if journal is not None:
+            stack.push_async_callback(journal.close)
+        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
+        stack.push_async_callback(_ended, upkeep)
+        if settings.relay:
+            await stack.enter_async_context(_relaying(url, settings.relay))
+        flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
+        witness = None if journal is None else JournalObserver(journal)
+        door = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), witness)
+        chosen = profile(PROFILES["persql"], retain=settings.retain)
+        ledger = await stack.enter_async_context(open_service_ledger(url, settings))
+        sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
+        hooks = HooksApp(await _inbox(url, settings, stack), door)
+        balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        apps = [
+            (SQL, sql.endpoints(), sql.app()),
+            (RECORDS, records.endpoints(), records.app()),
+            (BALANCE, balance.endpoints(), balance.app()),
+            (HOOKS, hooks.endpoints(), hooks.app()),
+        ]
+        if journal is not None:
+            noted = JournalApp(journal, door)
+            apps.append((JOURNAL, noted.endpoints(), noted.app()))
+        app = _composed(chosen, apps, access)
+        yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
+
+
+def _composed(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+    document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
+    shown = openapi_page(document)
+    terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def ready(request: Request) -> Response:
+        try:
+            await access.check()
+        except OncewardError as error:
+            return error_response(error)
+        return JSONResponse({"status": "ready"})
+
+    async def described(request: Request) -> Response:
+        return Response(msgspec.json.encode(document), media_type="application/json")
+
+    async def looked_at(request: Request) -> Response:
+        return HTMLResponse(
+            shown, headers={"content-security-policy": PAGE_POLICY, "x-content-type-options": "nosniff"}
+        )
+
+    async def promised(request: Request) -> Response:
+        code = request.path_params.get("code")
+        reply = contract_response(chosen, terms) if code is None else problem_page(code, chosen, REFUSALS)
+        return error_response(NotFoundError()) if reply is None else starlette_response(reply)
+
+    # The apps' come first: routes are tried in order, and these are asked for most.
+    routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
+    routes += [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/openapi.json", described),
+        Route("/", looked_at),
+        Route(WELL_KNOWN, promised),
+        Route(WELL_KNOWN + "/{code}", promised),
+    ]
+    return strict_application(routes)
+
+
+async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncInbox:
+    """Where webhooks go, and the threads that process them."""
+    if settings.hooks_path:
+        _make_importable(settings.hooks_path)
+    inbox = AsyncInbox(url, stored_sources=True)
+    stack.push_async_callback(inbox.close)
+    if settings.hooks_threads:
+        working = inbox.working(settings.hooks_threads, stop_seconds=settings.shutdown_seconds)
+        await stack.enter_async_context(working)
+    return inbox
+
+
+async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
+    while True:
+        try:
+            await access.count()
+            await access.sweep()
+            if journal is not None:
+                await journal.prune(retain=retain)
+        except OncewardError as error:
+            log.warning("tenants could not be looked after, and will be later: %s", error)
+        await REAL.asleep(UPKEEP_SECONDS)
+
+
+@asynccontextmanager
+async def _relaying(url: str, file: str) -> AsyncIterator[None]:
+    """A relay in a thread of its own, for the length of a block; tries that are under way are waited for at the end."""
+    from onceward.messaging.outbox.relay_config import relay_from_file  # Here: most services have no outbox.
+
+    relay = await asyncio.to_thread(relay_from_file, url, file)
+    running = asyncio.create_task(asyncio.to_thread(relay.run))
+    running.add_done_callback(_tell_of_a_failure)
+    try:
+        yield
+    finally:
+        relay.stop()
+        await asyncio.wait({running})
+        await asyncio.to_thread(relay.close)
+
+
+def _tell_of_a_failure(running: asyncio.Task[None]) -> None:
+    if not running.cancelled() and (error := running.exception()) is not None:
+        log.error("the relay has stopped, and messages wait: %s", error)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def _first_token(access: AsyncAccess) -> NewToken | None:
+    """A newcomer has nobody yet: a tenant to try things with, and a token for it."""
+    if await access.tenants(limit=1):
+        return None
+    await access.create_tenant(FIRST_TENANT)
+    return await access.create_token(FIRST_TENANT, environment="test", role=Role.ADMIN)
+
+
+def _make_importable(folder: str) -> None:
+    sys.path.insert(0, str(Path(folder).resolve()))
+
+
+def _make_private(folder: str) -> None:
+    try:
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(folder).chmod(0o700)
+    except OSError as error:
+        raise ConfigurationError(f"{folder} cannot be the service's folder: {error.strerror}") from None

@@ -1,0 +1,77 @@
+"""
+Every call that may change something, noted: who called what, under which key, and how it ended.
+
+Written behind the calls, so that no call waits for it. A key is noted as the digest that the logs show.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceward import OncewardError
+from onceward._core.keys import DIGEST_CHARACTERS
+from onceward.journal import AsyncJournal, CallOutcome
+from onceward.journal.notes import CallDetails, call_subject
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.access import Caller
+from onceward.service.web.calls import OnCallEnded
+
+PATH_MAX = 200
+_CHANGES_NOTHING = ("GET", "HEAD", "OPTIONS")
+_REPLAYED = ("idempotency-replayed", "plan-replayed")
+
+
+def open_service_journal(url: str) -> AsyncJournal:
+    """The journal beside a service's records. Each note has its tenant's scope."""
+    return AsyncJournal(url, scope="operator:service", worker="service")
+
+
+class JournalObserver:
+    """Notes calls; a `Witness`."""
+
+    def __init__(self, journal: AsyncJournal, environment: Environment = REAL) -> None:
+        self._journal = journal
+        self._environment = environment
+
+    def begun(self, caller: Caller, request: Request) -> OnCallEnded:
+        """A call begins."""
+        if request.method in _CHANGES_NOTHING:
+            return _unnoted
+        plan = _digest(request, "plan-key")
+        what = CallDetails(
+            scope=caller.scope,
+            worker=caller.token,
+            tool=f"{request.method} {request.url.path[:PATH_MAX]}",
+            run=None if plan is None else f"plan:{plan}",
+            digest=_digest(request, "plan-step" if plan is not None else "idempotency-key"),
+        )
+        subject = call_subject(self._environment, what)
+        self._journal.put([subject.begun()])
+
+        def ended(response: Response | None, refused: OncewardError | None) -> None:
+            how = _outcome(response, refused)
+            detail = refused.code if refused is not None else str(response.status_code) if response else None
+            self._journal.put([subject.ended(how.value, detail)])
+
+        return ended
+
+
+def _unnoted(response: Response | None, refused: OncewardError | None) -> None:
+    """Of a call that changes nothing."""
+
+
+def _outcome(response: Response | None, refused: OncewardError | None) -> CallOutcome:
+    if response is None or response.status_code >= 499:
+        return CallOutcome.UNKNOWN
+    if refused is not None:
+        # The statement ran, and was undone.
+        return CallOutcome.FAILED if refused.code == "sql_error" else CallOutcome.REFUSED
+    return CallOutcome.REPLAYED if any(name in response.headers for name in _REPLAYED) else CallOutcome.EXECUTED
+
+
+def _digest(request: Request, header: str) -> str | None:
+    found = request.headers.get(header)
+    return None if found is None else sha256(found.encode("latin-1")).hexdigest()[:DIGEST_CHARACTERS]

@@ -1,0 +1,129 @@
+"""
+The hashes that make a changed row visible: SHA-256 over the canonical form of what is said, its kind first.
+
+    customer    genesis = H(scope, customer, created_at): the head of a customer without entries
+    entry       hash = H(everything it says, the hash of the customer's entry before it; of the first: the genesis)
+                seal = H(hash, verdict)
+    checkpoint  root = the seals of its entries, one hashed onto the other
+                hash = H(everything it says, root, the hash of the checkpoint before it)
+    mark        hash = H(everything it says, root up to its last entry, the hash of the checkpoint before it)
+
+They are no signatures: whoever may write the whole database may compute them anew. What they cannot do is to change the
+past and leave a checkpoint's hash as it was, which others have seen.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from onceward import canonical
+
+ID_DIGITS = 32
+
+
+class LedgerEntry(NamedTuple):
+    """A row of the entries, in the order of its columns."""
+
+    id: str
+    scope: str
+    customer: str
+    seq: int
+    amount: int
+    reason: str
+    reference: str | None
+    metadata: str | None
+    corrects: str | None
+    period: str
+    booked_at: int
+    previous: str
+    hash: str
+    status: str
+    failure: str | None
+    verified_at: int | None
+    seal: str
+
+
+class LedgerCheckpoint(NamedTuple):
+    """A row of the checkpoints, in the order of its columns."""
+
+    id: str
+    scope: str
+    customer: str
+    number: int
+    period: str
+    balance: str
+    """Billionths, as digits: a sum may be longer than a bigint."""
+    deltas: int
+    root: str
+    closed_at: int
+    previous: str
+    hash: str
+
+
+ENTRY_COLUMNS = ", ".join(LedgerEntry._fields)
+CHECKPOINT_COLUMNS = ", ".join(LedgerCheckpoint._fields)
+
+
+def genesis(scope: str, customer: str, created_at: int) -> str:
+    """What a customer's first entry follows."""
+    return _hashed("customer", scope, customer, created_at)
+
+
+def entry_hash(entry: LedgerEntry) -> str:
+    """Of what an entry says, its verdict aside."""
+    return _hashed("entry", *entry[1:12])
+
+
+def entry_id(hash: str) -> str:
+    """An entry is named by its hash."""
+    return f"dl_{hash[:ID_DIGITS]}"
+
+
+def entry_seal(hash: str, status: str, failure: str | None, verified_at: int | None) -> str:
+    """Of an entry and its verdict."""
+    return _hashed("verdict", hash, status, failure, verified_at)
+
+
+def seal_entry(entry: LedgerEntry) -> LedgerEntry:
+    """An entry with its hash, its name and its seal."""
+    hash = entry_hash(entry)
+    seal = entry_seal(hash, entry.status, entry.failure, entry.verified_at)
+    return entry._replace(id=entry_id(hash), hash=hash, seal=seal)
+
+
+def chain_seals(root: str, seals: list[str]) -> str:
+    """A root, gone on with."""
+    for seal in seals:
+        root = sha256(f"{root}:{seal}".encode()).hexdigest()
+    return root
+
+
+def checkpoint_hash(checkpoint: LedgerCheckpoint) -> str:
+    """Of everything that a checkpoint says."""
+    return _hashed("checkpoint", *checkpoint[1:10])
+
+
+def checkpoint_id(hash: str) -> str:
+    """A checkpoint is named by its hash."""
+    return f"cp_{hash[:ID_DIGITS]}"
+
+
+def mark_hash(scope: str, customer: str, period: str, seq: int, balance: str, root: str, previous: str) -> str:
+    """Of everything that a mark says. No time: whoever asks again before the next entry gets the same mark."""
+    return _hashed("mark", scope, customer, period, seq, balance, root, previous)
+
+
+def mark_id(hash: str) -> str:
+    """A mark is named by its hash."""
+    return f"mk_{hash[:ID_DIGITS]}"
+
+
+def receipt_id(hash: str) -> str:
+    """A receipt is named by what it is for, so that there is one of it whenever it is asked for."""
+    return f"rc_{_hashed('receipt', hash)[:ID_DIGITS]}"
+
+
+def _hashed(*said: Any) -> str:
+    # Numbers as digits: a canonical number beyond 2**53 and one within are written by two rules, and one is enough.
+    return sha256(canonical([str(one) if type(one) is int else one for one in said])).hexdigest()

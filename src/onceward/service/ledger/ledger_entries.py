@@ -1,0 +1,245 @@
+"""
+How a delta is booked: rules as steps, run in the transaction that also has the record of its key.
+
+A customer's row is held while an entry is added, so that numbers have no gaps and the chain has no forks. A reference
+is unique in its scope for good: it outlives every key.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from onceward import OncewardError, RequestInvalid
+from onceward._core.durations import SECOND
+from onceward.service.ledger.errors import (
+    CustomerUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+)
+from onceward.service.ledger.hash_chain import ENTRY_COLUMNS, LedgerEntry, genesis, seal_entry
+from onceward.service.ledger.periods import period_after, period_at, period_start
+from onceward.service.ledger.verification import QUEUED, VERIFIED, DeltaRule, accept_all
+from onceward.stores.tables import Sql, SqlSteps, one_or_none
+
+_CUSTOMER = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
+    WHERE scope = :scope AND customer = :customer {lock}"""
+_SEEN = """SELECT seq, head, closed, created_at, :now FROM onceward_ledger_customers
+    WHERE scope = :scope AND customer = :customer"""
+_NEW_CUSTOMER = """INSERT INTO onceward_ledger_customers (scope, customer, seq, head, closed, created_at)
+    VALUES (:scope, :customer, 0, :head, '', :at) ON CONFLICT (scope, customer) DO NOTHING RETURNING customer"""
+_NOW = "SELECT :now"
+_ADVANCE = """UPDATE onceward_ledger_customers SET seq = :seq, head = :hash
+    WHERE scope = :scope AND customer = :customer"""
+_BY_REFERENCE = f"""SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries
+    WHERE scope = :scope AND reference = :reference"""  # noqa: S608 - names of ours
+_BY_ID = f"SELECT {ENTRY_COLUMNS} FROM onceward_ledger_entries WHERE id = :id AND scope = :scope"  # noqa: S608
+_VALUES = ", ".join(f":{name}" for name in LedgerEntry._fields)
+_ADD = f"""INSERT INTO onceward_ledger_entries ({ENTRY_COLUMNS}) VALUES ({_VALUES})
+    ON CONFLICT (scope, reference) WHERE reference IS NOT NULL DO NOTHING RETURNING id"""  # noqa: S608
+
+
+class CheckedDelta(NamedTuple):
+    """A delta that was asked for, checked."""
+
+    customer: str
+    amount: int
+    reason: str
+    reference: str | None
+    """With its environment."""
+    metadata: str | None
+    corrects: str | None
+    period: str | None
+
+
+class LedgerTerms(NamedTuple):
+    """What an operator has chosen."""
+
+    late: str = "refuse"
+    """What becomes of a delta for a closed period: `refuse`, or `next` (the first period that is open)."""
+    customers: str = "any"
+    """`known`: only customers that were added before."""
+    verify: str = "inline"
+    rule: DeltaRule = accept_all
+
+
+class CustomerRow(NamedTuple):
+    """A customer's row, and the time."""
+
+    seq: int
+    head: str
+    closed: str
+    created_at: int
+    now: int
+
+
+class BookingResult(NamedTuple):
+    """What a delta came to."""
+
+    entry: LedgerEntry
+    duplicate: bool = False
+
+
+def add_customer(scope: str, customer: str) -> SqlSteps[bool]:
+    """Make a customer known; False if it was."""
+    [(now,)] = yield Sql(_NOW, {})
+    values = {"scope": scope, "customer": customer, "head": genesis(scope, customer, now), "at": now}
+    return bool((yield Sql(_NEW_CUSTOMER, values)))
+
+
+def find_customer(scope: str, customer: str) -> SqlSteps[CustomerRow]:
+    """A customer's row; `CustomerUnknown` if there is none."""
+    row = one_or_none((yield Sql(_SEEN, {"scope": scope, "customer": customer})))
+    if row is None:
+        raise CustomerUnknown("this ledger has no such customer; emit a delta for it first")
+    return CustomerRow(*row)
+
+
+def lock_customer(scope: str, customer: str, terms: LedgerTerms) -> SqlSteps[CustomerRow]:
+    """A customer's row, held until the transaction ends; made if it may be."""
+    values = {"scope": scope, "customer": customer}
+    row = one_or_none((yield Sql(_CUSTOMER, values)))
+    if row is None and terms.customers == "known":
+        raise CustomerUnknown(
+            "this ledger takes deltas for known customers only, and this is none; nothing was booked. An operator adds "
+            "it: onceward ledger customer"
+        )
+    if row is None:
+        yield from add_customer(scope, customer)
+        [row] = yield Sql(_CUSTOMER, values)
+    return CustomerRow(*row)
+
+
+def find_by_reference(scope: str, reference: str) -> SqlSteps[LedgerEntry | None]:
+    """The entry of a reference."""
+    row = one_or_none((yield Sql(_BY_REFERENCE, {"scope": scope, "reference": reference})))
+    return None if row is None else LedgerEntry(*row)
+
+
+def find_by_id(scope: str, id: str) -> SqlSteps[LedgerEntry]:
+    """The entry of an id."""
+    row = one_or_none((yield Sql(_BY_ID, {"scope": scope, "id": id})))
+    if row is None:
+        raise DeltaUnknown("this ledger has no such delta")
+    return LedgerEntry(*row)
+
+
+def book(scope: str, wanted: CheckedDelta, terms: LedgerTerms) -> SqlSteps[BookingResult]:
+    """Add an entry; or find the one that its reference has."""
+    customer = yield from lock_customer(scope, wanted.customer, terms)
+    made = yield from book_locked(scope, wanted, terms, customer)
+    if not made.duplicate:
+        yield from advance(made.entry)
+    return made
+
+
+def book_locked(scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> SqlSteps[BookingResult]:
+    """Same as `book`, with the customer's row held by the caller, who also writes it."""
+    try:
+        if wanted.corrects is not None:
+            yield from _check_corrected(scope, wanted)
+        entry = _entry(scope, wanted, terms, customer)
+    except OncewardError:
+        # What is booked already stays booked, whatever has been closed or forbidden since.
+        found = None if wanted.reference is None else (yield from find_by_reference(scope, wanted.reference))
+        if found is None:
+            raise
+        return BookingResult(require_same(found, wanted), duplicate=True)
+    if (yield Sql(_ADD, entry._asdict())):
+        return BookingResult(entry)
+    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
+    return BookingResult(require_same(LedgerEntry(*row), wanted), duplicate=True)
+
+
+def advance(entry: LedgerEntry) -> SqlSteps[None]:
+    """Note a customer's last entry."""
+    yield Sql(_ADVANCE, {"scope": entry.scope, "customer": entry.customer, "seq": entry.seq, "hash": entry.hash})
+
+
+def _entry(scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> LedgerEntry:
+    """The entry that follows a customer's last one; refused if there may be none."""
+    verified = terms.verify == "inline"
+    entry = seal_entry(
+        LedgerEntry(
+            id="",
+            scope=scope,
+            customer=wanted.customer,
+            seq=customer.seq + 1,
+            amount=wanted.amount,
+            reason=wanted.reason,
+            reference=wanted.reference,
+            metadata=wanted.metadata,
+            corrects=wanted.corrects,
+            period=_open_period(wanted, customer, terms),
+            booked_at=customer.now,
+            previous=customer.head,
+            hash="",
+            status=VERIFIED if verified else QUEUED,
+            failure=None,
+            verified_at=customer.now if verified else None,
+            seal="",
+        )
+    )
+    failure = terms.rule(entry) if verified else None
+    if failure is not None:
+        raise DeltaRefused(f"the ledger's rule refuses this delta: {failure}. Nothing was booked")
+    return entry
+
+
+def require_same(entry: LedgerEntry, wanted: CheckedDelta) -> LedgerEntry:
+    """The entry of a reference, if it says what is wanted; `ReferenceReused` tells in what they differ."""
+    pairs: dict[str, tuple[Any, Any]] = {
+        "customerId": (entry.customer, wanted.customer),
+        "delta": (entry.amount, wanted.amount),
+        "reason": (entry.reason, wanted.reason),
+        "metadata": (entry.metadata, wanted.metadata),
+        "corrects": (entry.corrects, wanted.corrects),
+    }
+    # A period that was not named is the one of that day: a retry past midnight is the same delta.
+    if wanted.period is not None and wanted.period > entry.period:
+        pairs["period"] = (entry.period, wanted.period)
+    other = [name for name, (booked, sent) in pairs.items() if booked != sent]
+    if other:
+        raise ReferenceReused(
+            f"this referenceId was booked before with another {' and '.join(other)}; nothing was booked. A different "
+            "delta needs a reference of its own; a mistake is corrected by a new delta that names it (corrects)"
+        )
+    return entry
+
+
+def _check_corrected(scope: str, wanted: CheckedDelta) -> SqlSteps[None]:
+    row = one_or_none((yield Sql(_BY_ID, {"scope": scope, "id": wanted.corrects})))
+    if row is None or LedgerEntry(*row).customer != wanted.customer:
+        raise DeltaUnknown("corrects names no delta of this customer; nothing was booked")
+
+
+def _open_period(wanted: CheckedDelta, customer: CustomerRow, terms: LedgerTerms) -> str:
+    """The period that an entry goes into."""
+    current = period_at(customer.now)
+    period = wanted.period or current
+    if period > current:
+        raise RequestInvalid(f"the period {period} has not begun; leave period out, or name one up to {current}")
+    if period > customer.closed:
+        return period
+    opens = period_after(customer.closed)
+    if terms.late == "next":
+        return max(opens, current)
+    if opens > current:
+        raise PeriodNotOpen(
+            f"the period {closed_period_text(customer.closed)}; nothing was booked. Send it again, unchanged, "
+            f"when {opens} "
+            "has begun",
+            retry_after_seconds=(period_start(opens) - customer.now) / SECOND,
+        )
+    raise PeriodClosed(
+        f'the period {period} is closed by a checkpoint; nothing was booked. Send it with "period": "{current}", or '
+        "without period"
+    )
+
+
+def closed_period_text(period: str) -> str:
+    """What closing a period before its end means for deltas, in words."""
+    opens = period_after(period)
+    return f"{period} was closed before its end, and takes no deltas until {opens} begins ({opens}-01T00:00:00Z)"

@@ -1,0 +1,31 @@
+"""
+For how long keys are remembered, and what a late retry gets: the part of a gate's options that a service publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypedDict
+
+from onceward import ConfigurationError
+
+
+class KeyTerms(TypedDict, total=False):
+    """What may be said about keys. Durations are in seconds; the defaults are the library's."""
+
+    retain: float
+    """How long an answer replays."""
+    tombstone: float
+    """How long after that a retry is refused as expired."""
+    after_expiry: Literal["refuse", "run"]
+    """What a retry past retention gets."""
+
+
+def key_options(terms: Mapping[str, Any]) -> dict[str, Any]:
+    """The terms as plain data. What they mean is checked where gates are made."""
+    unknown = terms.keys() - KeyTerms.__annotations__.keys()
+    if unknown:
+        raise ConfigurationError(
+            f"there is no term {', '.join(sorted(unknown))}; known: retain, tombstone, after_expiry"
+        )
+    return dict(terms)

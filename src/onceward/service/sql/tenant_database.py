@@ -1,0 +1,289 @@
+"""
+One database of a tenant's: its file, the connection its SQL runs on, and the gates that keep its records in it.
+
+    BEGIN IMMEDIATE
+      SAVEPOINT  claim, statements, settle  RELEASE      one request, through `gate.atomic` or a plan's step
+      SAVEPOINT  ...                        ROLLBACK TO  another one failed: only its own work is undone
+    COMMIT                                               one sync for all of them; then they are answered
+
+The core decides what a key means; this only carries the statements to it and the answer back.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from onceward import Gate, OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
+from onceward.runtime import failpoints
+from onceward.runtime.environment import REAL, Environment
+from onceward.service.sql.errors import NotReplayed, SqlError, SqlKind
+from onceward.service.sql.limits import Limits
+from onceward.service.sql.requests import Keyed, SqlRequest, Step
+from onceward.service.sql.session import Session, connect
+from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, commit_was_refused, translate_sqlite_error
+from onceward.stores import Store
+from onceward.stores.sqlite import SqliteStore
+
+REQUEST = failpoints.declare("sql.request.before", "a group's transaction is open | a request of it runs")
+RAN = failpoints.declare("sql.request.after", "a request and its record are written | the next one, or the commit")
+COMMIT = failpoints.declare("sql.commit.before", "every request of a group is written | they are committed")
+COMMITTED = failpoints.declare("sql.commit.after", "a group is committed | anybody is answered")
+
+PURGE_EVERY = 50
+PURGE_LIMIT = 100
+"""After so many keyed requests, so many rows: twice what comes in."""
+GATES_MAX = 256
+"""Scopes whose gates are kept at hand for one database."""
+
+
+class RequestResult(NamedTuple):
+    """A request that was done, or whose first answer was found."""
+
+    document: dict[str, Any]
+    replayed: bool
+
+
+RequestOutcome: TypeAlias = RequestResult | OncewardError
+
+
+class GroupObserver(Protocol):
+    """Who wants to know how far a group has come."""
+
+    def at(self, number: int) -> None:
+        """Request `number` of the group begins."""
+
+    def committing(self) -> None:
+        """From here on nobody can say whether the group is committed."""
+
+    def group_ended(self) -> None:
+        """The group's transaction is over, and nothing of it is open."""
+
+
+class NoGroupObserver:
+    """Nobody is watching."""
+
+    def at(self, number: int) -> None:
+        """See `GroupObserver.at`."""
+
+    def committing(self) -> None:
+        """See `GroupObserver.committing`."""
+
+    def group_ended(self) -> None:
+        """See `GroupObserver.group_ended`."""
+
+
+class WritableDatabase:
+    """A database open for writing."""
+
+    def __init__(
+        self,
+        path: Path,
+        limits: Limits,
+        options: Mapping[str, Any],
+        *,
+        watcher: GroupObserver | None = None,
+        environment: Environment = REAL,
+    ) -> None:
+        self.path = path
+        self.limits = limits
+        self._options = options
+        self._watcher: GroupObserver = watcher or NoGroupObserver()
+        self._environment = environment
+        # Creates the file if it is not there, and our tables in it, before any limit is set.
+        self.store: Store = SqliteStore(path, environment=environment)
+        try:
+            self.connection = connect(path, limits)
+        except BaseException:
+            self.store.close()
+            raise
+        self.session = Session(self.connection, limits, environment)
+        self._gates: OrderedDict[str, Gate] = OrderedDict()
+        self._since_purge = 0
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.session.close()
+        self.store.close()
+
+    def group(self, requests: Sequence[SqlRequest]) -> list[RequestOutcome]:
+        """
+        Run requests in one transaction, each in a savepoint of its own; their outcomes, once they are committed.
+
+        A request that fails does not fail its neighbours. If one ends the transaction (a deadline or a full file does
+        that to a statement that writes), or if the commit is refused (a deferred constraint), the others run again.
+        """
+        settled: dict[int, RequestOutcome] = {}
+        todo = list(range(len(requests)))
+        alone = False
+        try:
+            while todo:
+                taken = todo[:1] if alone else todo
+                try:
+                    settled.update(self._transaction(requests, taken))
+                except _NotBegun as error:
+                    settled.update(dict.fromkeys(todo, error.meaning))
+                except DRIVER_ERRORS as error:
+                    self._undo()
+                    if not commit_was_refused(error):
+                        settled.update({number: _commit_failed(requests[number], error) for number in taken})
+                    elif len(taken) == 1:
+                        settled[taken[0]] = translate_sqlite_error(error)
+                    alone = True
+                todo = [number for number in todo if number not in settled]
+        finally:
+            self._undo()  # Nothing is open, unless an interrupt came; then nothing must stay open.
+            self._watcher.group_ended()
+        self._tidy()
+        return [settled[number] for number in range(len(requests))]
+
+    def _transaction(self, requests: Sequence[SqlRequest], numbers: list[int]) -> dict[int, RequestOutcome]:
+        """One transaction; the outcomes that are final. The driver's error if the commit was refused."""
+        connection = self.connection
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except DRIVER_ERRORS as error:
+            raise _NotBegun(translate_sqlite_error(error)) from error
+        outcomes: dict[int, RequestOutcome] = {}
+        for number in numbers:
+            self._watcher.at(number)
+            failpoints.hit(REQUEST)
+            outcomes[number] = self._outcome(requests[number])
+            failpoints.hit(RAN)
+            if not connection.in_transaction:
+                # It has undone everybody's work. Its own error stands; without one nobody knows what it did.
+                ended = outcomes[number]
+                return {number: ended if isinstance(ended, OncewardError) else OutcomeUnknown()}
+        self._watcher.committing()
+        failpoints.hit(COMMIT)
+        connection.execute("COMMIT")
+        failpoints.hit(COMMITTED)
+        return outcomes
+
+    def _undo(self) -> None:
+        with suppress(*DRIVER_ERRORS):
+            self.connection.rollback()
+
+    def _outcome(self, request: SqlRequest) -> RequestOutcome:
+        try:
+            return self._perform(request)
+        except StoreFull:
+            return SqlError(SqlKind.FULL, "the database is full", hint="delete rows; the database has a largest size")
+        except RetryTransaction as error:
+            return SqlError(SqlKind.LOCKED, str(error), retry_after_seconds=1.0)
+        except OncewardError as error:
+            return error
+        except DRIVER_ERRORS as error:
+            return translate_sqlite_error(error)
+
+    def _perform(self, request: SqlRequest) -> RequestResult:
+        ran = False
+
+        def work() -> dict[str, Any]:
+            nonlocal ran
+            if request.replay_only:
+                raise NotReplayed
+            ran = True
+            return self.session.run(request)
+
+        if request.readonly and request.identity is not None:
+            # Before the key is looked up: whoever may not do something does not learn what it came to, either.
+            self.session.refuse_writes(request)
+        match request.identity:
+            case Keyed(scope, key):
+                document: Any = self._gate(scope).atomic(
+                    self.connection, key, work, request=request.fingerprint_fields(), name="sql"
+                )
+            case Step(scope, plan, step):
+                steps = self._gate(scope).plan(plan)
+                document = steps.step(
+                    step, work, request=request.fingerprint_fields(), name="sql", connection=self.connection
+                )
+            case None:
+                return RequestResult(self._in_savepoint(work), False)
+        self._since_purge += ran
+        return RequestResult(document, not ran)
+
+    def _in_savepoint(self, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        connection = self.connection
+        connection.execute("SAVEPOINT request")
+        try:
+            document = work()
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO request")
+                connection.execute("RELEASE request")
+            raise
+        connection.execute("RELEASE request")
+        return document
+
+    def _gate(self, scope: str) -> Gate:
+        gate = self._gates.pop(scope, None)
+        if gate is None:
+            gate = Gate(
+                self.store,
+                scope=scope,
+                environment=self._environment,
+                in_flight="refuse",
+                result_bytes_max=self.limits.value_bytes,
+                **self._options,
+            )
+            if len(self._gates) >= GATES_MAX:
+                self._gates.popitem(last=False)
+        self._gates[scope] = gate
+        return gate
+
+    def _tidy(self) -> None:
+        """Forget what has expired: nobody else does, as every record here joins a transaction."""
+        if self._since_purge >= PURGE_EVERY:
+            self._since_purge = 0
+            with suppress(OncewardError):  # Tidying can wait; the answers cannot.
+                self.store.purge(PURGE_LIMIT)
+
+
+class ReadOnlyDatabase:
+    """A database open for reading only."""
+
+    def __init__(self, path: Path, limits: Limits, environment: Environment = REAL) -> None:
+        self.path = path
+        self.connection = connect(path, limits, readonly=True)
+        self.session = Session(self.connection, limits, environment)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.session.close()
+
+    def perform(self, request: SqlRequest) -> RequestOutcome:
+        """Run a request in one snapshot. `readonly` says that it has to go to the writer, if the caller may write."""
+        try:
+            if request.batch:
+                self.connection.execute("BEGIN")
+            return RequestResult(self.session.run(request._replace(readonly=True)), False)
+        except OncewardError as error:
+            return error
+        except DRIVER_ERRORS as error:
+            return translate_sqlite_error(error)
+        finally:
+            if self.connection.in_transaction:
+                with suppress(*DRIVER_ERRORS):
+                    self.connection.rollback()
+
+
+def _commit_failed(request: SqlRequest, error: BaseException) -> OncewardError:
+    """A disk that fails while it commits: what it will say after its next start, nobody knows."""
+    if request.repeatable:
+        return translate_sqlite_error(error)
+    return OutcomeUnknown(
+        "the disk failed while this write was committed; without a key nobody can tell whether it was"
+    )
+
+
+class _NotBegun(Exception):
+    """The transaction could not be begun, so nobody's request was run."""
+
+    def __init__(self, meaning: OncewardError) -> None:
+        super().__init__(str(meaning))
+        self.meaning = meaning

@@ -1,0 +1,114 @@
+"""
+Between the engine and a worker: JSON documents with their length in front, and a page of shared memory.
+
+Both sides bound what they read. The page (`ProgressPage`) tells the engine how far a worker has come, without a
+message: it outlives a worker that is killed, so that the engine knows whether anything can have been committed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import socket
+import struct
+from typing import Any, NamedTuple
+
+from onceward import StoreUnavailable
+from onceward.service.sql.values import json_text
+
+HEADER = struct.Struct(">I")
+FRAME_MAX = 64 << 20
+"""Bytes of one frame: a group of requests at its largest."""
+
+
+def pack(document: Any) -> bytes:
+    """A document as it travels."""
+    return packed(json_text(document))
+
+
+def packed(text: str) -> bytes:
+    """Same as `pack`, of JSON text."""
+    data = text.encode()
+    if len(data) > FRAME_MAX:
+        raise StoreUnavailable(f"a frame of {len(data)} bytes is more than a worker takes")
+    return HEADER.pack(len(data)) + data
+
+
+class SocketStream:
+    """A socket, read as asyncio's streams are."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+
+    def readexactly(self, size: int) -> bytes:
+        """So many bytes; `EOFError` if the other side is gone before."""
+        data = bytearray()
+        while len(data) < size:
+            more = self._link.recv(min(size - len(data), 1 << 20))
+            if not more:
+                raise EOFError
+            data += more
+        return bytes(data)
+
+
+class WorkerProgress(NamedTuple):
+    """How far a worker has come."""
+
+    group: int
+    committing: bool
+    """Whether something of that group may have been committed."""
+    beats: int
+    """Changes whenever a request or a commit begins."""
+    number: int
+    """The request that began last; `IN_COMMIT` for a commit, `NOT_BEGUN` while a database is opened."""
+
+
+IN_COMMIT = 0xFFFFFFFF
+NOT_BEGUN = 0xFFFFFFFE
+_WORD = struct.Struct("<Q")
+
+
+class ProgressPage:
+    """
+    A page that a worker writes and the engine reads; a `Watcher` of groups.
+
+    Two words, each written as one: the group with what may have been committed of it, and what began last.
+    """
+
+    SIZE = mmap.PAGESIZE
+
+    def __init__(self, handle: int) -> None:
+        self._page = mmap.mmap(handle, self.SIZE)
+        self._group = 0
+        self._beats = 0
+
+    def begin(self, group: int) -> None:
+        """A group begins; nothing of it is committed."""
+        self._group = group
+        self.at(NOT_BEGUN)  # First: whoever sees this group must not see a request of the last one.
+        self._write(0, group << 1)
+
+    def at(self, number: int) -> None:
+        """See `Watcher.at`."""
+        self._beats = (self._beats + 1) & 0xFFFFFFFF
+        self._write(8, self._beats << 32 | number)
+
+    def committing(self) -> None:
+        """See `Watcher.committing`."""
+        self._write(0, self._group << 1 | 1)
+        self.at(IN_COMMIT)
+
+    def group_ended(self) -> None:
+        """See `Watcher.group_ended`."""
+
+    def seen(self) -> WorkerProgress:
+        """What stands there now."""
+        (first,) = _WORD.unpack_from(self._page, 0)
+        (second,) = _WORD.unpack_from(self._page, 8)
+        return WorkerProgress(first >> 1, bool(first & 1), second >> 32, second & 0xFFFFFFFF)
+
+    def close(self) -> None:
+        """Let go of the page."""
+        self._page.close()
+
+    def _write(self, offset: int, word: int) -> None:
+        _WORD.pack_into(self._page, offset, word)

@@ -1,0 +1,107 @@
+"""
+How requests arrive: uvicorn's protocol, with bounds on a request's head and on its time, and refusals in our words.
+
+uvicorn has neither: a client that sends one byte a minute, or a head without an end, would hold a connection, and with
+many of them all of the service. And what is no HTTP is told as a problem with a code, like everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from onceward import OncewardError, UploadTimeout
+from onceward.service.web.problems import HeadTooLarge, RequestMalformed, error_response
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import H11Protocol as Protocol
+else:
+    Protocol = AutoHTTPProtocol
+
+HEAD_BYTES_MAX = 65_536
+"""Of a head that is not complete yet: keys, tokens and proxies' headers are a tenth of that."""
+
+
+class BoundedHttpProtocol(Protocol):
+    """One connection."""
+
+    seconds = 60.0
+    """How long a request may take to arrive, from its first byte to its last; and a connection to its first."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._head = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody is there."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is there any more."""
+        self._expect_nothing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A piece of a request, or of several."""
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._is_under_way():
+            self._head = 0
+            if not self.cycle.more_body:
+                self._expect_nothing()
+            return
+        if self._is_answered_early():
+            return  # The rest of a body that nobody reads any more. The timer goes on.
+        self._head += len(data)
+        if self._head > HEAD_BYTES_MAX:
+            self._refuse(HeadTooLarge())
+        self._expect()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP. Said here, unless another request is being answered: that answer is not to be mistaken."""
+        if self._is_under_way() and not self.cycle.more_body:
+            self.cycle.keep_alive = False
+            return
+        self._refuse(RequestMalformed("this is not HTTP/1.1 as it is written; nothing was run"))
+
+    def _is_under_way(self) -> bool:
+        """Whether the head of a request is complete, and its answer is not."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _is_answered_early(self) -> bool:
+        """Whether a request was answered before its body was read to the end: refused at the door, or too long."""
+        return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
+
+    def _expect(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self._too_slow)
+
+    def _expect_nothing(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self.transport.is_closing() or (self._is_under_way() and not self.cycle.more_body):
+            return
+        if self._is_under_way() or (self._head and not self._is_answered_early()):
+            self._refuse(UploadTimeout(f"the request did not arrive within {self.seconds:g} s; nothing was run"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: OncewardError) -> None:
+        """Answer past the parser, which may be in no state to, and hang up."""
+        if self._is_under_way():
+            self.cycle.disconnected = True  # What reads the body is told that the client has gone.
+        answer = error_response(error)
+        head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}", "connection: close"]
+        head += [f"{name.decode()}: {value.decode()}" for name, value in answer.raw_headers]
+        self.transport.write("\r\n".join((*head, "", "")).encode("latin-1") + bytes(answer.body))
+        self.transport.close()

@@ -1,0 +1,149 @@
+"""
+Refusals of the service as problem+json, with the statuses of its own codes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from onceward import InDoubt, OncewardError, Reply, RequestInvalid
+from onceward.http.server.problems import STATUSES as MIDDLEWARE
+from onceward.http.server.problems import problem_response, public_error_class
+from onceward.http.server.profile import PROFILES, Profile
+from onceward.http.server.published_contract import error_page
+
+log = logging.getLogger("onceward.service")
+
+STATUSES: Mapping[str, int] = {
+    "token_invalid": 401,
+    "balance_exhausted": 402,
+    "forbidden": 403,
+    "not_found": 404,
+    "database_unknown": 404,
+    "method_not_allowed": 405,
+    "media_type_unsupported": 415,
+    "head_too_large": 431,
+    "name_invalid": 400,
+    "illegal_move": 409,
+    "already_settled": 409,
+    "reference_reused": 409,
+    "period_closed": 409,
+    "period_not_open": 409,
+    "verification_pending": 409,
+    "customer_unknown": 404,
+    "delta_unknown": 404,
+    "receipt_unknown": 404,
+    "delta_refused": 422,
+    "quota_exceeded": 429,
+    "engine_closed": 503,
+    "outcome_unknown": 503,
+}
+"""Statuses of codes that the middleware does not have."""
+
+SQL_STATUSES: Mapping[str, int] = {
+    "uniqueViolation": 409,
+    "foreignKey": 409,
+    "readonly": 403,
+    "denied": 403,
+    "timeout": 408,
+    "tooLarge": 413,
+    "locked": 503,
+    "full": 507,
+}
+"""Statuses of the kinds of SQL errors; any other kind is a 400."""
+
+
+class RequestMalformed(RequestInvalid):
+    """The request is not what this endpoint takes. Nothing was run."""
+
+
+class NotFoundError(OncewardError):
+    """There is nothing here."""
+
+    code = "not_found"
+
+
+class MethodNotAllowed(OncewardError):
+    """This address does not take this method."""
+
+    code = "method_not_allowed"
+
+
+class MediaTypeUnsupported(OncewardError):
+    """Bodies are JSON here: send Content-Type: application/json."""
+
+    code = "media_type_unsupported"
+
+
+class HeadTooLarge(OncewardError):
+    """The headers are longer than any request here needs. Nothing was run."""
+
+    code = "head_too_large"
+
+
+class InternalError(OncewardError):
+    """Something went wrong on this side. With a key it is safe to send this again, unchanged."""
+
+    code = "internal"
+
+
+def error_response(error: OncewardError, profile: Profile = PROFILES["default"]) -> Response:
+    """An error as an answer."""
+    reply = problem_response(error, profile)
+    kind = getattr(error, "kind", None)
+    status = STATUSES.get(error.code, reply.status) if error.code != "sql_error" else SQL_STATUSES.get(str(kind), 400)
+    members = error.document() if error.code == "sql_error" else {}  # type: ignore[attr-defined]
+    if status >= 500:
+        log.error("answered %d %s: %s", status, error.code, error)
+    # What is for operators stays in the log, as in the middleware.
+    detail = None if status >= 500 or isinstance(error, InDoubt) else str(error)
+    if status < 500:
+        members = {"title": describe_error(public_error_class(error)), **members}
+    return starlette_response(_changed(reply, status, members, detail))
+
+
+def describe_error(kind: type[OncewardError]) -> str:
+    """What a code means: the first paragraph of its class's docstring."""
+    return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())
+
+
+def problem_page(code: str, profile: Profile, kinds: Iterable[type[OncewardError]]) -> Reply | None:
+    """The page of one refusal: one of these, or one that the middleware has, too; None if there is no such code."""
+    for kind in kinds:
+        if kind.code == code and code not in MIDDLEWARE:
+            status = STATUSES.get(code, 500 if kind is InternalError else 400)
+            return error_page(code, profile, said=(describe_error(kind), kind.retry.value, status))
+    return error_page(code, profile)
+
+
+def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str | None) -> Reply:
+    document = json.loads(reply.body)
+    members = {name: value for name, value in members.items() if name != "message"}
+    document |= {"status": status, **members}
+    if detail is not None:
+        document["detail"] = detail
+    headers = reply.headers
+    if status == 401:
+        asked = "Bearer" if document["code"] == "token_invalid" else "Signature"
+        headers = (*headers, ("www-authenticate", asked))
+    return Reply(status, headers, json.dumps(document).encode())
+
+
+def starlette_response(reply: Reply) -> Response:
+    """A reply as Starlette sends it."""
+    response = Response(reply.body, reply.status)
+    response.raw_headers = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+    response.raw_headers.append((b"content-length", str(len(reply.body)).encode()))
+    return response
+
+
+async def handle_unexpected(request: Request, error: Exception) -> Response:
+    """The last resort: nothing about the error leaves the house."""
+    log.error("unexpected %s", type(error).__name__, exc_info=error)
+    return error_response(InternalError())

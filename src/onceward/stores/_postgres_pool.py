@@ -1,0 +1,293 @@
+# Made from _postgres_pool_async.py by `make halves`: change that file, not this one.
+"""
+The connections of one user of a database (a store, or the driver of tables), opened when they are needed and by whoever
+needs them: a few that are lent, and the lane.
+
+Why not psycopg_pool: it opens connections in threads of its own, so that a wrong password would reach the caller as a
+time-out, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
+it, and hears what is wrong with it.
+
+The lane belongs to whoever leads a batch: those who wait for a lock, each on a connection of their own, cannot keep the
+others from writing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from onceward._core.errors import StoreUnavailable
+from onceward._core.record import PutResult
+from onceward.runtime.environment import Environment
+from onceward.runtime.flow_driver import drive_steps
+from onceward.stores import _postgres_flow as flows
+from onceward.stores._group_commit import QueueEntry
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    NotConnected,
+    NoticeListener,
+    RetryDecision,
+    ServerSilent,
+    connect_failure,
+    no_free_connection,
+    retry_decision,
+)
+from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, ScriptEffect, SleepEffect
+from onceward.stores._postgres_timeout import POLL_SECONDS, with_silence_timeout
+from onceward.stores._postgres_url import PostgresTarget
+from onceward.stores._postgres_wire import (
+    RECORD_CONVERSION,
+    ConversionContext,
+    NumberedStatement,
+    StatementSender,
+    connect_arguments,
+)
+from onceward.stores._settled_ids import SettledIds
+
+T = TypeVar("T")
+
+PREPARE_AFTER = 1
+"""Runs of a statement on one connection before it is prepared."""
+IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
+
+
+class PostgresConnection(psycopg.Connection[Any]):
+    """
+    A connection that does not wait for ever, and does not take a commit for more than it is (see `NoticeListener`).
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heard = NoticeListener()
+        self.add_notice_handler(self.heard)
+
+    silence_seconds = 0.0
+    """0 while it is being opened, which has a limit of its own (connect_timeout)."""
+
+    def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
+        """See `psycopg.Connection.wait`."""
+        asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
+        try:
+            answer = super().wait(asked, interval, *more, **options)
+        except ServerSilent as error:
+            # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
+            raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
+        self.heard.check()
+        return answer
+
+
+class PooledConnection(NamedTuple):
+    """An open connection and the cursor that is used on it."""
+
+    connection: PostgresConnection
+    cursor: psycopg.Cursor[Any]
+    wire: StatementSender
+
+
+class PostgresPool:
+    """The connections of one user of a database: in one event loop, or in one process."""
+
+    def __init__(
+        self,
+        target: PostgresTarget,
+        environment: Environment,
+        *,
+        lends: int | None = None,
+        reading: ConversionContext = RECORD_CONVERSION,
+        schema: Callable[[PostgresTarget], Flow[Any]] | None = flows.open_schema,
+    ) -> None:
+        """
+        For a store, unless something else is said.
+
+        `lends` is how many connections there are besides the lane; `schema` is done before anything else.
+        """
+        self.target = target
+        self.environment = environment
+        self.closed = False
+        self._size = lends or target.pool_size
+        self._reading = reading
+        self._schema = schema
+        self._opened = schema is None
+        self._ever = False
+        """Whether it has worked before."""
+        self._idle: list[PooledConnection] = []
+        self._batch_connection: PooledConnection | None = None
+        self._seen = SettledIds()
+        lent = lends or target.pool_size - 1
+        self._opening = threading.Lock()
+        self._free = threading.Semaphore(lent)
+
+    def run(self, flow: Flow[T], *, lane: bool = False) -> T:
+        """Do what a flow asks for; its answer."""
+        if not self._opened:
+            self._open()
+        return self._run(flow, lane)
+
+    def answer(self, batch: Sequence[QueueEntry]) -> None:
+        """Give each put of a batch its answer or its error. The lead is ours, and with it the lane."""
+        came: list[PutResult | None] | Exception
+        try:
+            puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+            came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), lane=True)
+        except Exception as error:
+            came = error
+        flows.assign_results(batch, came)
+
+    def put_alone(self, entry: QueueEntry) -> PutResult:
+        """
+        A put that a batch could not answer.
+
+        On a connection of its own, and not in the lead: whatever it has to wait for, nobody else does.
+        """
+        return self.run(flows.put_alone(self.target, entry))
+
+    def close(self) -> None:
+        """Let go of every connection. Where threads share them, one in use is closed when it comes back."""
+        self.closed = True
+        self._drop_idle()
+        lane, self._batch_connection = self._batch_connection, None
+        if lane is not None:
+            self._discard(lane)
+
+    def _run(self, flow: Flow[T], lane: bool) -> T:
+        perform = self._perform_for_batch if lane else self._perform
+        try:
+            return drive_steps(flow, perform)
+        except NotConnected as error:
+            raise error.meaning from error.__cause__
+
+    def _open(self) -> None:
+        """Before the first statement: the schema."""
+        with self._opening:
+            if not self._opened and self._schema is not None:
+                self._run(self._schema(self.target), lane=False)
+                self._opened = True
+
+    def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, SleepEffect):
+            if effect.lost:
+                self._drop_idle()
+            return self.environment.sleep(effect.seconds)
+        link = self._take()
+        try:
+            if isinstance(effect, QueryEffect):
+                return _query(link, effect)
+            if isinstance(effect, ScriptEffect):
+                return _run_script(link.connection, effect)
+            return effect.work(link.connection)
+        except DRIVER_ERRORS as error:
+            if retry_decision(error) is RetryDecision.LOST:
+                self._discard(link)
+            raise
+        finally:
+            self._give(link)
+
+    def _perform_for_batch(self, effect: Effect) -> Any:
+        """On the leader's own connection. There is one leader at a time, so nobody else is here."""
+        if type(effect) is not QueryEffect:
+            return self._perform(effect)
+        link, self._batch_connection = self._batch_connection, None
+        if link is None:
+            link = self._connect()
+        try:
+            return _query(link, effect)
+        except DRIVER_ERRORS as error:
+            if retry_decision(error) is RetryDecision.LOST:
+                self._discard(link)
+            if isinstance(error, ServerSilent):
+                self._drop_idle()  # Whoever asks again, asks on a new line.
+            raise
+        finally:
+            if _is_at_rest(link) and not self.closed:
+                self._batch_connection = link
+            else:
+                self._discard(link)
+
+    def _take(self) -> PooledConnection:
+        seconds = self.target.lock_seconds
+        has_come = False
+        has_come = self._free.acquire(timeout=seconds)
+        if not has_come:
+            raise NotConnected(no_free_connection(self.target.name, self._size, seconds), final=True)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _give(self, link: PooledConnection) -> None:
+        if _is_at_rest(link) and not self.closed:
+            self._idle.append(link)
+        else:
+            self._discard(link)
+        self._free.release()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                return
+            self._discard(link)
+
+    def _discard(self, link: PooledConnection) -> None:
+        """Close it, without waiting for anything: there is nothing to wait for."""
+        link.connection.pgconn.finish()
+
+    def _connect(self) -> PooledConnection:
+        target = self.target
+        if self.closed:
+            raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
+        try:
+            connection = PostgresConnection.connect(**connect_arguments(target, self._reading))
+        except DRIVER_ERRORS as error:
+            raise connect_failure(error, target.name, ever_connected=self._ever) from error
+        connection.silence_seconds = target.lock_seconds + target.answer_seconds
+        link = PooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
+        try:
+            if self._may_prepare() and _query(link, QueryEffect(IS_DIRECT)) == [("on",)]:
+                connection.prepare_threshold = PREPARE_AFTER
+        except BaseException as error:
+            self._discard(link)
+            if isinstance(error, DRIVER_ERRORS):
+                raise connect_failure(error, target.name, ever_connected=self._ever) from error
+            raise
+        self._ever = True
+        return link
+
+    def _may_prepare(self) -> bool:
+        """Records are asked for with a few statements again and again; tables with many, and now and then."""
+        return self.target.direct and self._reading is RECORD_CONVERSION
+
+
+def _query(link: PooledConnection, query: QueryEffect) -> list[Any]:
+    sql, parameters = query
+    if type(sql) is NumberedStatement:
+        found: list[Any] = link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        return found
+    cursor = link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
+    return cursor.fetchall()
+
+
+def _run_script(line: PostgresConnection, script: ScriptEffect) -> None:
+    """In one transaction. It may wait for somebody else's script, which is no silence of the server's."""
+    line.silence_seconds += script.patience
+    try:
+        with line.transaction():
+            for statement in script.statements:
+                line.execute(statement)
+    finally:
+        line.silence_seconds -= script.patience
+
+
+def _is_at_rest(link: PooledConnection) -> bool:
+    """Whether a connection can be used again: open, and in the middle of nothing."""
+    return link.connection.pgconn.transaction_status == TransactionStatus.IDLE

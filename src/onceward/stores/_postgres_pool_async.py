@@ -1,0 +1,327 @@
+# blocking half: _postgres_pool.py; asleep=sleep
+"""
+The connections of one user of a database (a store, or the driver of tables), opened when they are needed and by whoever
+needs them: a few that are lent, and the lane.
+
+Why not psycopg_pool: it opens connections in threads of its own, so that a wrong password would reach the caller as a
+time-out, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
+it, and hears what is wrong with it.
+
+The lane belongs to whoever leads a batch: those who wait for a lock, each on a connection of their own, cannot keep the
+others from writing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from onceward._core.colour import AWAITS
+from onceward._core.errors import StoreUnavailable
+from onceward._core.record import PutResult
+from onceward.runtime.environment import Environment
+from onceward.runtime.flow_driver import drive_steps_async
+from onceward.stores import _postgres_flow as flows
+from onceward.stores._group_commit import QueueEntry
+from onceward.stores._postgres_errors import (
+    DRIVER_ERRORS,
+    NotConnected,
+    NoticeListener,
+    RetryDecision,
+    ServerSilent,
+    connect_failure,
+    no_free_connection,
+    retry_decision,
+)
+from onceward.stores._postgres_flow import Effect, Flow, QueryEffect, ScriptEffect, SleepEffect
+from onceward.stores._postgres_timeout import POLL_SECONDS, with_silence_timeout
+from onceward.stores._postgres_url import PostgresTarget
+from onceward.stores._postgres_wire import (
+    RECORD_CONVERSION,
+    ConversionContext,
+    NumberedStatement,
+    StatementSender,
+    connect_arguments,
+)
+from onceward.stores._settled_ids import SettledIds
+
+T = TypeVar("T")
+
+PREPARE_AFTER = 1
+"""Runs of a statement on one connection before it is prepared."""
+IS_DIRECT = b"SELECT current_setting('onceward.direct', true)"
+
+
+class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
+    """
+    A connection that does not wait for ever, and does not take a commit for more than it is (see `NoticeListener`).
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.heard = NoticeListener()
+        self.add_notice_handler(self.heard)
+
+    silence_seconds = 0.0
+    """0 while it is being opened, which has a limit of its own (connect_timeout)."""
+
+    async def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
+        """See `psycopg.AsyncConnection.wait`."""
+        asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
+        if AWAITS:
+            answer = await super().wait(asked, interval, *more, **options)
+        else:
+            try:
+                answer = super().wait(asked, interval, *more, **options)
+            except ServerSilent as error:
+                # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
+                raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
+        self.heard.check()
+        return answer
+
+
+class AsyncPooledConnection(NamedTuple):
+    """An open connection and the cursor that is used on it."""
+
+    connection: AsyncPostgresConnection
+    cursor: psycopg.AsyncCursor[Any]
+    wire: StatementSender
+
+
+class AsyncPostgresPool:
+    """The connections of one user of a database: in one event loop, or in one process."""
+
+    def __init__(
+        self,
+        target: PostgresTarget,
+        environment: Environment,
+        *,
+        lends: int | None = None,
+        reading: ConversionContext = RECORD_CONVERSION,
+        schema: Callable[[PostgresTarget], Flow[Any]] | None = flows.open_schema,
+    ) -> None:
+        """
+        For a store, unless something else is said.
+
+        `lends` is how many connections there are besides the lane; `schema` is done before anything else.
+        """
+        self.target = target
+        self.environment = environment
+        self.closed = False
+        self._size = lends or target.pool_size
+        self._reading = reading
+        self._schema = schema
+        self._opened = schema is None
+        self._ever = False
+        """Whether it has worked before."""
+        self._idle: list[AsyncPooledConnection] = []
+        self._batch_connection: AsyncPooledConnection | None = None
+        self._seen = SettledIds()
+        lent = lends or target.pool_size - 1
+        if AWAITS:
+            self._opening = asyncio.Lock()
+            self._free = asyncio.Semaphore(lent)
+            self._links: set[AsyncPooledConnection] = set()
+            """Every open connection, idle or in use: for letting go of them when their loop is no more."""
+        else:
+            self._opening = threading.Lock()
+            self._free = threading.Semaphore(lent)
+
+    async def run(self, flow: Flow[T], *, lane: bool = False) -> T:
+        """Do what a flow asks for; its answer."""
+        if not self._opened:
+            await self._open()
+        return await self._run(flow, lane)
+
+    async def answer(self, batch: Sequence[QueueEntry]) -> None:
+        """Give each put of a batch its answer or its error. The lead is ours, and with it the lane."""
+        came: list[PutResult | None] | Exception
+        try:
+            puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
+            came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), lane=True)
+        except Exception as error:
+            came = error
+        flows.assign_results(batch, came)
+
+    async def put_alone(self, entry: QueueEntry) -> PutResult:
+        """
+        A put that a batch could not answer.
+
+        On a connection of its own, and not in the lead: whatever it has to wait for, nobody else does.
+        """
+        return await self.run(flows.put_alone(self.target, entry))
+
+    async def close(self) -> None:
+        """Let go of every connection. Where threads share them, one in use is closed when it comes back."""
+        if AWAITS:
+            self.abandon()
+        else:
+            self.closed = True
+            self._drop_idle()
+            lane, self._batch_connection = self._batch_connection, None
+            if lane is not None:
+                self._discard(lane)
+
+    if AWAITS:
+
+        def abandon(self) -> None:
+            """Let go of every connection at once, also from outside a loop that is no more."""
+            self.closed = True
+            for link in list(self._links):
+                self._discard(link)
+            self._idle.clear()
+            self._batch_connection = None
+
+    async def _run(self, flow: Flow[T], lane: bool) -> T:
+        perform = self._perform_for_batch if lane else self._perform
+        try:
+            return await drive_steps_async(flow, perform)
+        except NotConnected as error:
+            raise error.meaning from error.__cause__
+
+    async def _open(self) -> None:
+        """Before the first statement: the schema."""
+        async with self._opening:
+            if not self._opened and self._schema is not None:
+                await self._run(self._schema(self.target), lane=False)
+                self._opened = True
+
+    async def _perform(self, effect: Effect) -> Any:
+        if isinstance(effect, SleepEffect):
+            if effect.lost:
+                self._drop_idle()
+            return await self.environment.asleep(effect.seconds)
+        link = await self._take()
+        try:
+            if isinstance(effect, QueryEffect):
+                return await _query_async(link, effect)
+            if isinstance(effect, ScriptEffect):
+                return await _run_script_async(link.connection, effect)
+            return await effect.work(link.connection)
+        except DRIVER_ERRORS as error:
+            if retry_decision(error) is RetryDecision.LOST:
+                self._discard(link)
+            raise
+        finally:
+            self._give(link)
+
+    async def _perform_for_batch(self, effect: Effect) -> Any:
+        """On the leader's own connection. There is one leader at a time, so nobody else is here."""
+        if type(effect) is not QueryEffect:
+            return await self._perform(effect)
+        link, self._batch_connection = self._batch_connection, None
+        if link is None:
+            link = await self._connect()
+        try:
+            return await _query_async(link, effect)
+        except DRIVER_ERRORS as error:
+            if retry_decision(error) is RetryDecision.LOST:
+                self._discard(link)
+            if isinstance(error, ServerSilent):
+                self._drop_idle()  # Whoever asks again, asks on a new line.
+            raise
+        finally:
+            if _is_at_rest_async(link) and not self.closed:
+                self._batch_connection = link
+            else:
+                self._discard(link)
+
+    async def _take(self) -> AsyncPooledConnection:
+        seconds = self.target.lock_seconds
+        has_come = False
+        if AWAITS:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    has_come = await self._free.acquire()
+        else:
+            has_come = self._free.acquire(timeout=seconds)
+        if not has_come:
+            raise NotConnected(no_free_connection(self.target.name, self._size, seconds), final=True)
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return await self._connect()
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _give(self, link: AsyncPooledConnection) -> None:
+        if _is_at_rest_async(link) and not self.closed:
+            self._idle.append(link)
+        else:
+            self._discard(link)
+        self._free.release()
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            try:
+                link = self._idle.pop()
+            except IndexError:
+                return
+            self._discard(link)
+
+    def _discard(self, link: AsyncPooledConnection) -> None:
+        """Close it, without waiting for anything: there is nothing to wait for."""
+        if AWAITS:
+            self._links.discard(link)
+        link.connection.pgconn.finish()
+
+    async def _connect(self) -> AsyncPooledConnection:
+        target = self.target
+        if self.closed:
+            raise NotConnected(StoreUnavailable(f"this store ({target.name}) was closed"), final=True)
+        try:
+            connection = await AsyncPostgresConnection.connect(**connect_arguments(target, self._reading))
+        except DRIVER_ERRORS as error:
+            raise connect_failure(error, target.name, ever_connected=self._ever) from error
+        connection.silence_seconds = target.lock_seconds + target.answer_seconds
+        link = AsyncPooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
+        if AWAITS:
+            self._links.add(link)
+        try:
+            if self._may_prepare() and await _query_async(link, QueryEffect(IS_DIRECT)) == [("on",)]:
+                connection.prepare_threshold = PREPARE_AFTER
+        except BaseException as error:
+            self._discard(link)
+            if isinstance(error, DRIVER_ERRORS):
+                raise connect_failure(error, target.name, ever_connected=self._ever) from error
+            raise
+        self._ever = True
+        return link
+
+    def _may_prepare(self) -> bool:
+        """Records are asked for with a few statements again and again; tables with many, and now and then."""
+        return self.target.direct and self._reading is RECORD_CONVERSION
+
+
+async def _query_async(link: AsyncPooledConnection, query: QueryEffect) -> list[Any]:
+    sql, parameters = query
+    if type(sql) is NumberedStatement:
+        found: list[Any] = await link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        return found
+    cursor = await link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
+    return await cursor.fetchall()
+
+
+async def _run_script_async(line: AsyncPostgresConnection, script: ScriptEffect) -> None:
+    """In one transaction. It may wait for somebody else's script, which is no silence of the server's."""
+    line.silence_seconds += script.patience
+    try:
+        async with line.transaction():
+            for statement in script.statements:
+                await line.execute(statement)
+    finally:
+        line.silence_seconds -= script.patience
+
+
+def _is_at_rest_async(link: AsyncPooledConnection) -> bool:
+    """Whether a connection can be used again: open, and in the middle of nothing."""
+    return link.connection.pgconn.transaction_status == TransactionStatus.IDLE

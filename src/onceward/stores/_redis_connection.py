@@ -1,0 +1,135 @@
+"""
+A connection to one server: checked, kept, and made anew when it breaks.
+
+What is sent together is answered together: one write to the socket, then as many answers as there were commands. An
+answer that is an error belongs to its own command; a broken connection to all that have no answer yet, and those are
+sent again, once, on a new connection. That is safe, because every put carries a version of its own.
+
+Each new connection asks the server whether it keeps what it is told: a server that evicts, or that has no append-only
+file, forgets claims, and an operation would run twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis.exceptions as exceptions
+
+from onceward._core.errors import ConfigurationError
+from onceward.stores._redis_packer import Arg, pack_args
+from onceward.stores._redis_rows import SCRIPTS
+from onceward.stores._redis_url import DriverConnection, RedisAddress, may_send_again, translate_error
+
+Args = tuple[Arg, ...]
+
+
+_REFUSED = (
+    "the Redis server {name} {why}: it may forget a claim, and the operation would run twice. {cure}. To accept that "
+    "(for repeatable work, or in tests), say so in the URL: ?durability=volatile"
+)
+
+
+class RedisConnection:
+    """One server. Used by one thread at a time: the pipeline in front of it sees to that."""
+
+    def __init__(self, address: RedisAddress) -> None:
+        self.address = address
+        self._connection: DriverConnection | None = None
+
+    def exchange(self, commands: Sequence[Args]) -> list[Any]:
+        """Send commands and bring their answers; the driver's error stands where there is none, or where it is one."""
+        answers: list[Any] = []
+        for again in (False, True):
+            try:
+                self._talk(self._connected(), commands, answers)
+                break
+            except exceptions.RedisError as error:
+                self.drop()
+                if again or not may_send_again(error):
+                    return [*answers, *[error] * (len(commands) - len(answers))]
+            except BaseException:
+                self.drop()  # Answers that nobody has read yet must not be taken for those of the next commands.
+                raise
+        return self._with_scripts(commands, answers)
+
+    def open(self) -> None:
+        """Connect now, and check the server."""
+        try:
+            self._connected()
+        except exceptions.RedisError as error:
+            self.drop()
+            raise translate_error(error, self.address) from None
+
+    def drop(self) -> None:
+        """Let go of the connection; the next exchange makes another. In a forked child, the parent's stays as it is."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+    def _connected(self) -> DriverConnection:
+        if self._connection is None:
+            connection = self.address.connection()
+            try:
+                connection.connect()
+                if self.address.options.durable:
+                    self._check(connection)
+            except BaseException:
+                connection.disconnect()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _talk(self, connection: DriverConnection, commands: Sequence[Args], answers: list[Any]) -> None:
+        """Send what has no answer yet, and read."""
+        waiting = commands[len(answers) :]
+        connection.send_packed_command([b"".join(map(pack_args, waiting))])
+        for _ in waiting:
+            try:
+                answers.append(connection.read_response(disable_decoding=True))
+            except exceptions.ResponseError as error:
+                answers.append(error)
+
+    def _with_scripts(self, commands: Sequence[Args], answers: list[Any]) -> list[Any]:
+        """A server that does not know our scripts (it is new, or forgot them) is taught them, and asked again."""
+        unknown = [place for place, one in enumerate(answers) if isinstance(one, exceptions.NoScriptError)]
+        if unknown:
+            teaching: list[Args] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
+            again = self._once([*teaching, *(commands[place] for place in unknown)])[len(teaching) :]
+            for place, answer in zip(unknown, again, strict=True):
+                answers[place] = answer
+        return answers
+
+    def _once(self, commands: Sequence[Args]) -> list[Any]:
+        answers: list[Any] = []
+        try:
+            self._talk(self._connected(), commands, answers)
+        except exceptions.RedisError as error:
+            self.drop()
+            answers += [error] * (len(commands) - len(answers))
+        except BaseException:
+            self.drop()
+            raise
+        return answers
+
+    # What the server must be like.
+
+    def _check(self, connection: DriverConnection) -> None:
+        """Refuse a server that may forget. What it does not say (or may not be asked) counts as if it did."""
+        answers: list[Any] = []
+        self._talk(connection, [("INFO", "memory"), ("INFO", "persistence")], answers)
+        lines = [line for answer in answers if isinstance(answer, bytes) for line in answer.decode().splitlines()]
+        told = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        if told.get("loading", "0") != "0":
+            # While it reads its append-only file, a server says that it has none.
+            raise exceptions.BusyLoadingError("the server is reading its files")
+        policy, log = told.get("maxmemory_policy"), told.get("aof_enabled")
+        if policy is None or log is None:
+            self._refuse("does not say whether it evicts and whether it has an append-only file", "Allow INFO")
+        if policy != "noeviction":
+            self._refuse(f"evicts keys when it is full ({policy})", "Set maxmemory-policy noeviction")
+        if log != "1":
+            self._refuse("has no append-only file", "Set appendonly yes (and appendfsync always, if you can)")
+
+    def _refuse(self, why: str, cure: str) -> None:
+        raise ConfigurationError(_REFUSED.format(name=self.address.name, why=why, cure=cure))

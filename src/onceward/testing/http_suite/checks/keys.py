@@ -1,0 +1,145 @@
+"""
+What is a key, and which keys are the same.
+"""
+
+from __future__ import annotations
+
+from onceward.testing.http_suite.check_support import (
+    check,
+    must_be_refused,
+    must_be_replayed,
+    must_run_apart,
+    require,
+)
+from onceward.testing.http_suite.execution_detector import ExecutionDetector
+from onceward.testing.http_suite.target_client import HeaderLines
+
+BAD_REQUEST = 400
+
+
+@check(
+    "key-missing",
+    sends="a request without a key",
+    must="it is refused with 400",
+    when=lambda expected: expected.key_required,
+)
+def key_missing(witness: ExecutionDetector) -> None:
+    _must_refuse(witness, (), "a request without a key")
+
+
+@check("key-empty", sends='an empty key, bare and as `""`', must="both are refused with 400")
+def key_empty(witness: ExecutionDetector) -> None:
+    for value in (b"", b'""'):
+        _must_refuse(witness, witness.talk.raw_key(value), "an empty key")
+
+
+@check(
+    "key-characters",
+    sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a blank",
+    must="each is refused with 400",
+)
+def key_characters(witness: ExecutionDetector) -> None:
+    quote = b'"' if witness.talk.expected.quoted_keys else b""
+    for name, odd in (
+        ("a control character", b"\x01"),
+        ("a DEL", b"\x7f"),
+        ("a tab", b"\t"),
+        ("a byte beyond ASCII", b"\xe9"),
+        ("a blank", b" "),
+    ):
+        if quote and odd == b" ":
+            continue  # A blank may stand in a quoted string.
+        key = witness.talk.key().encode("ascii") + odd + b"x"
+        _must_refuse(witness, witness.talk.raw_key(quote + key + quote), f"a key with {name}")
+
+
+@check("key-too-long", sends="a key with one character too many", must="it is refused with 400")
+def key_too_long(witness: ExecutionDetector) -> None:
+    length = witness.talk.expected.key_length_max + 1
+    _must_refuse(witness, witness.talk.keyed(_long_key(witness, length)), f"a key of {length} characters")
+
+
+@check("key-longest", sends="the longest key that is allowed, twice", must="it is accepted, and the second is a replay")
+def key_longest(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    length = talk.expected.key_length_max
+    asked = talk.ask(lines=talk.keyed(_long_key(witness, length)))
+    tally = witness.tally()
+    first = talk.send(asked)
+    require(first.succeeded, f"a key of {length} characters was answered {first}")
+    must_be_replayed(witness, tally, first, talk.again(asked), "the second")
+
+
+@check(
+    "key-twice",
+    sends="two lines with the key's header: two keys, and one key twice",
+    must="both are refused with 400",
+)
+def key_twice(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    one, other = talk.keyed(talk.key()), talk.keyed(talk.key())
+    _must_refuse(witness, one + other, "a request with two keys")
+    _must_refuse(witness, one + one, "a request with its key twice")
+
+
+@check(
+    "key-quoted",
+    sends="a request under a bare key, and under the same key in quotes",
+    must="they are one key: the second answer is the first's (where keys must be quoted, a bare one may be refused)",
+)
+def key_quoted(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    key = talk.key()
+    quoted = talk.ask(lines=talk.keyed(key, quoted=True))
+    tally = witness.tally()
+    first = talk.send(quoted)
+    require(first.succeeded, f"a quoted key was answered {first}")
+    again = talk.again(quoted.under(talk.keyed(key, quoted=False)))
+    if talk.expected.quoted_keys and again.status == BAD_REQUEST:
+        return
+    must_be_replayed(witness, tally, first, again, "the bare key")
+
+
+@check("key-case", sends="a request under two keys that differ in case only", must="both run")
+def key_case(witness: ExecutionDetector) -> None:
+    key = witness.talk.key()
+    _must_be_two(witness, key + "a", key + "A", "a key in another case")
+
+
+@check(
+    "key-prefix",
+    sends="a request under two keys of the greatest length that differ in the last character only",
+    must="both run: keys are not cut to fit",
+)
+def key_prefix(witness: ExecutionDetector) -> None:
+    shared = _long_key(witness, witness.talk.expected.key_length_max - 1)
+    _must_be_two(witness, shared + "1", shared + "2", "a key with the same beginning")
+
+
+def _long_key(witness: ExecutionDetector, length: int) -> str:
+    return f"{witness.talk.key()}-".ljust(length, "k")
+
+
+def _must_refuse(witness: ExecutionDetector, lines: HeaderLines, what: str) -> None:
+    must_be_refused(witness, witness.talk.send(witness.talk.ask(lines=lines)), BAD_REQUEST, what)
+
+
+def _must_be_two(witness: ExecutionDetector, one: str, other: str, what: str) -> None:
+    talk = witness.talk
+    asked = talk.ask(lines=talk.keyed(one))
+    tally = witness.tally()
+    answers = [talk.first(asked), talk.send(asked.under(talk.keyed(other)))]
+    must_run_apart(witness, tally, answers, what)
+
+
+CHECKS = (
+    key_missing,
+    key_empty,
+    key_characters,
+    key_too_long,
+    key_longest,
+    key_twice,
+    key_quoted,
+    key_case,
+    key_prefix,
+)

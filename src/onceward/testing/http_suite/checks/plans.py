@@ -1,0 +1,113 @@
+"""
+Plans: steps that are named by two headers, and replay on their own.
+"""
+
+from __future__ import annotations
+
+from onceward.testing.http_suite.check_support import (
+    check,
+    must_be_refused,
+    must_run_apart,
+    must_run_once,
+    require,
+    require_admitted,
+    require_other_tenant,
+)
+from onceward.testing.http_suite.execution_detector import ExecutionDetector
+from onceward.testing.http_suite.expectations import Expectations
+from onceward.testing.http_suite.target_client import HeaderLines
+
+MARKER = "Plan-Replayed"
+BAD_REQUEST = 400
+
+
+def _has_plans(expected: Expectations) -> bool:
+    return expected.plans
+
+
+@check(
+    "plan-replay",
+    sends="a step (`Plan-Key`, `Plan-Step`) twice",
+    must="it runs once; the second answer is the first's and says `Plan-Replayed: true`, the first does not",
+    when=_has_plans,
+)
+def plan_replay(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    asked = talk.ask(lines=_step(talk.key(), "charge"))
+    tally = witness.tally()
+    first, again = talk.first(asked), talk.again(asked)
+    require(again.status == first.status, f"the first was answered {first}, the second {again}")
+    must_run_once(tally, [first, again])
+    require(first.header(MARKER) is None, f"a first answer carries {MARKER}: {first.header(MARKER)!r}")
+    require(talk.is_marked(again, MARKER), f"{MARKER} is {again.header(MARKER)!r} on a replay")
+
+
+@check(
+    "plan-steps",
+    sends="a step, another step of the same plan, and the same step of another plan",
+    must="all three run",
+    when=_has_plans,
+)
+def plan_steps(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    plan, other = talk.key(), talk.key()
+    asked = talk.ask(lines=_step(plan, "charge"))
+    tally = witness.tally()
+    answers = [talk.first(asked)]
+    answers += [talk.send(asked.under(lines)) for lines in (_step(plan, "mail"), _step(other, "charge"))]
+    must_run_apart(witness, tally, answers, "another step")
+
+
+@check(
+    "plan-incomplete",
+    sends="`Plan-Key` without `Plan-Step`, and the reverse",
+    must="both are refused with 400 `plan_incomplete`",
+    when=_has_plans,
+)
+def plan_incomplete(witness: ExecutionDetector) -> None:
+    for line in _step(witness.talk.key(), "charge"):
+        _must_refuse(witness, (line,), f"{line[0]} alone", "plan_incomplete")
+
+
+@check(
+    "plan-and-key",
+    sends="`Plan-Key` and `Plan-Step` together with a key",
+    must="it is refused with 400 `ambiguous_identity`",
+    when=_has_plans,
+)
+def plan_and_key(witness: ExecutionDetector) -> None:
+    talk = witness.talk
+    lines = (*_step(talk.key(), "charge"), *talk.keyed(talk.key()))
+    _must_refuse(witness, lines, "a step with a key", "ambiguous_identity")
+
+
+@check(
+    "plan-tenant",
+    sends="a step, and the same one by another tenant",
+    must="both run, and each is answered with its own",
+    when=_has_plans,
+)
+def plan_tenant(witness: ExecutionDetector) -> None:
+    require_other_tenant(witness)
+    talk = witness.talk
+    asked = talk.ask(lines=_step(talk.key(), "charge"))
+    tally = witness.tally()
+    answers = [talk.first(asked), require_admitted(witness, talk.send(asked, other=True))]
+    require(not talk.is_marked(answers[1], MARKER), "another tenant got a replay")
+    must_run_apart(witness, tally, answers, "another tenant's step")
+
+
+def _step(plan: str, step: str) -> HeaderLines:
+    return (("Plan-Key", plan.encode("ascii")), ("Plan-Step", step.encode("ascii")))
+
+
+def _must_refuse(witness: ExecutionDetector, lines: HeaderLines, what: str, code: str) -> None:
+    talk = witness.talk
+    answer = talk.send(talk.ask(lines=lines))
+    must_be_refused(witness, answer, BAD_REQUEST, what)
+    require(
+        answer.code == code or not talk.expected.codes, f"{what}: the code is {answer.code or 'missing'}, not {code}"
+    )
+
+
+CHECKS = (plan_replay, plan_steps, plan_incomplete, plan_and_key, plan_tenant)

@@ -1,0 +1,185 @@
+"""
+What refusals say, and where the rules are published.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urljoin
+
+from onceward._core.errors import ConfigurationError, RetryAdvice
+from onceward.testing.http_suite.check_support import NotShown, check, require
+from onceward.testing.http_suite.checks.concurrency import in_flight_refusal
+from onceward.testing.http_suite.execution_detector import ExecutionDetector
+from onceward.testing.http_suite.raw_http import (
+    NoTargetResponse,
+    TargetResponse,
+    TargetUnreachable,
+    read_url,
+)
+from onceward.testing.http_suite.target_client import TargetClient
+
+PROBLEM = "application/problem+json"
+BLANK = "about:blank"
+RETENTION = re.compile(r"retention|retain|ttl|expir", re.IGNORECASE)
+ADVICE = frozenset(advice.value for advice in RetryAdvice)
+DEPTH_MAX = 8
+
+
+@check(
+    "problem-shape",
+    sends="a key that is none, another body under a used key, and no key where one is required",
+    must="each is `application/problem+json` with `type`, `title`, `status` and, where promised, `code` and `retry`",
+    when=lambda expected: expected.problem_json,
+)
+def problem_shape(witness: ExecutionDetector) -> None:
+    for name, answer in _refusals(witness).items():
+        require(answer.media_type == PROBLEM, f"the refusal of {name} is {answer.media_type or 'without a type'}")
+        body = answer.json if isinstance(answer.json, dict) else {}
+        missing = [member for member in ("type", "title") if not isinstance(body.get(member), str)]
+        require(not missing, f"the refusal of {name} has no {' and no '.join(missing)}")
+        require(body.get("status") == answer.status, f"the refusal of {name} says status {body.get('status')!r}")
+        if witness.talk.expected.codes:
+            require(isinstance(body.get("code"), str), f"the refusal of {name} has no code")
+            require(
+                body.get("retry") in ADVICE, f"the refusal of {name} does not say `retry`: {', '.join(sorted(ADVICE))}"
+            )
+
+
+@check(
+    "stripe-shape",
+    sends="a key that is none, another body under a used key, and (with `--slow`) a duplicate while the first runs",
+    must='each is `application/json` with `{"error": {"type": ..., "message": ...}}`; of the last two, the type is '
+    "`idempotency_error`",
+    when=lambda expected: expected.stripe_errors,
+)
+def stripe_shape(witness: ExecutionDetector) -> None:
+    refused = dict(_refusals(witness))
+    if (held := in_flight_refusal(witness)) is not None:
+        refused[DUPLICATE] = held
+    for name, answer in refused.items():
+        require(answer.media_type == "application/json", f"the refusal of {name} is {answer.media_type or 'untyped'}")
+        error = answer.json.get("error") if isinstance(answer.json, dict) else None
+        require(isinstance(error, dict), f"the refusal of {name} has no object under `error`: an SDK sees a success")
+        for member in ("type", "message"):
+            found = error.get(member) if isinstance(error, dict) else None
+            require(isinstance(found, str) and bool(found), f"the refusal of {name} has no error.{member}")
+            if member == "type" and name in (CHANGED, DUPLICATE):
+                require(found == "idempotency_error", f"the refusal of {name} has the type {found!r}")
+
+
+@check(
+    "refusal-codes",
+    sends="a key that is none, another body under a used key, and no key where one is required",
+    must="the codes are `key_invalid`, `key_reused` and `key_missing`",
+    when=lambda expected: expected.codes,
+)
+def refusal_codes(witness: ExecutionDetector) -> None:
+    codes = {INVALID: "key_invalid", CHANGED: "key_reused", MISSING: "key_missing"}
+    for name, answer in _refusals(witness).items():
+        require(answer.code == codes[name], f"the refusal of {name} says {answer.code or 'no code'}, not {codes[name]}")
+
+
+@check(
+    "problem-link",
+    sends="GET to what a refusal links to: its `type`, or its `Link` with `rel=describedby`",
+    must="there is a page (another host is asked only with `--follow-links`)",
+    when=lambda expected: expected.problem_json,
+)
+def problem_link(witness: ExecutionDetector) -> None:
+    for name, answer in _refusals(witness).items():
+        link = _link(answer)
+        if link is None:
+            require(not witness.talk.expected.link_required, f"the refusal of {name} links to nothing")
+            raise NotShown(f"the refusal of {name} links to nothing, which this profile allows")
+        found = _fetched(witness.talk, link)
+        require(found.status < 400, f"what the refusal of {name} links to is answered {found}")
+
+
+@check(
+    "retention-published",
+    sends="GET /.well-known/idempotency (`--well-known`)",
+    must="JSON that says how long answers are kept (a member such as `retentionSeconds`)",
+)
+def retention_published(witness: ExecutionDetector) -> None:
+    path = witness.talk.target.well_known
+    answer = witness.talk.send(replace(witness.talk.ask(lines=()), method="GET", path=path, body=None))
+    require(answer.succeeded, f"{path} is answered {answer}")
+    require(isinstance(answer.json, dict), f"{path} is no JSON object")
+    require(any(_is_retention(*member) for member in _all_members(answer.json)), f"{path} does not say how long")
+
+
+INVALID, CHANGED, MISSING = "a key that is none", "another body", "a missing key"
+DUPLICATE = "a duplicate in flight"
+
+
+def _refusals(witness: ExecutionDetector) -> dict[str, TargetResponse]:
+    found = witness.talk.found_once("refusals", lambda: _refuse(witness.talk))
+    if not found:
+        raise NotShown("nothing was refused")
+    return found
+
+
+def _refuse(talk: TargetClient) -> dict[str, TargetResponse]:
+    """The refusals that can be had for the asking. What is not refused is another check's business."""
+    asked = talk.ask()
+    talk.first(asked)
+    wanted = {INVALID: talk.ask(lines=talk.raw_key(f"{talk.key()} x".encode()))}
+    with suppress(NotShown):
+        wanted[CHANGED] = talk.changed(asked)
+    if talk.expected.key_required:
+        wanted[MISSING] = talk.ask(lines=())
+    refused = {}
+    for name, request in wanted.items():
+        with suppress(NoTargetResponse):
+            answer = talk.again(request)
+            if 400 <= answer.status < 500:
+                refused[name] = answer
+    return refused
+
+
+def _link(answer: TargetResponse) -> str | None:
+    kind = answer.json.get("type") if isinstance(answer.json, dict) else None
+    if isinstance(kind, str) and kind != BLANK and not kind.startswith("urn:"):
+        return kind
+    for part in (answer.header("Link") or "").split(","):
+        if (match := re.match(r"\s*<([^>]*)>(.*)", part)) and "describedby" in match[2]:
+            return match[1]
+    return None
+
+
+def _fetched(talk: TargetClient, link: str) -> TargetResponse:
+    try:
+        origin, path = read_url(urljoin(f"{talk.target.origin}{talk.target.request.path}", link))
+    except (ConfigurationError, ValueError):
+        raise NotShown("the link cannot be read") from None
+    if origin != talk.target.origin and not talk.target.follow_links:
+        raise NotShown(f"the link leads to {origin}; give --follow-links to ask there")
+    try:
+        # No credentials of ours: this is documentation, and may be somebody else's host.
+        connection = talk.opened(origin)
+        connection.send(
+            f"GET {path} HTTP/1.1\r\nHost: {origin.host_header}\r\nConnection: close\r\n\r\n".encode("ascii")
+        )
+        return connection.answer("GET")
+    except (TargetUnreachable, NoTargetResponse) as error:
+        raise NotShown(f"the link was not answered: {error}") from None
+
+
+def _all_members(value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    if depth < DEPTH_MAX and isinstance(value, dict | list):
+        for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield str(name), inner
+            yield from _all_members(inner, depth + 1)
+
+
+def _is_retention(name: str, value: Any) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return bool(RETENTION.search(name)) and (is_number or (isinstance(value, str) and bool(value)))
+
+
+CHECKS = (problem_shape, stripe_shape, refusal_codes, problem_link, retention_published)

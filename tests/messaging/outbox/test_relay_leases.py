@@ -1,0 +1,58 @@
+"""A lease and a fence: while one relay tries a message no other does, and whoever was overtaken says nothing."""
+
+from __future__ import annotations
+
+import pytest
+from outbox_support import Receiver, World
+
+from onceward.messaging.outbox.message import Delivered, DeliveryOutcome, Message
+
+MARGIN = 3_600.0
+
+
+@pytest.mark.fault("an-outbox-lease-without-margin")
+def test_a_try_that_takes_as_long_as_it_may_is_not_overtaken(world: World) -> None:
+    """
+    A lease is longer than the longest try, by a margin: for a pause of the process, and for a busy database.
+    """
+    taken: list[int] = []
+
+    def slow(message: Message) -> DeliveryOutcome:
+        world.pass_time(receiver.seconds_max + MARGIN / 2)
+        taken.append(second.step())
+        return Delivered("200")
+
+    receiver = Receiver(slow)
+    second = world.relay({"billing": Receiver()}, margin=MARGIN)
+    first = world.relay({"billing": receiver}, margin=MARGIN)
+    world.add(1)
+
+    first.step()
+
+    assert [0] == taken
+    assert ({"delivered": 1}, [(1, 1)]) == (
+        world.states(),
+        world.rows("SELECT attempts, fence FROM onceward_outbox_messages"),
+    )
+
+
+@pytest.mark.fault("delivered-ignores-the-fence")
+def test_a_late_delivery_does_not_end_what_another_relay_is_trying(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    It was taken by another meanwhile: the message waits for that one's word, and the late one is told in the log.
+    """
+
+    def overtaken(message: Message) -> DeliveryOutcome:
+        world.rows("UPDATE onceward_outbox_messages SET fence = fence + 1, attempts = attempts + 1")
+        return Delivered("200, too late")
+
+    world.add(1)
+    world.relay({"billing": Receiver(overtaken)}).step()
+
+    assert ({"waiting": 1}, [(2, 2, "")]) == (
+        world.states(),
+        world.rows("SELECT attempts, fence, coalesce(reason, '') FROM onceward_outbox_messages"),
+    )
+    assert "the lease had run out, and another relay has it" in caplog.text

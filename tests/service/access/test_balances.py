@@ -1,0 +1,474 @@
+"""Prepaid balances: whole micro-units, reserved before anything runs, never spent twice, never lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+from access_support import World
+
+from onceward import BalanceExhausted, ConfigurationError, Gate, IllegalMove, KeyReused, NothingHappened
+from onceward.runtime import failpoints
+from onceward.service.access import flows, format_units, top_up_once
+from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
+
+UNIT = 1_000_000
+
+
+@pytest.fixture
+def acme(access: Any) -> str:
+    """A tenant that has paid ten units in advance."""
+    return _paid(access)
+
+
+def _paid(access: Any, units: int = 10, name: str = "acme") -> str:
+    assert access.create_tenant(name, prepaid=True)
+    assert units * UNIT == access.top_up(name, units * UNIT, reference="first")
+    return name
+
+
+def balance(access: Any, name: str = "acme") -> tuple[int, int]:
+    """What is left, and what is reserved."""
+    tenant = access.tenant(name)
+    return tenant.balance, tenant.reserved
+
+
+class TestCharging:
+    """Reserve, then commit or give back."""
+
+    def test_a_charge_is_reserved_and_then_spent(self, access: Any, acme: str) -> None:
+        """
+        Exact to the micro-unit.
+        """
+        reserved = access.charge(acme, 2_500_001)
+        assert (7_499_999, 2_500_001) == balance(access)
+
+        access.commit(reserved)
+
+        assert (7_499_999, 0) == balance(access)
+
+    def test_what_did_not_run_is_given_back(self, access: Any, acme: str) -> None:
+        """
+        All of it.
+        """
+        reserved = access.charge(acme, 3 * UNIT)
+
+        access.give_back(reserved)
+
+        assert (10 * UNIT, 0) == balance(access)
+
+    @pytest.mark.requirement("A34")
+    def test_an_empty_balance_refuses_before_anything_runs(self, access: Any, acme: str, world: World) -> None:
+        """
+        Nothing is written, the key is not consumed; once topped up, the same key runs.
+        """
+        access.commit(access.charge(acme, 10 * UNIT))
+        ran: list[int] = []
+
+        def paid() -> str:
+            try:
+                reserved = access.charge(acme, 1, reference="order-17")
+            except BalanceExhausted as error:
+                raise NothingHappened(str(error)) from error
+            ran.append(1)
+            access.commit(reserved)
+            return "done"
+
+        with Gate(world.url, scope="live:acme") as gate:
+            with pytest.raises(NothingHappened) as refused:
+                gate.run("order-17", paid)
+            assert ([], (0, 1)) == (ran, (refused.value.__cause__.balance, refused.value.__cause__.price))
+            assert (0, 0) == balance(access)
+
+            access.top_up(acme, 1, reference="second")
+
+            assert ("done", [1], (0, 0)) == (gate.run("order-17", paid), ran, balance(access))
+
+    def test_what_is_reserved_cannot_be_spent_again(self, access: Any, acme: str) -> None:
+        """
+        To the last unit, and not one more.
+        """
+        access.charge(acme, 10 * UNIT - 1)
+        access.charge(acme, 1)
+
+        with pytest.raises(BalanceExhausted):
+            access.charge(acme, 1)
+        assert (0, 10 * UNIT) == balance(access)
+
+    def test_who_does_not_pay_in_advance_is_not_charged(self, access: Any) -> None:
+        """
+        And a price of nothing is free for everybody; committing and giving back do nothing then.
+        """
+        access.create_tenant("free")
+        access.create_tenant("broke", prepaid=True)
+
+        for name, price in (("free", UNIT), ("broke", 0)):
+            reserved = access.charge(name, price)
+            access.commit(reserved)
+            access.give_back(reserved)
+            assert None is reserved.id
+        assert (None, 0) == balance(access, "free")
+
+    @pytest.mark.parametrize("price", [-1, 1.0, True, "1", None, AMOUNT_MAX + 1, float("nan")])
+    def test_money_is_whole_numbers(self, blocking: Any, price: Any) -> None:
+        """
+        Never a float, and nothing that could be a mistake.
+        """
+        _paid(blocking)
+
+        with pytest.raises(ConfigurationError):
+            blocking.charge("acme", price)
+        with pytest.raises(ConfigurationError):
+            blocking.top_up("acme", price, reference="x")
+        assert (10 * UNIT, 0) == balance(blocking)
+
+    def test_nobody_is_charged_who_is_not_there(self, access: Any) -> None:
+        """
+        A mistake of the service, told as one.
+        """
+        with pytest.raises(ConfigurationError):
+            access.charge("nobody", 1)
+
+    def test_a_crowd_never_spends_a_unit_twice(self, world: World) -> None:
+        """
+        Thirty-two calls of two processes' worth of connections, ten of them covered: ten go through.
+        """
+        shells = [world.open(), world.open()]
+        _paid(shells[0])
+        through: list[Any] = []
+
+        def call(number: int) -> None:
+            try:
+                through.append(shells[number % 2].charge("acme", UNIT))
+            except BalanceExhausted:
+                return
+
+        crowd = [threading.Thread(target=call, args=(number,)) for number in range(32)]
+        for one in crowd:
+            one.start()
+        for one in crowd:
+            one.join()
+
+        assert (10, (0, 10 * UNIT)) == (len(through), balance(shells[0]))
+        assert 10 == len({one.id for one in through})
+        for shell in shells:
+            shell.close()
+
+
+class TestAgain:
+    """Whatever is sent again counts once."""
+
+    def test_a_retry_finds_the_reservation_of_the_first_attempt(self, access: Any, acme: str) -> None:
+        """
+        Open or committed: by its reference. The first price stands.
+        """
+        first = access.charge(acme, UNIT, reference="op-1")
+        second = access.charge(acme, 2 * UNIT, reference="op-1")
+        assert (first.id, UNIT, False) == (second.id, second.amount, second.committed)
+        access.commit(second)
+
+        third = access.charge(acme, UNIT, reference="op-1")
+
+        assert (first.id, True) == (third.id, third.committed)
+        access.commit(third)
+        assert (9 * UNIT, 0) == balance(access)
+
+    def test_references_are_a_tenants_own(self, access: Any, acme: str) -> None:
+        """
+        Two tenants may use the same word.
+        """
+        other = _paid(access, name="other")
+
+        assert access.charge(acme, UNIT, reference="op").id != access.charge(other, UNIT, reference="op").id
+
+    def test_after_nothing_ran_a_retry_reserves_again(self, access: Any, acme: str) -> None:
+        """
+        Given back or lapsed, the reference is free.
+        """
+        access.give_back(access.charge(acme, UNIT, reference="op-1"))
+
+        again = access.charge(acme, 2 * UNIT, reference="op-1")
+
+        assert (2 * UNIT, False) == (again.amount, again.committed)
+        assert (8 * UNIT, 2 * UNIT) == balance(access)
+
+    @pytest.mark.parametrize("end", ["commit", "give_back"])
+    def test_ending_twice_does_no_harm(self, access: Any, acme: str, end: str) -> None:
+        """
+        The same end, as often as one likes.
+        """
+        reserved = access.charge(acme, UNIT)
+        for _ in range(3):
+            getattr(access, end)(reserved)
+
+        assert (9 * UNIT if end == "commit" else 10 * UNIT, 0) == balance(access)
+
+    @pytest.mark.parametrize(("first", "second"), [("commit", "give_back"), ("give_back", "commit")])
+    def test_the_other_end_is_refused_and_changes_nothing(
+        self, access: Any, acme: str, first: str, second: str
+    ) -> None:
+        """
+        It ran, or it did not.
+        """
+        reserved = access.charge(acme, UNIT)
+        getattr(access, first)(reserved)
+        before = balance(access)
+
+        with pytest.raises(IllegalMove):
+            getattr(access, second)(reserved)
+        assert before == balance(access)
+
+
+class TestLapsing:
+    """What a dead holder reserved comes back."""
+
+    def test_a_lapsed_reservation_is_free_for_the_next_charge(self, access: Any, acme: str, world: World) -> None:
+        """
+        At its time and not before; nobody has to sweep.
+        """
+        access.charge(acme, 10 * UNIT)
+        world.pass_time(LAPSE_SECONDS - 1)
+        with pytest.raises(BalanceExhausted):
+            access.charge(acme, UNIT)
+        world.pass_time(1)
+
+        access.charge(acme, UNIT)
+
+        assert (9 * UNIT, UNIT) == balance(access)
+
+    def test_a_sweep_gives_back_what_lapsed(self, access: Any, acme: str, world: World) -> None:
+        """
+        Of every tenant, once; what is alive stays.
+        """
+        other = _paid(access, name="other")
+        access.charge(acme, UNIT, lapse=10)
+        access.charge(other, 2 * UNIT, lapse=10)
+        access.charge(other, 4 * UNIT, lapse=1000)
+        world.pass_time(10)
+
+        assert (3 * UNIT, 0) == access.sweep()
+        assert (0, 0) == access.sweep()
+        assert [(10 * UNIT, 0), (6 * UNIT, 4 * UNIT)] == [balance(access, name) for name in (acme, other)]
+
+    def test_what_ran_after_all_is_taken_again(self, access: Any, acme: str, world: World) -> None:
+        """
+        Below zero if need be: it ran. The next call is refused.
+        """
+        late = access.charge(acme, 10 * UNIT, lapse=10)
+        world.pass_time(10)
+        access.commit(access.charge(acme, 10 * UNIT))
+
+        access.commit(late)
+        access.commit(late)
+
+        assert (-10 * UNIT, 0) == balance(access)
+        with pytest.raises(BalanceExhausted, match=r"has -10\.00 left"):
+            access.charge(acme, 1)
+
+    def test_giving_back_what_lapsed_gives_it_back_once(self, access: Any, acme: str, world: World) -> None:
+        """
+        Late, and harmless.
+        """
+        late = access.charge(acme, UNIT, lapse=10)
+        world.pass_time(10)
+        access.sweep()
+
+        access.give_back(late)
+
+        assert (10 * UNIT, 0) == balance(access)
+
+    def test_ended_reservations_are_forgotten_after_a_day(self, access: Any, acme: str, world: World) -> None:
+        """
+        As long as answers replay; open ones are not.
+        """
+        access.commit(access.charge(acme, UNIT))
+        access.charge(acme, UNIT, lapse=2 * KEPT_US / 1_000_000)
+        world.pass_time(KEPT_US / 1_000_000 - 1)
+        assert (0, 0) == access.sweep()
+        world.pass_time(1)
+
+        assert (0, 1) == access.sweep()
+        assert [("open",)] == world.rows("SELECT state FROM onceward_reservations")
+
+    def test_the_table_stays_bounded_though_nobody_sweeps(
+        self, blocking: Any, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Every so many charges forget more than were made since.
+        """
+        monkeypatch.setattr(flows, "FORGET_EVERY", 5)
+        _paid(blocking)
+        counts = []
+        for _ in range(4):
+            for _ in range(5):
+                blocking.commit(blocking.charge("acme", 1))
+            counts.append(world.rows("SELECT count(*) FROM onceward_reservations")[0][0])
+            world.pass_time(KEPT_US / 1_000_000)
+
+        assert [5] * 4 == counts
+        assert SWEEP_BATCH > 200
+
+
+class TestToppingUp:
+    """More money, once for each key."""
+
+    def test_a_retried_top_up_counts_once(self, blocking: Any, world: World) -> None:
+        """
+        Through the gate: the same key gives the same answer, another amount under it is refused.
+        """
+        blocking.create_tenant("acme", prepaid=True)
+
+        def top_up(amount: int, key: str = "invoice-1") -> Any:
+            outcome = top_up_once(blocking, world.url, "acme", amount, key)
+            return outcome.value["balanceMicro"], outcome.replayed
+
+        assert [(5, False), (5, True), (8, False)] == [top_up(5), top_up(5), top_up(3, "invoice-2")]
+        with pytest.raises(KeyReused):
+            top_up(6)
+        assert (8, 0) == balance(blocking)
+
+    def test_it_counts_once_also_when_the_gate_has_forgotten(self, access: Any, acme: str) -> None:
+        """
+        The row beside the balance is kept for ever; another amount under its reference is refused.
+        """
+        assert 10 * UNIT == access.top_up(acme, 10 * UNIT, reference="first")
+        with pytest.raises(KeyReused):
+            access.top_up(acme, UNIT, reference="first")
+        assert (10 * UNIT, 0) == balance(access)
+
+    def test_a_balance_is_a_limit_and_has_to_be_asked_for(self, blocking: Any, world: World) -> None:
+        """
+        Who does not pay in advance is not made to by a top-up; nor is a tenant made by one.
+        """
+        blocking.create_tenant("free")
+
+        with pytest.raises(IllegalMove, match="--prepaid"):
+            top_up_once(blocking, world.url, "free", 5, "k")
+        with pytest.raises(IllegalMove):
+            blocking.top_up("free", 5, reference="k")
+        assert None is top_up_once(blocking, world.url, "nobody", 5, "k")
+        assert (None, 0) == balance(blocking, "free")
+        assert 5 == top_up_once(blocking, world.url, "free", 5, "k", begin_prepaid=True).value["balanceMicro"]
+
+    @pytest.mark.parametrize(
+        ("micro", "text"),
+        [(0, "0.00"), (1, "0.000001"), (2_500_000, "2.50"), (-10_000_000, "-10.00"), (-1, "-0.000001")],
+    )
+    def test_micro_units_read_as_money(self, micro: int, text: str) -> None:
+        """
+        Exact, with at least two decimals.
+        """
+        assert text == format_units(micro)
+
+
+KILLED = """
+import os, sys
+from onceward import failpoints
+from onceward.service.access import Access
+
+# One process for each boundary, forked before anything is opened: Python need not start anew for each.
+for at in sys.argv[2:]:
+    child = os.fork()
+    if not child:
+        access, verb, tenant = Access.open(sys.argv[1]), at.split(".")[1], at.replace("_", "-")
+        reserved = None if verb == "charge" else access.charge(tenant, 4_000_000, reference="op", lapse=600)
+        failpoints.arm(at, "kill")
+        if reserved is None:
+            access.charge(tenant, 4_000_000, reference="op", lapse=600)
+        else:
+            getattr(access, verb)(reserved)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1])
+"""
+HELD, FREE, SPENT = (6, 4), (10, 0), (6, 0)
+
+
+BOUNDARIES = {
+    "access.charge.before": FREE,
+    "access.charge.written": FREE,
+    "access.charge.after": HELD,
+    "access.commit.before": HELD,
+    "access.commit.written": HELD,
+    "access.commit.after": SPENT,
+    "access.give_back.before": HELD,
+    "access.give_back.written": HELD,
+    "access.give_back.after": FREE,
+}
+
+
+def killed(world: World, *boundaries: str) -> list[str]:
+    """Let one process die at each of these boundaries, each on a tenant of its own; how they ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, world.url, *boundaries], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "" == done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_boundary_loses_no_money(world: World) -> None:
+    """
+    `kill -9` before, inside and after each transaction: the money is where the last commit put it. What was held
+    lapses; a retry with the same reference ends where an undisturbed call ends, paid once.
+    """
+    access = world.open()
+    tenants = {at: _paid(access, name=at.replace("_", "-")) for at in BOUNDARIES}
+
+    assert ["9"] * len(tenants) == killed(world, *tenants)
+
+    then = {at: balance(access, name) for at, name in tenants.items()}
+    assert {at: (left * UNIT, held * UNIT) for at, (left, held) in BOUNDARIES.items()} == then
+    for name in tenants.values():
+        access.commit(access.charge(name, 4 * UNIT, reference="op"))
+        assert (6 * UNIT, 0) == balance(access, name)
+    access.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+@pytest.mark.parametrize("sound", [True, False])
+def test_the_check_itself(world: World, monkeypatch: pytest.MonkeyPatch, sound: bool) -> None:
+    """
+    A driver that commits every statement by itself loses money at the same boundary, and this would be seen.
+    """
+    access = world.open()
+    _paid(access)
+    if not sound:
+        driver = access._place.driver
+        monkeypatch.setattr(
+            driver, "transact", lambda at, steps: (driver.look(steps), failpoints.hit(f"{at}.written"))[0]
+        )
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    failpoints.arm("access.charge.written", die)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            access.charge("acme", UNIT)
+    finally:
+        failpoints.disarm()
+
+    assert sound is ((10 * UNIT, 0) == balance(access))
+    access.close()
+
+
+@pytest.mark.slow
+def test_what_a_killed_holder_reserved_lapses(world: World) -> None:
+    """
+    And is free again at its time.
+    """
+    access = world.open()
+    name = _paid(access, name="access.commit.before")
+    killed(world, name)
+    assert (6 * UNIT, 4 * UNIT) == balance(access, name)
+
+    if world.kind == "sqlite":  # The killed process had the real time.
+        world.environment.jump(2**31)
+    world.pass_time(600)
+
+    assert (4 * UNIT, 0) == access.sweep()
+    assert (10 * UNIT, 0) == balance(access, name)
+    access.close()

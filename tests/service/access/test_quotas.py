@@ -1,0 +1,219 @@
+"""Quotas: what a tenant may hold, refused before anything runs, counted now and then and never for a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from access_support import World
+
+from onceward import ConfigurationError, Gate, QuotaExceeded
+from onceward.service.access import quotas, scope_of, tenant_of
+
+
+def hold(world: World, scope: str, number: int, size: int = 0) -> None:
+    """Make records in a scope."""
+    with Gate(world.url, scope=scope) as gate:
+        for one in range(number):
+            gate.run(f"op-{one}", lambda: "x" * size)
+
+
+class TestQuotas:
+    """How many records, how many bytes."""
+
+    def test_a_full_quota_refuses(self, access: Any, world: World) -> None:
+        """
+        What is there counts, in every scope of the tenant; another tenant's does not.
+        """
+        access.create_tenant("acme", quota_records=5)
+        hold(world, "live:acme", 2)
+        hold(world, "test:acme", 1)
+        hold(world, "live:acme:db:shop", 1)
+        hold(world, "live:acme2", 3)
+
+        access.admit("acme")
+
+        with pytest.raises(QuotaExceeded, match="5 of the 5 records") as refused:
+            access.admit("acme")
+        assert (5, 5) == (refused.value.limit, refused.value.held)
+
+    def test_bytes_count_too(self, access: Any, world: World) -> None:
+        """
+        Of the answers that are kept.
+        """
+        access.create_tenant("acme", quota_bytes=1000)
+        hold(world, "live:acme", 1, size=700)
+
+        access.admit("acme", bytes=200)
+
+        with pytest.raises(QuotaExceeded, match="bytes"):
+            access.admit("acme", bytes=200)
+        access.admit("acme", bytes=50)
+
+    def test_without_a_quota_everything_passes_uncounted(self, access: Any, world: World) -> None:
+        """
+        And nothing is ever counted.
+        """
+        access.create_tenant("acme")
+        hold(world, "live:acme", 3)
+        for _ in range(100):
+            access.admit("acme")
+
+        assert [(0,)] == world.rows("SELECT value FROM onceward_access WHERE name = 'counted_at'")
+
+    def test_records_are_not_counted_for_a_call(self, blocking: Any, world: World) -> None:
+        """
+        A thousand calls count once and ask five times in half a minute; after a minute they count again.
+        """
+        blocking.create_tenant("acme", quota_records=10_000)
+        counted: list[Any] = []
+        asked: list[Any] = []
+        for driver in {blocking._place.driver, blocking._place.records.driver}:
+            # On PostgreSQL it is the same one.
+            driver.look = _noting(driver.look, counted, asked)
+
+        for _ in range(1000):
+            blocking.admit("acme")
+            world.environment.advance(0.02)
+        assert (1, True) == (len(counted), len(asked) <= 8)
+        world.pass_time(60)
+        blocking.admit("acme")
+        assert 2 == len(counted)
+
+    def test_one_process_at_a_time_counts(self, world: World) -> None:
+        """
+        The others go by the last count, and by what they let through themselves.
+        """
+        one, two = world.open(), world.open()
+        one.create_tenant("acme", quota_records=4)
+        hold(world, "live:acme", 2)
+
+        assert [True, False] == [one.count(), two.count()]
+        for shell in (one, two):
+            shell.admit("acme")
+            shell.admit("acme")
+            with pytest.raises(QuotaExceeded):
+                shell.admit("acme")
+            shell.close()
+
+    def test_a_new_count_takes_in_what_was_let_through(self, access: Any, world: World) -> None:
+        """
+        What was let through and never made is free again; what was forgotten, too.
+        """
+        access.create_tenant("acme", quota_records=2)
+        access.admit("acme", records=2)
+        with pytest.raises(QuotaExceeded):
+            access.admit("acme")
+
+        world.pass_time(quotas.STALE_US / 1_000_000)
+
+        access.admit("acme", records=2)
+
+    def test_a_changed_quota_is_heeded(self, world: World) -> None:
+        """
+        At once where it was changed, elsewhere after five seconds.
+        """
+        here, there = world.open(), world.open()
+        here.create_tenant("acme", quota_records=0)
+        for shell in (here, there):
+            with pytest.raises(QuotaExceeded):
+                shell.admit("acme")
+
+        assert here.set_quota("acme", records=None, bytes=None)
+
+        here.admit("acme")
+        with pytest.raises(QuotaExceeded):
+            there.admit("acme")
+        world.environment.advance(quotas.RELOAD_SECONDS)
+        there.admit("acme")
+        here.close()
+        there.close()
+
+    def test_counting_never_takes_more_than_a_twentieth_of_the_time(self) -> None:
+        """
+        A count that takes long is made less often.
+        """
+        assert [60_000_000, 60_000_000, 100_000_000] == [quotas.stale_after(took) for took in (0, 3_000_000, 5_000_000)]
+
+    @pytest.mark.parametrize("quota", [-1, 1.5, True, "many", 2**53 + 1])
+    def test_a_quota_is_a_whole_number(self, blocking: Any, quota: Any) -> None:
+        """
+        Or none.
+        """
+        with pytest.raises(ConfigurationError):
+            blocking.create_tenant("acme", quota_records=quota)
+        assert None is blocking.tenant("acme")
+
+    @pytest.mark.parametrize("more", [{"records": -1}, {"records": None}, {"bytes": 1.5}, {"bytes": True}])
+    def test_what_is_asked_for_is_a_whole_number(self, blocking: Any, more: dict[str, Any]) -> None:
+        """
+        A negative one would make room.
+        """
+        blocking.create_tenant("acme")
+
+        with pytest.raises(ConfigurationError):
+            blocking.admit("acme", **more)
+
+    def test_nobody_holds_what_is_not_there(self, access: Any) -> None:
+        """
+        A mistake of the service, told as one.
+        """
+        with pytest.raises(ConfigurationError):
+            access.admit("nobody")
+
+
+def _noting(look: Any, counted: list[Any], asked: list[Any]) -> Any:
+    def noting(steps: Any) -> Any:
+        (counted if getattr(steps, "__name__", "") == "_counted" else asked).append(1)
+        return look(steps)
+
+    return noting
+
+
+class TestScopes:
+    """Whose records they are."""
+
+    @pytest.mark.parametrize(
+        ("scope", "tenant"),
+        [
+            ("live:acme", "acme"),
+            ("test:acme:db:a:b/c", "acme"),
+            ("operator:acme", "acme"),
+            ("live:acme2", "acme2"),
+            ("live:acme-2:db:acme", "acme-2"),
+            ("live", None),
+            ("acme", None),
+            ("prod:acme", None),
+            ("live:", None),
+            ("live:Acme", None),
+        ],
+    )
+    def test_a_scope_says_whose_it_is(self, scope: str, tenant: str | None) -> None:
+        """
+        By the whole name, never by its beginning.
+        """
+        assert tenant == tenant_of(scope)
+
+    def test_no_two_callers_share_a_scope(self) -> None:
+        """
+        Whatever a database is called, it is not taken for a token, nor for another tenant.
+        """
+        spelled = [
+            scope_of("live", "acme"),
+            scope_of("test", "acme"),
+            scope_of("live", "acme", database="token:x"),
+            scope_of("live", "acme", family="x"),
+            scope_of("live", "acme", family="x", database="d"),
+            scope_of("live", "acme", database="token:x:db:d"),
+        ]
+
+        assert 6 == len(set(spelled))
+        assert {"acme"} == {tenant_of(scope) for scope in spelled}
+
+    @pytest.mark.parametrize("name", ["", "a b", "Acme", "a:b", "-a", "a-", "a" * 64, "ä", None, 7, "a/b", "a\n"])
+    def test_a_tenant_has_a_plain_name(self, blocking: Any, name: Any) -> None:
+        """
+        One that can stand in a scope, a host's name and a folder's.
+        """
+        with pytest.raises(ConfigurationError):
+            blocking.create_tenant(name)

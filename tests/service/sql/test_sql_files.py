@@ -1,0 +1,251 @@
+"""
+Where databases live: names that stay inside the folder, files for the owner alone, and what dropping leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colours import COLOURS
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.service.sql import DatabaseUnknown, Limits, NameInvalid
+from onceward.service.sql.database_files import DatabaseFolder, create_file, drop_file, file_identity
+from onceward.service.sql.frame_reader import read_frame
+from onceward.service.sql.frame_reader_async import read_frame_async
+from onceward.service.sql.limits import DEFAULT_LIMITS
+from onceward.service.sql.requests import build_request
+from onceward.service.sql.tenant_database import ReadOnlyDatabase
+from onceward.service.sql.worker import DatabaseWriter, OpenDatabases
+from onceward.service.sql.worker_channel import NOT_BEGUN, ProgressPage, SocketStream, pack, packed
+
+BAD_NAMES = [
+    *("", ".", "..", "../x", "a/b", "a\\b", "/etc", "a.db", ".hidden", "-x", "_x", "A", "ÄÖ", "a b", "a\x00", "a\n"),
+    *("x" * 64, "con", "nul", "com1", "a%2fb", "ſ", "a:b", "~", "$HOME", None, 7),
+]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
+def test_a_name_that_could_lead_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    """
+    Nothing is mended: a name is good, or it is refused.
+    """
+    folder = DatabaseFolder(tmp_path)
+
+    with pytest.raises(NameInvalid):
+        folder.path(name, "shop")
+    with pytest.raises(NameInvalid):
+        folder.path("acme", name)
+
+
+@pytest.mark.parametrize("name", ["a", "0", "shop-2", "a_b", "x" * 63])
+def test_a_good_name_is_a_file_in_the_folder(tmp_path: Path, name: str) -> None:
+    """
+    One file per database, in a folder per namespace.
+    """
+    assert str(tmp_path / name / f"{name}.db") == DatabaseFolder(tmp_path).path(name, name)
+
+
+def test_files_and_folders_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """
+    Nobody else on the machine reads a tenant's data.
+    """
+    folder = DatabaseFolder(tmp_path / "databases")
+    path = Path(folder.path("acme", "shop"))
+    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    writer.create(path)
+    writer.group(path, [build_request(["CREATE TABLE t (a)"], DEFAULT_LIMITS)])
+    modes = {
+        one.name: stat.S_IMODE(one.stat().st_mode) for one in (folder.root, path.parent, *sorted(path.parent.iterdir()))
+    }
+    writer.databases.close_all()
+
+    files = {"shop.db": 0o600, "shop.db-shm": 0o600, "shop.db-wal": 0o600}
+    assert {"databases": 0o700, "acme": 0o700, **files} == modes
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    """
+    Neither in place of a database nor in place of a namespace.
+    """
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    create_file(outside / "shop.db")
+    folder = DatabaseFolder(tmp_path / "databases")
+    (folder.root / "linked").symlink_to(outside)
+    (folder.root / "acme").mkdir()
+    (folder.root / "acme" / "shop.db").symlink_to(outside / "shop.db")
+
+    for namespace in ("linked", "acme"):
+        with pytest.raises(StoreUnavailable):
+            file_identity(Path(folder.path(namespace, "shop")))
+
+
+def test_only_databases_are_listed(tmp_path: Path) -> None:
+    """
+    Logs, dropped files and strangers are left out; names come in order.
+    """
+    folder = DatabaseFolder(tmp_path)
+    for path in ("b/two.db", "b/one.db", "b/one.db-wal", "b/.one.db.dropped", "a/x.db", "a/Y.db", "Odd/x.db", "z.db"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+
+    assert [("a", "x"), ("b", "one"), ("b", "two")] == folder.databases()
+    assert [("b", "one"), ("b", "two")] == folder.databases("b")
+    assert [] == folder.databases("nobody")
+
+
+def test_dropping_leaves_nothing_and_is_over_with_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    After a crash in the middle the database is gone, and one made anew under its name does not find the old log.
+    """
+    path = tmp_path / "acme" / "shop.db"
+    create_file(path)
+    log = path.with_name("shop.db-wal")
+    log.write_bytes(b"old")
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(OSError("crash")))
+    with pytest.raises(OSError, match="crash"):
+        drop_file(path)
+    monkeypatch.undo()
+    gone = file_identity(path)
+    create_file(path)
+
+    assert gone is None
+    assert not log.exists()
+    assert drop_file(path)
+    assert [] == list(path.parent.iterdir())
+    assert not drop_file(path)
+
+
+def beat_of(folder: Path) -> ProgressPage:
+    """A page of shared memory."""
+    with (folder / "page").open("w+b") as page:
+        page.truncate(ProgressPage.SIZE)
+        return ProgressPage(page.fileno())
+
+
+def test_a_page_tells_how_far_a_worker_has_come(tmp_path: Path) -> None:
+    """
+    Which group, which request, and whether anything of it may have been committed.
+    """
+    beat = beat_of(tmp_path)
+    beat.begin(7)
+    beat.at(3)
+    running = beat.seen()
+    beat.committing()
+    committing = beat.seen()
+    beat.at(4)
+
+    assert (7, False, 3) == (running.group, running.committing, running.number)
+    assert (7, True, 0xFFFFFFFF) == (committing.group, committing.committing, committing.number)
+    assert (True, 4) == (beat.seen().committing, beat.seen().number)
+    assert running.beats < committing.beats < beat.seen().beats
+    beat.begin(8)
+    assert (8, False, NOT_BEGUN) == (*beat.seen()[:2], beat.seen().number)
+
+
+def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
+    """
+    A worker keeps a few open; the one not used for longest is closed for another.
+    """
+    limits = Limits(open_databases=4)
+    writer = DatabaseWriter(limits, {}, beat_of(tmp_path))
+    paths = [tmp_path / "many" / f"d{number}.db" for number in range(30)]
+    for path in paths:
+        writer.create(path)
+    readers = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits))
+    for path in paths:
+        readers.get(path)
+    files = [one for one in Path("/proc/self/fd").iterdir() if "/many/" in str(one.resolve())]
+    kept = len(writer.databases), len(readers)
+    writer.databases.close_all()
+    readers.close_all()
+
+    assert (4, 4) == kept
+    assert len(files) <= 4 * 12
+
+
+def test_a_database_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
+    """
+    A reader that has it open notices that it was dropped, and made again.
+    """
+    path = tmp_path / "acme" / "shop.db"
+    writer = DatabaseWriter(DEFAULT_LIMITS, {}, beat_of(tmp_path))
+    readers = OpenDatabases(DEFAULT_LIMITS, lambda path: ReadOnlyDatabase(path, DEFAULT_LIMITS))
+    writer.create(path)
+    writer.group(path, [build_request(["CREATE TABLE old (a)"], DEFAULT_LIMITS)])
+    before = [
+        table for (table,) in readers.get(path).connection.execute("SELECT name FROM sqlite_schema WHERE name = 'old'")
+    ]
+    writer.drop(path)
+    with pytest.raises(DatabaseUnknown):
+        readers.get(path)
+    writer.create(path)
+    after = readers.get(path).connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'old'").fetchone()
+    writer.databases.close_all()
+    readers.close_all()
+
+    assert (["old"], (0,)) == (before, after)
+
+
+def test_limits_that_cannot_be_meant_are_refused() -> None:
+    """
+    Zero, below zero, not a number, or an answer that could never be kept.
+    """
+    for wrong in ({"columns": 0}, {"statement_seconds": -1}, {"parameters": True}, {"answer_bytes": 999_999}):
+        with pytest.raises(ConfigurationError):
+            Limits(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError):
+        Limits(statement_seconds=float("nan"))
+
+
+def test_a_frame_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Both sides refuse what is larger.
+    """
+    monkeypatch.setattr("onceward.service.sql.worker_channel.FRAME_MAX", 10)
+
+    assert b"\x00\x00\x00\x02{}" == pack({})
+    with pytest.raises(StoreUnavailable):
+        packed("x" * 11)
+
+
+def received(colour: str, data: bytes) -> Any:
+    """What the side that blocks, or the one that awaits, makes of these bytes and the end of the line."""
+    if colour == "blocking":
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                theirs.sendall(data)
+            return read_frame(SocketStream(ours))
+
+    async def awaited() -> Any:
+        reader = asyncio.StreamReader()
+        reader.feed_data(data)
+        reader.feed_eof()
+        return await read_frame_async(reader)
+
+    return asyncio.run(awaited())
+
+
+@pytest.mark.fault("a-frame-of-any-length-is-taken")
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The same for the worker, which blocks, and for the engine, which awaits: broken off anywhere, or too long.
+    """
+    for module in ("receiving", "receiving_async"):
+        monkeypatch.setattr(f"onceward.service.sql.{module}.FRAME_MAX", 16)
+    frame = pack({"ready": 7})
+
+    assert {"ready": 7} == received(colour, frame)
+    for broken in (b"", frame[:2], frame[:4], frame[:-1], pack({"ready": 77_777_777})):
+        with pytest.raises(EOFError):
+            received(colour, broken)

@@ -1,0 +1,265 @@
+"""Pipelining: callers of one moment share a round trip; a lone caller pays for one, and nobody for another's fate."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from redis_support import SCOPE, key_of, looking, opened, put_claim, put_settled
+
+from onceward import AsyncGate, Gate
+from onceward._core.errors import StoreCorrupt
+from onceward.runtime import failpoints
+from onceward.runtime.environment import Environment
+from onceward.stores import _redis_packer
+from onceward.stores._group_commit import QueueEntry
+from onceward.stores._redis_pipeline import BATCH_MAX
+from onceward.stores.redis import AsyncRedisStore, RedisStore
+from onceward.testing.store_suite.rows import row
+from servers.redis import needed, running
+
+needed()
+
+
+@pytest.fixture
+def store() -> Iterator[RedisStore]:
+    """A store of this test's own."""
+    with opened(running().url()) as made:
+        yield made
+
+
+def trips_of(store: Any) -> list[int]:
+    """How many commands each later round trip of a store carries."""
+    links, sizes = store._server.links, []
+    exchange = links.exchange
+
+    def counting(commands: Any) -> Any:
+        sizes.append(len(commands))
+        return exchange(commands)
+
+    links.exchange = counting
+    return sizes
+
+
+def gathered(store: Any, calls: list[Callable[[], Any]]) -> list[Any]:
+    """Make calls from a thread each, while the lead is held: they are all queued when it is let go of."""
+    pipeline, held = store._server.pipeline, QueueEntry(None)
+    pipeline.hold(held)
+    with ThreadPoolExecutor(len(calls)) as pool:
+        running = [pool.submit(call) for call in calls]
+        while len(pipeline._queue) < len(calls) + 1:
+            threading.Event().wait(0.001)
+        pipeline.let_go(held)
+        return [one.exception(30) or one.result() for one in running]
+
+
+class TestALoneCaller:
+    """Nobody else is there."""
+
+    def test_an_operation_takes_two_round_trips_and_a_replay_one(self, store: RedisStore) -> None:
+        """
+        Claim and settle; then the row and the time, in one. Nothing is looked up before a claim.
+        """
+        with Gate(store, scope=SCOPE) as gate:
+            trips = trips_of(store)
+            gate.run("k", lambda: "done")
+            fresh = list(trips)
+            gate.run("k", lambda: "again")
+
+        assert ([1, 1], [1, 1, 2]) == (fresh, trips)
+
+    def test_what_was_seen_settled_and_is_gone_is_claimed(self, store: RedisStore) -> None:
+        """
+        The look finds nothing, so the put follows, in a round trip of its own; and what stands there now is shown.
+        """
+        found = put_settled(store, "k")
+        with looking(running()) as client:
+            client.delete(key_of(store, found))
+        trips = trips_of(store)
+        standings = [store.put(row(SCOPE, "k"), None) for _ in range(2)]
+
+        assert [(True, "claimed"), (False, "claimed")] == [(one.landed, one.record.state) for one in standings]  # type: ignore[union-attr]
+        assert [2, 1, 1] == trips
+
+    def test_it_works_without_the_speed_up(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        redis-py alone sends the same.
+        """
+        monkeypatch.setattr(_redis_packer, "hiredis_pack", None)
+        ended = put_settled(store, result=b"\x00\xff" * 5_000)
+
+        assert ended.result == store.load(ended.id).result
+
+
+class TestManyCallers:
+    """At the same moment."""
+
+    def test_those_who_wait_share_one_round_trip(self, store: RedisStore) -> None:
+        """
+        Forty callers that were queued are sent together, and each gets its own answer.
+        """
+        trips = trips_of(store)
+        writes = [row(SCOPE, f"k{n}", operation=f"k{n}") for n in range(40)]
+
+        answers = gathered(store, [lambda write=write: store.put(write, None) for write in writes])
+
+        assert [40] == trips
+        assert [write.version for write in writes] == [answer.record.version for answer in answers]
+
+    def test_one_id_may_be_in_a_batch_many_times(self, store: RedisStore) -> None:
+        """
+        A hot key: one of those who claim it together wins, the others are shown it, all in one round trip.
+        """
+        trips = trips_of(store)
+
+        answers = gathered(store, [lambda: store.put(row(SCOPE, "hot"), None) for _ in range(20)])
+
+        assert ([20], 1) == (trips, sum(answer.landed for answer in answers))
+        assert 1 == len({answer.record.version for answer in answers})
+
+    def test_a_batch_has_a_greatest_size(self) -> None:
+        """
+        What is over it goes with the next round trip.
+        """
+
+        async def crowd() -> tuple[list[int], list[Any]]:
+            store = AsyncRedisStore.from_url(running().url())
+            trips = trips_of(store)
+            puts = [store.put(row(SCOPE, f"k{n}"), None) for n in range(BATCH_MAX * 2 + 40)]
+            answers = await asyncio.gather(*puts)
+            await store.close()
+            return trips, answers
+
+        trips, answers = asyncio.run(crowd())
+
+        assert BATCH_MAX >= max(trips)
+        assert 10 >= len(trips)
+        assert {True} == {answer.landed for answer in answers}
+
+    def test_one_bad_answer_is_its_own_callers_alone(self, store: RedisStore) -> None:
+        """
+        A key that something else has written to is an error for whoever asks for it; its neighbours land.
+        """
+        spoiled = put_claim(store, "spoiled")
+        with looking(running()) as client:
+            client.delete(key_of(store, spoiled))
+            client.set(key_of(store, spoiled), "not ours")
+
+        calls = [lambda n=n: store.put(row(SCOPE, "spoiled" if n == 3 else f"k{n}"), None) for n in range(8)]
+        answers = gathered(store, calls)
+
+        assert StoreCorrupt is type(answers[3])
+        assert [True] * 7 == [answer.landed for n, answer in enumerate(answers) if n != 3]
+
+    def test_an_interrupted_leader_takes_nobody_along(self, store: RedisStore) -> None:
+        """
+        Ctrl-C strikes the caller that leads, after the server has answered: the others are sent again, and recognised.
+        """
+        writes = [row(SCOPE, f"k{n}") for n in range(8)]
+        struck: list[int] = []
+
+        def strike() -> None:
+            if not struck:
+                struck.append(1)
+                raise KeyboardInterrupt
+
+        failpoints.arm("redis.put.after", strike)
+        try:
+            answers = gathered(store, [lambda write=write: store.put(write, None) for write in writes])
+        finally:
+            failpoints.disarm()
+
+        [leader] = [n for n, answer in enumerate(answers) if isinstance(answer, KeyboardInterrupt)]
+        others = [n for n in range(8) if n != leader]
+        assert [writes[n].version for n in others] == [answers[n].record.version for n in others]
+        assert writes[leader].version == store.load(writes[leader].id).version
+
+
+class TestAwaitingCallers:
+    """Tasks of one event loop, or of several."""
+
+    def test_a_cancelled_caller_takes_nobody_along(self) -> None:
+        """
+        Half of a crowd is cancelled as soon as it has asked: the other half is answered.
+        """
+
+        async def crowd() -> list[Any]:
+            store = AsyncRedisStore.from_url(running().url())
+            puts = [store.put(row(SCOPE, f"k{n}"), None) for n in range(60)]
+            for put in puts[::2]:
+                put.cancel()
+            answers = await asyncio.gather(*puts, return_exceptions=True)
+            await store.close()
+            return answers
+
+        answers = asyncio.run(crowd())
+
+        assert [True] * 30 == [answer.landed for answer in answers[1::2]]
+        assert {asyncio.CancelledError} == {type(answer) for answer in answers[::2]}
+
+    def test_one_store_serves_two_event_loops(self) -> None:
+        """
+        Two threads with a loop each share a store: each loop gets its own answers.
+        """
+        store = AsyncRedisStore.from_url(running().url())
+
+        async def crowd(name: str) -> list[str]:
+            puts = [store.put(row(SCOPE, f"{name}{n}", operation=f"{name}{n}"), None) for n in range(40)]
+            return [standing.record.operation for standing in await asyncio.gather(*puts)]
+
+        with ThreadPoolExecutor(2) as pool:
+            told = list(pool.map(lambda name: asyncio.run(crowd(name)), ("left", "right")))
+        asyncio.run(store.close())
+
+        assert [[f"{name}{n}" for n in range(40)] for name in ("left", "right")] == told
+
+    def test_fifty_tasks_share_round_trips(self) -> None:
+        """
+        Fifty operations at once take far fewer than a hundred round trips.
+        """
+
+        async def crowd() -> tuple[list[int], list[Any]]:
+            store = AsyncRedisStore.from_url(running().url())
+            trips = trips_of(store)
+            gate = AsyncGate(store, scope=SCOPE)
+            told = await asyncio.gather(*(gate.run(f"k{n}", lambda n=n: n) for n in range(50)))
+            await gate.close()
+            await store.close()
+            return trips, told
+
+        trips, told = asyncio.run(crowd())
+
+        assert list(range(50)) == told
+        assert 100 <= sum(trips)  # And a purge, which comes by from time to time.
+        assert 25 >= len(trips)
+
+
+class TestACallersClock:
+    """A day off, either way."""
+
+    @pytest.mark.requirement("E35")
+    @pytest.mark.parametrize("off", [-86_400, 86_400])
+    def test_it_is_not_asked(self, store: RedisStore, off: int) -> None:
+        """
+        The times in a record are the server's, whatever the caller's host believes.
+        """
+        ended = put_settled(store, "theirs")
+        with opened(running().url(prefix=store._server.prefix), environment=_Off(off)) as wrong:
+            found = put_settled(wrong, "ours")
+
+        assert 60_000_000 > abs(found.first_at - ended.first_at)
+        assert 60_000_000 > abs(found.replay_left - ended.replay_left)
+
+
+class _Off(Environment):
+    """An environment whose wall clock is wrong."""
+
+    def __init__(self, seconds: int) -> None:
+        self._seconds = seconds
+
+    def wall_us(self) -> int:
+        return super().wall_us() + self._seconds * 1_000_000
