@@ -120,6 +120,7 @@ def _fill_postgres(url: str, many: int) -> Filled:
 def _fill_redis(url: str, many: int) -> Filled:
     """Through the store's own script, in pipelines: what is to be forgotten last, so that it is still there."""
     import redis
+
     from onceward.stores._redis_connection import RedisConnection
     from onceward.stores._redis_rows import put_command
     from onceward.stores._redis_url import parse

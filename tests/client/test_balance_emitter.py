@@ -236,7 +236,8 @@ _WORKER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward import AsyncClient, AsyncGate, Cadence, Client, Gate, Retry, failpoints
+from onceward import AsyncClient, AsyncGate, Cadence, Client, Gate, Retry
+from onceward.runtime import failpoints
 from onceward.client import Reference
 
 address, spool, customer, what, first, last = sys.argv[3:]

@@ -156,8 +156,8 @@ import sys
 for name in ("starlette", "msgspec", "uvicorn", "psycopg", "redis", "pydantic"):
     sys.modules[name] = None
 from onceward import Client, ServiceUnreachable, Retry
-from onceward.service.access.token_format import issue
-client = Client("http://127.0.0.1:9", token=issue("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
+from onceward.service.access.token_format import issue_token
+client = Client("http://127.0.0.1:9", token=issue_token("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
 for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balance.derive("c")):
     try:
         ask()

@@ -399,7 +399,7 @@ class TestTheChecksThemselves:
             "import orjson",
             "import logging",
             "import urllib.request",
-            "from onceward import failpoints",
+            "from onceward.runtime import failpoints",
             "from .. import failpoints",
             "from ..stores import memory",
             "def late():\n    import sqlite3",

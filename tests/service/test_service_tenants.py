@@ -336,9 +336,9 @@ class TestQuotas:
 
 KILLED = """
 import sys
-from onceward import failpoints
+from onceward.runtime import failpoints
 from onceward.cli import main
-from onceward.service.sql import files  # The failpoints' own module.
+from onceward.service.sql import database_files# The failpoints' own module.
 failpoints.arm(sys.argv[1], "kill", skip=int(sys.argv[2]))
 main(["tenant", "erase", "acme", "--yes", "acme", "--store", sys.argv[3]])
 """

@@ -320,7 +320,7 @@ class TestTheSchema:
         script = (
             "import sys\n"
             "from sqlite_support import *\n"
-            "from onceward import failpoints\n"
+            "from onceward.runtime import failpoints\n"
             "failpoints.arm(sys.argv[2], 'kill', skip=int(sys.argv[3]))\n"
             "SqliteStore(sys.argv[1])\n"
         )

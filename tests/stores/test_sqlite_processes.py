@@ -321,7 +321,7 @@ class TestForking:
 KILLED = """
 import sys, threading
 from sqlite_support import *
-from onceward import failpoints
+from onceward.runtime import failpoints
 store = SqliteStore(sys.argv[1])
 put_settled(store, key(0))
 print(0, flush=True)

@@ -59,7 +59,7 @@ def test_a_module_that_imports_the_suite_says_which_stores(pytester: pytest.Pyte
         """
     )
 
-    pytester.inline_run("-k", "TestScan", *QUIET).assertoutcome(passed=15, skipped=5)
+    pytester.inline_run("-k", "TestScan", *QUIET).assertoutcome(passed=18, skipped=6)
 
 
 @pytest.mark.parametrize(

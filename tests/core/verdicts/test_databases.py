@@ -10,10 +10,10 @@ from typing import Any
 import psycopg
 import psycopg_pool
 import pytest
+import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-import redis
 from onceward import Action, Certainty, Kind, Verdict
 from onceward._core.classifier import DEFAULT
 from servers import postgres as postgres_servers

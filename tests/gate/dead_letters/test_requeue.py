@@ -415,7 +415,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from colours import Colour
-from onceward import AsyncGate, Gate, Retry, failpoints
+from onceward import AsyncGate, Gate, Retry
+from onceward.runtime import failpoints
 
 folder, colour = Path(sys.argv[1]), Colour(sys.argv[4])
 gate = colour.pick(Gate, AsyncGate)(f"sqlite:///{folder}/dead.db", scope="test:acme")

@@ -20,23 +20,23 @@ from onceward.runtime.environment import Environment
 
 SLEEPS = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
 NAMES_ITSELF = """
-from onceward import processes
-print(processes.this_one().hex(), flush=True)
+from onceward.runtime import processes
+print(processes.current_process().hex(), flush=True)
 """
 FORKS = """
 import os
-from onceward import processes
-print(processes.this_one().hex(), flush=True)
+from onceward.runtime import processes
+print(processes.current_process().hex(), flush=True)
 child = os.fork()
 if child == 0:
-    print(processes.this_one().hex(), flush=True)
+    print(processes.current_process().hex(), flush=True)
     os._exit(0)
 os.waitpid(child, 0)
-print(processes.this_one().hex())
+print(processes.current_process().hex())
 """
 SEES_THE_DEAD = """
 import subprocess
-from onceward import processes
+from onceward.runtime import processes
 me = processes._this()[0]
 child = subprocess.Popen(["sleep", "1000"])
 alive = me._replace(pid=child.pid, began=processes._stat(str(child.pid))[2])

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -148,7 +148,12 @@ def under_wsgi(wrap: Callable[[Any], Any] | None, **options: Any) -> Iterator[st
     app, gate = wsgi(shop), Gate("memory://", scope="test:shop")
     guarded = wrap(app) if wrap is not None else Wsgi(app, gate=gate, scope=tenant, **options)
     server = create_server(wsgi_door(shop, guarded), host="127.0.0.1", port=0, threads=40)
-    thread = threading.Thread(target=server.run, daemon=True)
+
+    def run() -> None:
+        with suppress(OSError):  # Its loop may meet a socket that `close` has just closed.
+            server.run()
+
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.effective_port}"

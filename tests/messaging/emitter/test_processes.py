@@ -27,7 +27,7 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Retry, failpoints
+from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Retry; from onceward.runtime import failpoints
 
 colour, folder, what = Colour(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 first, last = int(sys.argv[5]), int(sys.argv[6])

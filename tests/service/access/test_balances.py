@@ -366,7 +366,7 @@ class TestToppingUp:
 
 KILLED = """
 import os, sys
-from onceward import failpoints
+from onceward.runtime import failpoints
 from onceward.service.access import Access
 
 # One process for each boundary, forked before anything is opened: Python need not start anew for each.

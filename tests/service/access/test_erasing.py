@@ -244,9 +244,10 @@ def test_what_is_no_name_is_refused_before_anything_is_iterated(access: Any) -> 
 
 KILLED = """
 import sys
-from onceward import failpoints
-from onceward.service.access import Access, erasing
-erasing.PAGE = 7
+from onceward.runtime import failpoints
+from onceward.service.access import Access
+from onceward.service.access import tenant_erasure
+tenant_erasure.PAGE = 7
 access = Access.open(sys.argv[1])
 failpoints.arm("access.erase.written", "kill", skip=int(sys.argv[2]))
 list(access.erase_tenant("acme"))

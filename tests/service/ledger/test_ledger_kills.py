@@ -19,15 +19,15 @@ KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward import drive, failpoints
-from onceward.service.ledger import AsyncLedger, Ledger, Place, keyed, wire
+from onceward.runtime import failpoints, flow_driver
+from onceward.service.ledger import AsyncLedger, Ledger, LedgerScope, keyed_transaction, wire
 
 # Everything that is imported late, before the first fork.
-import onceward.adapters.psycopg, onceward.adapters.sqlite3, onceward.stores.tables.postgres_driver,
-onceward.stores.tables.sqlite_driver
+import onceward.adapters.psycopg, onceward.adapters.sqlite3
+import onceward.stores.tables.postgres_driver, onceward.stores.tables.sqlite_driver
 
 failpoints.declare("test.statement", "between two statements of a transaction")
-LIVE = Place.of("live", "acme")
+LIVE = LedgerScope.of("live", "acme")
 
 def stepping(given, run):
     def ask(sql):
@@ -35,11 +35,11 @@ def stepping(given, run):
         found = run(sql)
         failpoints.hit("test.statement")
         return found
-    return drive.walk(given, ask)
+    return flow_driver.walk(given, ask)
 
 def work(ledger, verb, name):
     flows = ledger.flows
-    delta = lambda more="": wire.Delta(customer_id=name, delta=-1, reason="drill", reference_id=name + more)
+    delta = lambda more="": wire.DeltaRequest(customer_id=name, delta=-1, reason="drill", reference_id=name + more)
     match verb:
         case "book":
             return flows.emit(LIVE, delta(), "k-" + name)
@@ -50,7 +50,7 @@ def work(ledger, verb, name):
         case "close":
             return flows.checkpoint(LIVE, name, "2020-01", "k-" + name)
         case "judge":
-            return flows.judge_waiting()
+            return flows.verify_queued()
 
 # One process for each point, forked before anything is opened: Python need not start anew for each.
 for point in sys.argv[4:]:
@@ -59,7 +59,7 @@ for point in sys.argv[4:]:
     if not child:
         colour = Colour(sys.argv[2])
         ledger = colour.run(colour.pick(Ledger, AsyncLedger).open, sys.argv[3])
-        keyed.walk = stepping
+        keyed_transaction.walk = stepping
         failpoints.arm(at, "kill", skip=int(skip))
         colour.run(ledger.run, work(ledger, verb, name))
         os._exit(0)

@@ -241,7 +241,7 @@ def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatc
     """
     The same for the worker, which blocks, and for the engine, which awaits: broken off anywhere, or too long.
     """
-    for module in ("receiving", "receiving_async"):
+    for module in ("frame_reader", "frame_reader_async"):
         monkeypatch.setattr(f"onceward.service.sql.{module}.FRAME_MAX", 16)
     frame = pack({"ready": 7})
 

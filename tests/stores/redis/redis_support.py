@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import redis
+
 from onceward._core.record import Record
 from onceward.stores.redis import RedisStore
 from onceward.testing.store_suite.rows import row, settled

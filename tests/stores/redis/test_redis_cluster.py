@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import redis
 from redis.crc import key_slot
 from redis_support import SCOPE, opened, put_claim, put_settled
 
-import redis
 from onceward import AsyncGate, ConfigurationError, Gate, StoreUnavailable
 from onceward._core.erasure_marks import marks_of
 from onceward.stores import Selection

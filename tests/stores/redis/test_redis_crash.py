@@ -81,7 +81,7 @@ class TestTheServerIsKilled:
 
 CLIENT = """
 import sys
-from onceward import Gate, failpoints
+from onceward import Gate; from onceward.runtime import failpoints
 from onceward.stores import open_store
 
 url, scope, point, skip, path = sys.argv[1:]

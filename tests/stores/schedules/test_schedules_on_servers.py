@@ -13,9 +13,9 @@ from typing import Any
 
 import psycopg
 import pytest
+import redis
 from lockstep import Parted, Theatre, play, playable
 
-import redis
 from onceward._core.record import PutResult, Write
 from onceward.testing.explorer import FAULTS, INVARIANTS
 from onceward.testing.explorer.faults import plant

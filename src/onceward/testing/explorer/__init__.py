@@ -10,11 +10,12 @@ by the invariants (`invariants`), and prints a shortest schedule for each that b
 
 From a test of your own, with the given scenarios or with your own:
 
-    from onceward.testing.explorer import Actor, Pass, agreed, calls, explore, scene
+    from onceward.testing.explorer import Actor, AdvanceTime, calls, explore, make_scenario, scenario_terms
 
-    terms = agreed("keyed", keyed_for=3600)
+    terms = scenario_terms("keyed", keyed_for=3600)
     a, b = Actor("A", calls(terms)), Actor("B", calls(terms))
-    mine = scene("mine", "two callers, and a long pause", terms, a, b, events=(Pass(60_000_000),), crashes=1)
+    pause = AdvanceTime(60_000_000)
+    mine = make_scenario("mine", "two callers, and a long pause", terms, a, b, events=(pause,), crashes=1)
     for report in explore([mine]):
         assert report.ok, report.violations
 """
