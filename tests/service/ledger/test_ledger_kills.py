@@ -35,7 +35,7 @@ def stepping(given, run):
         found = run(sql)
         failpoints.hit("test.statement")
         return found
-    return flow_driver.walk(given, ask)
+    return flow_driver.drive_steps(given, ask)
 
 def work(ledger, verb, name):
     flows = ledger.flows
@@ -59,7 +59,7 @@ for point in sys.argv[4:]:
     if not child:
         colour = Colour(sys.argv[2])
         ledger = colour.run(colour.pick(Ledger, AsyncLedger).open, sys.argv[3])
-        keyed_transaction.walk = stepping
+        keyed_transaction.drive_steps = stepping
         failpoints.arm(at, "kill", skip=int(skip))
         colour.run(ledger.run, work(ledger, verb, name))
         os._exit(0)
