@@ -38,7 +38,9 @@ sys.path.insert(0, str(Path(__file__).with_name("reconciler")))
 
 from second_act import second_act
 
-from onceward import Event, EventType, Gate, OncewardError, Operation, RetryAdvice
+from onceward import Gate, OncewardError, Operation
+from onceward.errors import RetryAdvice
+from onceward.gate import Event, EventType
 
 SENDERS = 6
 SENDS = 5

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import redis
 import redis.asyncio
 
-import redis
 from bench.adapters.raw import identity
 from bench.work import Request, Result, Work
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import pytest
 import server_stores as stores
 
-from onceward import DeadLetter, Gate, NothingHappened, Retry
+from onceward import Gate, Retry
 from onceward._core.record import FRESH, Claimant, Record, claim
 from onceward.cli import main
+from onceward.errors import NothingHappened
+from onceward.gate import DeadLetter
 from onceward.gate.operator_actions import id_of_key
 from onceward.journal import Journal
 from onceward.messaging.inbox import Inbox, Source, WebhookEvent
@@ -91,7 +93,7 @@ def url(kind: str) -> str:
 def store(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]) -> str:
     """The URL of a store that is ready and named by ONCEWARD_STORE."""
     monkeypatch.setenv("ONCEWARD_STORE", url)
-    assert 0 == run("store", "init").code
+    assert run("store", "init").code == 0
     return url
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import server_stores as stores
 
-from onceward import Gate, TokenInvalid
+from onceward import Gate
+from onceward.errors import TokenInvalid
 from onceward.runtime.environment import REAL
 from onceward.service.access import Access
 from onceward.service.access.token_format import PATTERN
@@ -39,14 +40,14 @@ def quick(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def acme(store: str, run: Any) -> str:
     """A tenant that pays in advance."""
-    assert 0 == run("tenant", "create", "acme", "--prepaid").code
+    assert run("tenant", "create", "acme", "--prepaid").code == 0
     return "acme"
 
 
 def new_token(run: Any, *options: str) -> str:
     """A new token, as a script takes it."""
     ran = run("token", "create", "--tenant", "acme", *options)
-    assert 0 == ran.code, ran.err
+    assert ran.code == 0, ran.err
     return str(ran.out.strip())
 
 
@@ -85,7 +86,7 @@ class TestTokens:
 
         document = ran.document
         assert document["token"].startswith(f"ow_test_{document['id']}_")
-        assert ("read", ["logs", "shop"], "active") == (document["role"], document["databases"], document["state"])
+        assert (document["role"], document["databases"], document["state"]) == ("read", ["logs", "shop"], "active")
         assert document["expiresAt"] is not None
 
     def test_the_secret_is_shown_once(self, acme: str, run: Any, folder: Path) -> None:
@@ -108,7 +109,7 @@ class TestTokens:
         files = b"".join(file.read_bytes() for file in folder.iterdir()).decode("latin-1")
 
         for secret in (texts[0][21:54], texts[1][21:54], rotated.out[21:54], PEPPER):
-            assert (0, 0) == (shown.count(secret), files.count(secret))
+            assert (shown.count(secret), files.count(secret)) == (0, 0)
         assert ids[0] in shown
         assert "digest" not in shown
 
@@ -121,11 +122,11 @@ class TestTokens:
         ran = run("token", "rotate", old[8:20], "--overlap", "600")
 
         assert re.search(rf"{old[8:20]} ends at \d{{4}}-", ran.err)
-        assert [True, True] == [is_valid(store, text) for text in (old, ran.out.strip())]
+        assert [is_valid(store, text) for text in (old, ran.out.strip())] == [True, True]
         again = run("token", "rotate", old[8:20])
-        assert (3, "", True) == (again.code, again.out, ran.out[8:20] in again.err)
+        assert (again.code, again.out, ran.out[8:20] in again.err) == (3, "", True)
         last = run("token", "rotate", ran.out[8:20], "--overlap", "0")
-        assert [False, True] == [is_valid(store, text) for text in (ran.out.strip(), last.out.strip())]
+        assert [is_valid(store, text) for text in (ran.out.strip(), last.out.strip())] == [False, True]
 
     def test_a_revoked_token_is_turned_away(self, acme: str, store: str, run: Any) -> None:
         """
@@ -133,7 +134,7 @@ class TestTokens:
         """
         text = new_token(run)
 
-        assert [0, 0] == [run("token", "revoke", text[8:20]).code for _ in range(2)]
+        assert [run("token", "revoke", text[8:20]).code for _ in range(2)] == [0, 0]
         assert not is_valid(store, text)
         assert "revoked" in run("token", "list").out
 
@@ -177,7 +178,7 @@ class TestTokens:
         """
         ran = run("token", "list")
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert "onceward tenant create" in ran.err
 
 
@@ -190,7 +191,7 @@ class TestTenants:
         """
         again = run("tenant", "create", acme, "--records", "5", "--json")
 
-        assert (0, None) == (again.code, again.document["quotaRecords"])
+        assert (again.code, again.document["quotaRecords"]) == (0, None)
         assert "left as it is" in again.err
 
     def test_a_retried_top_up_counts_once(self, acme: str, run: Any) -> None:
@@ -209,9 +210,9 @@ class TestTenants:
             "replayed": False,
         } == first.document
         assert {**first.document, "replayed": True} == again.document
-        assert (3, "key_reused") == (other.code, json.loads(other.err)["code"])
+        assert (other.code, json.loads(other.err)["code"]) == (3, "key_reused")
         assert "balance  25.500001" in more.out
-        assert 25_500_001 == run("tenant", "show", acme, "--json").document["balanceMicro"]
+        assert run("tenant", "show", acme, "--json").document["balanceMicro"] == 25_500_001
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     @pytest.mark.parametrize(
@@ -223,8 +224,8 @@ class TestTenants:
         """
         ran = run("tenant", "topup", acme, amount, "--key", "k")
 
-        assert (2, "") == (ran.code, ran.out)
-        assert 0 == run("tenant", "show", acme, "--json").document["balanceMicro"]
+        assert (ran.code, ran.out) == (2, "")
+        assert run("tenant", "show", acme, "--json").document["balanceMicro"] == 0
 
     def test_a_balance_has_to_be_asked_for(self, store: str, run: Any) -> None:
         """
@@ -232,9 +233,9 @@ class TestTenants:
         """
         run("tenant", "create", "free")
 
-        assert 3 == run("tenant", "topup", "free", "5", "--key", "k").code
-        assert 0 == run("tenant", "topup", "free", "5", "--key", "k", "--prepaid").code
-        assert 1 == run("tenant", "topup", "nobody", "5", "--key", "k").code
+        assert run("tenant", "topup", "free", "5", "--key", "k").code == 3
+        assert run("tenant", "topup", "free", "5", "--key", "k", "--prepaid").code == 0
+        assert run("tenant", "topup", "nobody", "5", "--key", "k").code == 1
 
     def test_quotas_are_set_one_by_one(self, acme: str, run: Any) -> None:
         """
@@ -242,12 +243,12 @@ class TestTenants:
         """
         for typed in (("--records", "10"), ("--bytes", "2000"), ("--records", "none")):
             ran = run("tenant", "quota", acme, *typed, "--json")
-            assert 0 == ran.code
+            assert ran.code == 0
 
-        assert (None, 2000) == (ran.document["quotaRecords"], ran.document["quotaBytes"])
-        assert 2 == run("tenant", "quota", acme).code
-        assert 2 == run("tenant", "quota", acme, "--records", "1.5").code
-        assert 1 == run("tenant", "quota", "nobody", "--records", "1").code
+        assert (ran.document["quotaRecords"], ran.document["quotaBytes"]) == (None, 2000)
+        assert run("tenant", "quota", acme).code == 2
+        assert run("tenant", "quota", acme, "--records", "1.5").code == 2
+        assert run("tenant", "quota", "nobody", "--records", "1").code == 1
 
     def test_a_list_shows_everybody(self, acme: str, run: Any) -> None:
         """
@@ -258,7 +259,7 @@ class TestTenants:
         first = run("tenant", "list", "--limit", "1", "--json").document
         rest = run("tenant", "list", "--after", first["next"], "--json").document
 
-        assert ["acme", "globex"] == [one["name"] for one in (*first["tenants"], *rest["tenants"])]
+        assert [one["name"] for one in (*first["tenants"], *rest["tenants"])] == ["acme", "globex"]
         assert "0 of 7" in run("tenant", "list").out
 
 
@@ -287,10 +288,10 @@ class TestErasing:
         """
         ran = run("tenant", "erase", "acme", *options, "--json", stdin=typed)
 
-        assert (0, 1, 1) == (ran.code, ran.document["records"], ran.document["others"])
-        assert (["live:acme2"], ["acme2"]) == self.left(run)
+        assert (ran.code, ran.document["records"], ran.document["others"]) == (0, 1, 1)
+        assert self.left(run) == (["live:acme2"], ["acme2"])
         assert ran.document["erasedAt"] == run("tenant", "show", "acme", "--json").document["erasedAt"]
-        assert 0 == run("tenant", "erase", "acme", "--yes", "acme").code
+        assert run("tenant", "erase", "acme", "--yes", "acme").code == 0
 
     @pytest.mark.parametrize("kind", ["sqlite"])
     @pytest.mark.parametrize(
@@ -306,14 +307,14 @@ class TestErasing:
 
         ran = run("tenant", "erase", "acme", *options, stdin=typed)
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert before == self.left(run)
 
     def test_nobody_cannot_be_erased(self, acme: str, run: Any) -> None:
         """
         A typo is told before anything is asked.
         """
-        assert 1 == run("tenant", "erase", "acm", "--yes", "acm").code
+        assert run("tenant", "erase", "acm", "--yes", "acm").code == 1
 
     def test_progress_is_told(self, holding: None, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -337,6 +338,6 @@ def test_on_a_server_a_pepper_is_asked_for(
     ran = run("tenant", "create", "acme")
 
     if kind == "sqlite":
-        assert (0, True) == (ran.code, (folder / "agent.access.pepper").exists())
+        assert (ran.code, (folder / "agent.access.pepper").exists()) == (0, True)
     else:
-        assert (2, True) == (ran.code, "ONCEWARD_PEPPER" in ran.err)
+        assert (ran.code, "ONCEWARD_PEPPER" in ran.err) == (2, True)

@@ -50,11 +50,11 @@ def test_every_command_works_on_a_cluster(nodes: list[RedisServer], folder: Path
     listed = run("records", "list", "--json", "--store", url)
     codes = [run(*command.split(), "--store", url).code for command in ("store migrate", "records purge --all")]
 
-    assert (0, 0, [0, 0]) == (made.code, checked.code, codes)
+    assert (made.code, checked.code, codes) == (0, 0, [0, 0])
     names = {one["name"] for one in checked.document["checks"]}
     assert {f"eviction at 127.0.0.1:{node.port}" for node in nodes} <= names
-    assert {"settled": 8} == checked.document["records"]
-    assert 8 == len(listed.document["records"])
+    assert checked.document["records"] == {"settled": 8}
+    assert len(listed.document["records"]) == 8
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_one_node_that_forgets_is_named(nodes: list[RedisServer], folder: Path, 
         nodes[1].ask("CONFIG", "SET", "maxmemory-policy", "noeviction")
 
     wrong = [one["name"] for one in checked.document["checks"] if not one["ok"]]
-    assert (1, [f"eviction at 127.0.0.1:{nodes[1].port}"]) == (checked.code, wrong)
+    assert (checked.code, wrong) == (1, [f"eviction at 127.0.0.1:{nodes[1].port}"])
 
 
 @pytest.mark.slow
@@ -80,5 +80,5 @@ def test_a_cluster_that_is_not_called_one_is_refused(nodes: list[RedisServer], f
     """
     ran = run("store", "check", "--store", nodes[1].url())
 
-    assert 2 == ran.code
+    assert ran.code == 2
     assert "cluster=1" in ran.err

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 import onceward
-from onceward import AsyncGate, Guarantee, OncewardError, Retry
+from onceward import AsyncGate, OncewardError, Retry
 from onceward._core import errors, terms
 from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward.cli.contract import _under, field_docs
+from onceward.gate import Guarantee
 from onceward.http import PROFILES, Profile
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.server import profile as profile_source
@@ -28,13 +29,13 @@ def test_retention_is_published_in_seconds_for_programs(run: Any) -> None:
     """
     ran = run("contract", "--json")
 
-    assert 0 == ran.code
-    assert {
+    assert ran.code == 0
+    assert ran.document["retention"] == {
         "retainSeconds": 86_400,
         "tombstoneSeconds": 2_592_000,
         "forgetSeconds": 2_678_400,
         "afterExpiry": "refuse",
-    } == ran.document["retention"]
+    }
 
 
 def test_every_choice_has_its_value_and_reason(run: Any) -> None:
@@ -44,9 +45,9 @@ def test_every_choice_has_its_value_and_reason(run: Any) -> None:
     choices = {one["name"]: one for one in run("contract", "--json").document["choices"]}
 
     assert [field.name for field in fields(Terms)] == list(choices)
-    assert [] == [name for name, one in choices.items() if not one["reason"]]
-    assert (60, "seconds") == (choices["lease"]["value"], choices["lease"]["unit"])
-    assert (1_048_576, "bytes") == (choices["result_bytes_max"]["value"], choices["result_bytes_max"]["unit"])
+    assert [name for name, one in choices.items() if not one["reason"]] == []
+    assert (choices["lease"]["value"], choices["lease"]["unit"]) == (60, "seconds")
+    assert (choices["result_bytes_max"]["value"], choices["result_bytes_max"]["unit"]) == (1_048_576, "bytes")
     source = Path(terms.__file__).read_text(encoding="utf-8")
     texts = {" ".join(node.value.split()) for node in ast.walk(ast.parse(source)) if _is_text(node)}
     assert {one["reason"] for one in choices.values()} <= texts
@@ -60,8 +61,8 @@ def test_durations_are_seconds_that_a_gate_takes_back(run: Any) -> None:
         one["name"]: one["value"] for one in run("contract", "--json").document["choices"] if one["unit"] == "seconds"
     }
 
-    assert DEFAULT_TERMS == terms.apply_options(DEFAULT_TERMS, durations)
-    assert {"lease", "lease_max", "wait", "keyed_for", "retain", "tombstone"} == set(durations)
+    assert terms.apply_options(DEFAULT_TERMS, durations) == DEFAULT_TERMS
+    assert set(durations) == {"lease", "lease_max", "wait", "keyed_for", "retain", "tombstone"}
 
 
 def test_limits_are_published(run: Any) -> None:
@@ -70,12 +71,12 @@ def test_limits_are_published(run: Any) -> None:
     """
     limits = run("contract", "--json").document["limits"]
 
-    assert (1, 255, "visible ASCII") == (
+    assert (
         limits["keyCharactersMin"],
         limits["keyCharactersMax"],
         limits["keyAlphabet"],
-    )
-    assert 1_048_576 == limits["resultBytesMax"]
+    ) == (1, 255, "visible ASCII")
+    assert limits["resultBytesMax"] == 1_048_576
 
 
 def test_every_guarantee_is_explained_and_one_is_the_default(run: Any) -> None:
@@ -85,8 +86,8 @@ def test_every_guarantee_is_explained_and_one_is_the_default(run: Any) -> None:
     guarantees = run("contract", "--json").document["guarantees"]
 
     assert [one.value for one in Guarantee] == [one["name"] for one in guarantees]
-    assert [] == [one["name"] for one in guarantees if not one["meaning"]]
-    assert ["blind"] == [one["name"] for one in guarantees if one["default"]]
+    assert [one["name"] for one in guarantees if not one["meaning"]] == []
+    assert [one["name"] for one in guarantees if one["default"]] == ["blind"]
 
 
 def test_every_refusal_says_what_a_caller_may_do(run: Any) -> None:
@@ -103,7 +104,7 @@ def test_every_refusal_says_what_a_caller_may_do(run: Any) -> None:
     assert {one.code: (one.fault.value, one.retry.value) for one in classes} == {
         code: (one["fault"], one["retry"]) for code, one in refusals.items()
     }
-    assert [] == [code for code, one in refusals.items() if not one["meaning"]]
+    assert [code for code, one in refusals.items() if not one["meaning"]] == []
 
 
 def test_people_read_the_same_things(run: Any) -> None:
@@ -114,7 +115,7 @@ def test_people_read_the_same_things(run: Any) -> None:
 
     names = [one["name"] for one in document["choices"] + document["guarantees"]]
     names += [*document["limits"], *document["retention"], *(one["code"] for one in document["refusals"])]
-    assert [] == [name for name in names if name not in text]
+    assert [name for name in names if name not in text] == []
     assert onceward.__version__ in text
 
 
@@ -135,8 +136,8 @@ def test_a_contract_without_reasons_is_still_one(run: Any, monkeypatch: pytest.M
         field_docs.cache_clear()
         _under.cache_clear()
 
-    assert 0 == ran.code
-    assert 86_400 == ran.document["retention"]["retainSeconds"]
+    assert ran.code == 0
+    assert ran.document["retention"]["retainSeconds"] == 86_400
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -149,12 +150,12 @@ def test_the_defaults_of_retries_are_part_of_it(run: Any) -> None:
     """
     shown = {one["name"]: one for one in run("contract", "--json").document["retries"]}
 
-    assert (3, 60.0, 30.0, 0.1, 10.0) == tuple(
+    assert tuple(
         shown[name]["value"] for name in ("attempts", "elapsed", "timeout", "backoff_base", "backoff_cap")
-    )
+    ) == (3, 60.0, 30.0, 0.1, 10.0)
     assert shown["attempts"]["value"] == Retry().max_attempts
-    assert 30 * 24 * 3_600 == shown["dead_letter_keep"]["value"]
-    assert [] == [name for name, one in shown.items() if not one["reason"]]
+    assert shown["dead_letter_keep"]["value"] == 30 * 24 * 3_600
+    assert [name for name, one in shown.items() if not one["reason"]] == []
 
 
 class TestProfiles:
@@ -174,7 +175,7 @@ class TestProfiles:
 
         ran = run("contract", "--profile", name, "--json")
 
-        assert 0 == ran.code
+        assert ran.code == 0
         assert asyncio.run(served()) == ran.document
 
     @pytest.mark.parametrize("name", PROFILES)
@@ -185,7 +186,7 @@ class TestProfiles:
         ran = run("contract", "--profile", name)
 
         reasons = field_docs(profile_source, "Profile")
-        assert [] == [field.name for field in fields(Profile) if not reasons.get(field.name)]
+        assert [field.name for field in fields(Profile) if not reasons.get(field.name)] == []
         for field in fields(Profile):
             assert f"\n{field.name} " in ran.out
         assert reasons["guarantee"] in ran.out
@@ -197,7 +198,7 @@ class TestProfiles:
         """
         ran = run("contract", "--profile", "paypal")
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert "stripe" in ran.err
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import server_stores as stores
 
-from onceward import Gate, Retry, Sealed
+from onceward import Gate, Retry
+from onceward.gate import Sealed
 
 
 @pytest.fixture(params=stores.wanted())
@@ -32,7 +33,7 @@ class TestLooking:
 
         ran = run("dead", "list")
 
-        assert 0 == ran.code
+        assert ran.code == 0
         heading, line = ran.out.splitlines()
         assert heading.split()[:4] == ["DIGEST", "SCOPE", "OPERATION", "REASON"]
         assert line.split()[:4] == [letter.digest, "live:acme", "charge", "attempts"]
@@ -49,8 +50,8 @@ class TestLooking:
 
         assert ids == [one["id"] for one in (*first["letters"], *rest["letters"])]
         assert rest["next"] is None
-        assert [] == run("dead", "list", "--scope", "live:other", "--json").document["letters"]
-        assert (0, "") == run("dead", "list", "--scope", "live:other")[:2]
+        assert run("dead", "list", "--scope", "live:other", "--json").document["letters"] == []
+        assert run("dead", "list", "--scope", "live:other")[:2] == (0, "")
 
     def test_a_letter_is_shown_with_its_attempts_and_without_key_and_payload(self, given_up: Any, run: Any) -> None:
         """
@@ -61,7 +62,7 @@ class TestLooking:
         by_key = run("dead", "show", "--scope", "live:acme", "--key", "charge:order-18")
         document = run("dead", "show", letter.id, "--json")
 
-        assert (0, 0) == (by_digest.code, by_key.code)
+        assert (by_digest.code, by_key.code) == (0, 0)
         assert by_digest.out.replace(" ", "").splitlines()[:3] == by_key.out.replace(" ", "").splitlines()[:3]
         assert f"record       {letter.record}" in by_digest.out
         assert "payload      plain" in by_digest.out
@@ -85,7 +86,7 @@ class TestLooking:
         hidden = run("dead", "show", sealed.digest, "--payload")
 
         assert '"card": "4111"' in plain.out
-        assert {"args": [], "kwargs": {"card": "4111"}} == document["arguments"]
+        assert document["arguments"] == {"args": [], "kwargs": {"card": "4111"}}
         assert "the payload is sealed: none to show" in hidden.out
         assert "4111" not in hidden.out
 
@@ -108,7 +109,7 @@ class TestLooking:
         shown = run("records", "show", letter.id)
         document = run("records", "show", letter.id, "--json")
 
-        assert (0, 0) == (shown.code, document.code)
+        assert (shown.code, document.code) == (0, 0)
         assert "dead/1" in shown.out
         assert "4111" not in shown.out + document.out
 
@@ -127,8 +128,8 @@ class TestDiscard:
 
         assert (2, "add --yes" in asked.err, 0) == (asked.code, True, still.code)
         assert (0, {"digest": letter.digest, "discarded": True}) == (done.code, done.document)
-        assert 1 == run("dead", "show", letter.digest).code
-        assert 1 == run("dead", "discard", letter.digest, "--yes").code
+        assert run("dead", "show", letter.digest).code == 1
+        assert run("dead", "discard", letter.digest, "--yes").code == 1
 
 
 class TestRequeue:
@@ -144,7 +145,7 @@ class TestRequeue:
         ran = run("dead", "requeue", letter.digest, "--app", "shop:dead", "--json")
 
         assert (0, {"digest": letter.digest, "requeued": True}) == (ran.code, ran.document)
-        assert 42 == gate.records.get("charge:order-18").result
+        assert gate.records.get("charge:order-18").result == 42
         assert gate.dead_letters().list() == ()
 
     def test_an_async_app_is_awaited(self, given_up: Any, shop: Any, gate: Gate, run: Any) -> None:
@@ -156,8 +157,8 @@ class TestRequeue:
 
         ran = run("dead", "requeue", "--scope", "live:acme", "--key", "charge:order-18", "--app", "shop:dead")
 
-        assert (0, "") == (ran.code, ran.err)
-        assert 42 == gate.records.get("charge:order-18").result
+        assert (ran.code, ran.err) == (0, "")
+        assert gate.records.get("charge:order-18").result == 42
 
     def test_a_handler_that_fails_again_updates_the_letter(
         self, given_up: Any, shop: Any, gate: Gate, run: Any
@@ -170,9 +171,9 @@ class TestRequeue:
 
         ran = run("dead", "requeue", letter.digest, "--app", "shop:dead")
 
-        assert (1, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (1, "")
         assert "charge failed again: ConnectionRefusedError: still\\x1b[2J refused" in ran.err
-        assert 1 == gate.dead_letters().list()[0].requeues
+        assert gate.dead_letters().list()[0].requeues == 1
 
     def test_an_operation_in_doubt_is_refused_with_the_command(
         self, doubted: Any, given_up: Any, shop: Any, gate: Gate, run: Any
@@ -187,10 +188,10 @@ class TestRequeue:
         refused = run("dead", "requeue", letter.digest, "--app", "shop:dead")
         decided = run("records", "reconcile", letter.record, "--did-not-happen")
 
-        assert (3, 0) == (refused.code, decided.code)
+        assert (refused.code, decided.code) == (3, 0)
         assert f"onceward records reconcile {letter.record} --fence" in refused.err
         shop()
-        assert 0 == run("dead", "requeue", letter.digest, "--app", "shop:dead").code
+        assert run("dead", "requeue", letter.digest, "--app", "shop:dead").code == 0
 
     def test_a_call_without_a_key_needs_a_word_more(self, given_up: Any, shop: Any, run: Any) -> None:
         """
@@ -201,9 +202,9 @@ class TestRequeue:
 
         refused = run("dead", "requeue", letter.digest, "--app", "shop:dead")
 
-        assert (3, True) == (refused.code, "--did-not-happen" in refused.err)
+        assert (refused.code, "--did-not-happen" in refused.err) == (3, True)
         shop()
-        assert 0 == run("dead", "requeue", letter.digest, "--app", "shop:dead", "--did-not-happen").code
+        assert run("dead", "requeue", letter.digest, "--app", "shop:dead", "--did-not-happen").code == 0
 
 
 class TestBadInput:
@@ -240,9 +241,9 @@ class TestBadInput:
 
         ran = run("dead", "requeue", letter.digest, "--app", app)
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert says in ran.err
-        assert 1 == ran.err.count("\n")
+        assert ran.err.count("\n") == 1
 
     @pytest.mark.parametrize(
         ("typed", "code", "says"),
@@ -284,7 +285,7 @@ class TestBadInput:
 
         ran = run("dead", "requeue", dead.list()[0].digest, "--app", "shop:dead")
 
-        assert 2 == ran.code
+        assert ran.code == 2
         assert "no handler is registered for 'refund' (registered: 'charge')" in ran.err
 
     def test_a_damaged_letter_is_told_of(self, given_up: Any, gate: Gate, run: Any) -> None:
@@ -300,7 +301,7 @@ class TestBadInput:
         gate.store.put(Write(**carried | times | {"version": b"!" * 16, "result": b"{"}), letter.version)
 
         assert "1 cannot be read" in run("dead", "list").err
-        assert 2 == run("dead", "show", letter.digest).code
+        assert run("dead", "show", letter.digest).code == 2
 
 
 def test_the_real_command_finds_an_app_where_it_stands(
@@ -324,5 +325,5 @@ def test_the_real_command_finds_an_app_where_it_stands(
         env=kept,
     )
 
-    assert (0, f"{letter.digest} requeued, and discarded\n", "") == (done.returncode, done.stdout, done.stderr)
-    assert 42 == gate.records.get("charge:order-18").result
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{letter.digest} requeued, and discarded\n", "")
+    assert gate.records.get("charge:order-18").result == 42

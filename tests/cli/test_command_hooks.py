@@ -50,12 +50,12 @@ def test_a_source_is_added_shown_and_replaced(shop: str, run: Callable[..., Any]
     shown = run("hooks", "list")
     [document] = run("hooks", "list", "--json").document["sources"]
 
-    assert (0, "pac added: POST /hooks/pac\n") == (added.code, added.out)
-    assert (0, "pac replaced: POST /hooks/pac\n") == (again.code, again.out)
-    assert ["env:PAC_SECRET", "env:OLD_SECRET"] == document["secrets"]
-    assert ("live:acme", "pacspace", "command_shop:paid") == (
+    assert (added.code, added.out) == (0, "pac added: POST /hooks/pac\n")
+    assert (again.code, again.out) == (0, "pac replaced: POST /hooks/pac\n")
+    assert document["secrets"] == ["env:PAC_SECRET", "env:OLD_SECRET"]
+    assert (
         document["scope"], document["scheme"], document["handler"]
-    )  # fmt: skip
+    ) == ("live:acme", "pacspace", "command_shop:paid")  # fmt: skip
     assert "env:PAC_SECRET, env:OLD_SECRET" in shown.out
     assert TEXT not in added.out + added.err + shown.out + shown.err
 
@@ -68,10 +68,10 @@ def test_a_test_says_what_would_happen_and_does_nothing(shop: str, run: Callable
 
     tried = run("hooks", "test", "pac", "--json").document
 
-    assert ("right", "command_shop:paid (repeatable)") == (tried["signature"], tried["handler"])
-    assert {"env:PAC_SECRET": "readable", "env:OLD_SECRET": "missing"} == tried["secrets"]
-    assert [0] == [one["events"] for one in run("hooks", "list", "--json").document["sources"]]
-    assert 1 == run("hooks", "test", "nobody").code
+    assert (tried["signature"], tried["handler"]) == ("right", "command_shop:paid (repeatable)")
+    assert tried["secrets"] == {"env:PAC_SECRET": "readable", "env:OLD_SECRET": "missing"}
+    assert [one["events"] for one in run("hooks", "list", "--json").document["sources"]] == [0]
+    assert run("hooks", "test", "nobody").code == 1
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_every_scheme_can_be_added_and_tried(shop: str, run: Callable[..., Any],
     added = run("hooks", "add", "any", "--handler", "command_shop:paid", "--tenant", "acme", "--secret-env",
                 "PAC_SECRET", "--scheme", *scheme)  # fmt: skip
 
-    assert 0 == added.code
-    assert "right" == run("hooks", "test", "any", "--json").document["signature"]
+    assert added.code == 0
+    assert run("hooks", "test", "any", "--json").document["signature"] == "right"
     with Inbox(shop, stored_sources=True) as inbox:
         [view] = inbox.sources()
     assert ("--trust-unsigned-id" in scheme) == view.stored.trust_unsigned_id
@@ -110,9 +110,9 @@ def test_an_option_of_another_scheme_is_refused(shop: str, run: Callable[..., An
     added = run("hooks", "add", "any", "--handler", "command_shop:paid", "--tenant", "acme", "--secret-env",
                 "PAC_SECRET", "--scheme", *wrong)  # fmt: skip
 
-    assert (2, True) == (added.code, "prefix" in added.err)
+    assert (added.code, "prefix" in added.err) == (2, True)
     with Inbox(shop, stored_sources=True) as inbox:
-        assert [] == inbox.sources()
+        assert inbox.sources() == []
 
 
 def test_an_event_that_was_given_up_is_requeued(shop: str, run: Callable[..., Any], folder: Path) -> None:
@@ -120,16 +120,16 @@ def test_an_event_that_was_given_up_is_requeued(shop: str, run: Callable[..., An
     After the handler has been mended, say. It shows among the dead letters until it is done.
     """
     run(*ADD, "--secret-env", "PAC_SECRET", "--attempts", "1")
-    assert 1 == events(shop, "e-1", "e-1")["dead"]
+    assert events(shop, "e-1", "e-1")["dead"] == 1
     [letter] = run("dead", "list", "--json").document["letters"]
     [document] = run("hooks", "list", "--json").document["sources"]
 
-    assert "hooks:pac" == letter["name"]
-    assert (1, 1, 1) == (document["events"], document["dead"], document["repeats"])
-    assert "e-1 of pac is due again\n" == run("hooks", "requeue", "pac", "e-1").out
-    assert 3 == run("hooks", "requeue", "pac", "e-1").code
-    assert 1 == events(shop)["dead"]
-    assert 1 == run("hooks", "requeue", "nobody", "e-1").code
+    assert letter["name"] == "hooks:pac"
+    assert (document["events"], document["dead"], document["repeats"]) == (1, 1, 1)
+    assert run("hooks", "requeue", "pac", "e-1").out == "e-1 of pac is due again\n"
+    assert run("hooks", "requeue", "pac", "e-1").code == 3
+    assert events(shop)["dead"] == 1
+    assert run("hooks", "requeue", "nobody", "e-1").code == 1
 
 
 def test_many_repeats_are_a_sign_of_late_answers(shop: str, run: Callable[..., Any]) -> None:
@@ -164,9 +164,9 @@ def test_what_cannot_work_is_refused(shop: str, run: Callable[..., Any], wrong: 
     """
     refused = run(*ADD, *wrong)
 
-    assert 2 == refused.code
+    assert refused.code == 2
     assert said in refused.err
-    assert [] == run("hooks", "list", "--json").document["sources"]
+    assert run("hooks", "list", "--json").document["sources"] == []
 
 
 def test_a_secret_file_is_read_anew(shop: str, run: Callable[..., Any], folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_secret_file_is_read_anew(shop: str, run: Callable[..., Any], folder: 
 
     [reference] = run("hooks", "test", "pac", "--json").document["secrets"]
 
-    assert f"file:{folder.resolve()}/secret" == reference
+    assert reference == f"file:{folder.resolve()}/secret"
     (folder / "secret").unlink()
     gone = run("hooks", "test", "pac")
-    assert (2, True) == (gone.code, "can be read here" in gone.err)
+    assert (gone.code, "can be read here" in gone.err) == (2, True)

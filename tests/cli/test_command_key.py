@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import derive, derive_colon, input_hash
+from onceward import derive
+from onceward.keys import derive_colon, input_hash
 
 CALL = ["--worker", "w-1", "--run", "r-9", "--turn", "3", "--tool", "charge"]
 
@@ -22,7 +23,7 @@ class TestDerive:
         ran = run("key", "derive", *CALL, "--input", '{"b": 2, "a": 1}')
 
         expected = derive(worker="w-1", run="r-9", turn=3, tool="charge", input={"a": 1, "b": 2})
-        assert (0, f"{expected}\n", "") == ran
+        assert ran == (0, f"{expected}\n", "")
 
     def test_the_older_form_takes_its_own_names(self, run: Any) -> None:
         """
@@ -37,8 +38,8 @@ class TestDerive:
         by_input = run("key", "derive", "--recipe", "colon", *fields, "--input", '{"a": 1}')
         by_hash = run("key", "derive", "--recipe", "colon", *fields, "--canonical-input-hash", hashed, "--json")
 
-        assert f"{expected}\n" == by_input.out
-        assert {"key": expected, "recipe": "colon"} == by_hash.document
+        assert by_input.out == f"{expected}\n"
+        assert by_hash.document == {"key": expected, "recipe": "colon"}
 
     def test_the_input_may_come_from_a_file_or_a_pipe(self, folder: Any, run: Any) -> None:
         """
@@ -52,7 +53,7 @@ class TestDerive:
             run("key", "derive", *CALL, "--input", "-", stdin=b'{"a": 1}\n').out,
         }
 
-        assert 1 == len(keys)
+        assert len(keys) == 1
 
     @pytest.mark.parametrize(
         ("typed", "says"),
@@ -77,7 +78,7 @@ class TestDerive:
         """
         ran = run("key", "derive", *typed)
 
-        assert (2, "", 1) == (ran.code, ran.out, len(ran.err.splitlines()))
+        assert (ran.code, ran.out, len(ran.err.splitlines())) == (2, "", 1)
         assert ran.err.startswith("onceward: ")
         assert says in ran.err
 
@@ -101,7 +102,7 @@ class TestExplain:
         """
         ran = run("key", "explain", "charge:order-17", "--json")
 
-        assert 0 == ran.code
+        assert ran.code == 0
         assert {
             "length": 15,
             "limit": 255,
@@ -121,7 +122,7 @@ class TestExplain:
         """
         text, found = run("key", "explain", key), run("key", "explain", key, "--json")
 
-        assert (1, 1) == (text.code, found.code)
+        assert (text.code, found.code) == (1, 1)
         assert code in [finding["code"] for finding in found.document["findings"]]
         assert all(finding["advice"] in text.out for finding in found.document["findings"])
         assert key not in text.out + text.err + found.out + found.err
@@ -132,7 +133,7 @@ class TestExplain:
         """
         ran = run("key", "explain", "-", stdin=b"with a blank\n")
 
-        assert 1 == ran.code
+        assert ran.code == 1
         assert "no: the key has blanks in it (12 characters" in ran.out
 
     def test_a_recipe_is_judged_by_its_ingredients(self, run: Any) -> None:
@@ -142,9 +143,9 @@ class TestExplain:
         good = run("key", "explain", "--recipe", "charge:{order_id}", "--json")
         bad = run("key", "explain", "--recipe", "charge:{timestamp}", "--json")
 
-        assert (0, ["order_id"], []) == (good.code, good.document["fields"], good.document["findings"])
-        assert (1, False, ["K1"]) == (
+        assert (good.code, good.document["fields"], good.document["findings"]) == (0, ["order_id"], [])
+        assert (
             bad.code,
             bad.document["allowed"],
             [finding["code"] for finding in bad.document["findings"]],
-        )
+        ) == (1, False, ["K1"])

@@ -132,7 +132,7 @@ class TestHelp:
         """
         ran = run(*typed)
 
-        assert (0, "") == (ran.code, ran.err)
+        assert (ran.code, ran.err) == (0, "")
         assert "exit codes:" in ran.out
 
     @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ class TestHelp:
         """
         ran = run(*typed)
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert "commands:" in ran.err
 
     def test_the_version_is_the_packages(self, run: Any) -> None:
         """
         One line.
         """
-        assert (0, f"onceward {onceward.__version__}\n", "") == run("--version")
+        assert run("--version") == (0, f"onceward {onceward.__version__}\n", "")
 
 
 class TestBadInput:
@@ -221,7 +221,7 @@ class TestBadInput:
         assert text.err.startswith("onceward: ")
         assert says in text.err
         assert (code, "") == (document.code, document.out)
-        assert {"code", "message", "retry", "retryAfterSeconds"} == json.loads(document.err).keys()
+        assert json.loads(document.err).keys() == {"code", "message", "retry", "retryAfterSeconds"}
 
     def test_no_store_named_says_both_ways_to_name_one(self, folder: Path, run: Any) -> None:
         """
@@ -229,7 +229,7 @@ class TestBadInput:
         """
         ran = run("records", "list")
 
-        assert 2 == ran.code
+        assert ran.code == 2
         assert "--store" in ran.err
         assert "ONCEWARD_STORE" in ran.err
 
@@ -239,7 +239,7 @@ class TestBadInput:
         """
         ran = run("records", "list", "--store", "memory://")
 
-        assert (0, "", "no records\n") == ran
+        assert ran == (0, "", "no records\n")
 
     def test_a_key_is_not_shown_in_an_error(self, store: str, run: Any) -> None:
         """
@@ -248,7 +248,7 @@ class TestBadInput:
         keys = ["bob@example.com", "bob@example.com with a blank", "bob@example.com" * 20, "test:bob@example.com"]
         errors = [run("records", "show", "--scope", "live:acme", "--key", key).err for key in keys]
 
-        assert [] == [error for error in errors if "bob" in error]
+        assert [error for error in errors if "bob" in error] == []
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
     def test_a_file_that_may_not_be_read_is_refused(self, store: str, folder: Path, run: Any) -> None:
@@ -259,7 +259,7 @@ class TestBadInput:
 
         ran = run("records", "list")
 
-        assert 4 == ran.code
+        assert ran.code == 4
         assert "needs to read and write" in ran.err
 
 
@@ -293,13 +293,13 @@ class TestExitCodes:
 
         text, document = run("records", "list"), run("records", "list", "--json")
 
-        assert (4, "", "onceward: the disk is asleep\n") == text
-        assert {
+        assert text == (4, "", "onceward: the disk is asleep\n")
+        assert json.loads(document.err) == {
             "code": "store_unavailable",
             "message": "the disk is asleep",
             "retry": "same-key",
             "retryAfterSeconds": 1.5,
-        } == json.loads(document.err)
+        }
 
     def test_an_interrupt_is_130(self, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -311,7 +311,7 @@ class TestExitCodes:
 
         monkeypatch.setattr(sqlite.SqliteStore, "purge", interrupt)
 
-        assert 130 == main(["records", "purge", "--all"])
+        assert main(["records", "purge", "--all"]) == 130
 
 
 class TestAsAProcess:
@@ -327,11 +327,11 @@ class TestAsAProcess:
             [script, "--version"], capture_output=True, text=True, timeout=60, check=False, cwd=folder
         )
 
-        assert (0, f"onceward {onceward.__version__}\n", "") == (
+        assert (
             installed.returncode,
             installed.stdout,
             installed.stderr,
-        )
+        ) == (0, f"onceward {onceward.__version__}\n", "")
         assert installed.stdout == typed_for_real("--version", cwd=folder).stdout
 
     def test_a_day_in_an_operators_life(self, folder: Path) -> None:
@@ -345,7 +345,7 @@ class TestAsAProcess:
             "def charge(): raise RuntimeError('connection reset')\n"
             "gate.run('charge:order-17', charge)\n"
         )
-        assert 0 == typed_for_real("store", "init", cwd=folder, env=environment).returncode
+        assert typed_for_real("store", "init", cwd=folder, env=environment).returncode == 0
         subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60, check=False, cwd=folder)
 
         listed = typed_for_real("records", "list", "--state", "in_doubt", "--json", cwd=folder, env=environment)
@@ -357,9 +357,9 @@ class TestAsAProcess:
             input='{"charge": "ch_1"}',
         )
 
-        assert ("", "settled") == (decided.stderr, json.loads(decided.stdout)["state"])
+        assert (decided.stderr, json.loads(decided.stdout)["state"]) == ("", "settled")
         again = typed_for_real("records", "list", "--state", "in_doubt", cwd=folder, env=environment)
-        assert (0, "", "no records\n") == (again.returncode, again.stdout, again.stderr)
+        assert (again.returncode, again.stdout, again.stderr) == (0, "", "no records\n")
 
     def test_a_reader_that_has_seen_enough_causes_no_noise(self, folder: Path) -> None:
         """
@@ -378,7 +378,7 @@ class TestAsAProcess:
         noise = process.stderr.read()
         process.stderr.close()
 
-        assert (141, b"") == (process.wait(timeout=60), noise)
+        assert (process.wait(timeout=60), noise) == (141, b"")
 
     def test_an_interrupt_from_the_keyboard_causes_no_traceback(self, folder: Path) -> None:
         """
@@ -399,7 +399,7 @@ class TestAsAProcess:
             process.kill()
             process.wait()
 
-        assert (130, b"") == (process.returncode, noise)
+        assert (process.returncode, noise) == (130, b"")
 
 
 def _wait_until_it_reads(pid: int) -> None:

@@ -46,9 +46,9 @@ class TestStoredTextIsHarmless:
             run("records", "show", digest, "--json"),
         ]
 
-        assert [] == [hit for ran in outputs for hit in ACTS.findall(ran.out + ran.err)]
-        assert 2 == len(outputs[0].out.splitlines())
-        assert f"RuntimeError: {trick}" == outputs[3].document["failure"]
+        assert [hit for ran in outputs for hit in ACTS.findall(ran.out + ran.err)] == []
+        assert len(outputs[0].out.splitlines()) == 2
+        assert outputs[3].document["failure"] == f"RuntimeError: {trick}"
 
     def test_in_a_result(self, trick: str, gate: Gate, run: Any) -> None:
         """
@@ -59,7 +59,7 @@ class TestStoredTextIsHarmless:
 
         text, document = run("records", "show", *name), run("records", "show", *name, "--json")
 
-        assert [] == ACTS.findall(text.out + document.out)
+        assert ACTS.findall(text.out + document.out) == []
         assert {trick: [trick]} == document.document["result"]
         assert {trick: [trick]} == json.loads(text.out[text.out.index("{") :])
 
@@ -72,9 +72,9 @@ class TestStoredTextIsHarmless:
 
         ran = run("records", "reconcile", digest, "--happened", "2")
 
-        assert 3 == ran.code
-        assert [] == ACTS.findall(ran.err)
-        assert 1 == len(ran.err.splitlines())
+        assert ran.code == 3
+        assert ACTS.findall(ran.err) == []
+        assert len(ran.err.splitlines()) == 1
 
     def test_in_what_was_typed(self, trick: str, store: str, run: Any) -> None:
         """
@@ -82,8 +82,8 @@ class TestStoredTextIsHarmless:
         """
         ran = run("records", "list", "--state", trick)
 
-        assert 2 == ran.code
-        assert [] == ACTS.findall(ran.err)
+        assert ran.code == 2
+        assert ACTS.findall(ran.err) == []
 
 
 class TestTables:
@@ -95,28 +95,28 @@ class TestTables:
         """
         shown = format_table(("NAME", "COUNT", "NOTE"), [("a", 5, "x"), ("long name", 1200, None)])
 
-        assert "NAME       COUNT  NOTE\na              5  x\nlong name   1200" == shown
+        assert shown == "NAME       COUNT  NOTE\na              5  x\nlong name   1200"
 
     def test_a_wide_cell_is_shortened_in_the_middle(self) -> None:
         """
         Both ends of a key say what it is.
         """
-        assert "charge:aaaaaaaaaaaa…aaaaaaaaaaaaaaa:2026" == shorten("charge:" + "a" * 60 + ":2026")
-        assert 40 == len(shorten("x" * 300))
-        assert "x" * 40 == shorten("x" * 40)
+        assert shorten("charge:" + "a" * 60 + ":2026") == "charge:aaaaaaaaaaaa…aaaaaaaaaaaaaaa:2026"
+        assert len(shorten("x" * 300)) == 40
+        assert shorten("x" * 40) == "x" * 40
 
     def test_facts_leave_out_what_is_not_known(self) -> None:
         """
         A missing time is no line, and no is a word.
         """
-        assert "a     1\nlong  no" == format_facts([("a", 1), ("b", None), ("long", False)])
+        assert format_facts([("a", 1), ("b", None), ("long", False)]) == "a     1\nlong  no"
 
     def test_plain_text_is_left_alone(self) -> None:
         """
         Letters of any language, and a backslash, are what they are.
         """
-        assert "Zoë 東京 C:\\temp" == escape_invisible("Zoë 東京 C:\\temp")
-        assert '"Zoë"' == pretty_json("Zoë")
+        assert escape_invisible("Zoë 東京 C:\\temp") == "Zoë 東京 C:\\temp"
+        assert pretty_json("Zoë") == '"Zoë"'
 
     def test_a_terminal_that_cannot_show_a_character_gets_its_escape(
         self, gate: Gate, run: Any, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +135,7 @@ class TestTables:
 
         code = main(["records", "show", "--scope", "live:acme", "--key", "job:1"])
 
-        assert 0 == code
+        assert code == 0
         assert b'"Zo\\xeb"' in narrow.buffer.getvalue()
 
 
@@ -154,8 +154,8 @@ class TestDocuments:
             run("store", "check", "--json").document | {"records": {}},
         ]
 
-        assert "leaseSecondsLeft" == camel_case("lease_seconds_left")
-        assert [] == [name for document in documents for name in _names(document) if "_" in name]
+        assert camel_case("lease_seconds_left") == "leaseSecondsLeft"
+        assert [name for document in documents for name in _names(document) if "_" in name] == []
 
     def test_a_document_is_ascii(self) -> None:
         """
@@ -163,8 +163,8 @@ class TestDocuments:
         """
         line = json_line({"a": "\x7fë\u202e"})
 
-        assert '{\n  "a": "\\u007f\\u00eb\\u202e"\n}' == line
-        assert {"a": "\x7fë\u202e"} == json.loads(line)
+        assert line == '{\n  "a": "\\u007f\\u00eb\\u202e"\n}'
+        assert json.loads(line) == {"a": "\x7fë\u202e"}
 
 
 def _names(document: Any) -> list[str]:

@@ -43,8 +43,8 @@ class TestWhatErrorsAdvise:
 
         ran = run(*happened)
 
-        assert 0 == ran.code
-        assert {"charge": "ch_1"} == gate.run("charge:order-17", lambda: pytest.fail("it ran again"))
+        assert ran.code == 0
+        assert gate.run("charge:order-17", lambda: pytest.fail("it ran again")) == {"charge": "ch_1"}
 
     def test_the_command_for_it_did_not_lets_it_run_again(self, advice: Any, gate: Gate, run: Any) -> None:
         """
@@ -52,8 +52,8 @@ class TestWhatErrorsAdvise:
         """
         ran = run(*advice[1][1:])
 
-        assert 0 == ran.code
-        assert "again" == gate.run("charge:order-17", lambda: "again")
+        assert ran.code == 0
+        assert gate.run("charge:order-17", lambda: "again") == "again"
 
     def test_a_result_left_as_printed_is_refused_with_advice(self, advice: Any, gate: Gate, run: Any) -> None:
         """
@@ -61,9 +61,9 @@ class TestWhatErrorsAdvise:
         """
         ran = run(*advice[0][1:])
 
-        assert 2 == ran.code
+        assert ran.code == 2
         assert "'\"done\"'" in ran.err
-        assert "in_doubt" == gate.records.get("charge:order-17").state
+        assert gate.records.get("charge:order-17").state == "in_doubt"
 
     def test_what_show_prints_for_a_record_in_doubt_works_too(self, doubted: Any, gate: Gate, run: Any) -> None:
         """
@@ -74,8 +74,8 @@ class TestWhatErrorsAdvise:
         first, second = commands_in(run("records", "show", digest).out)
 
         assert ["onceward", "records", "reconcile", digest, "--happened", "RESULT AS JSON"] == first
-        assert 0 == run(*second[1:]).code
-        assert "released" == gate.records.get("charge:order-17").state
+        assert run(*second[1:]).code == 0
+        assert gate.records.get("charge:order-17").state == "released"
 
 
 class TestReconcile:
@@ -92,8 +92,8 @@ class TestReconcile:
 
         ran = run("records", "reconcile", found[0]["digest"], "--happened", "17")
 
-        assert ("step", 0) == (found[0]["kind"], ran.code)
-        assert 17 == plan.step("seed", self._raise)
+        assert (found[0]["kind"], ran.code) == ("step", 0)
+        assert plan.step("seed", self._raise) == 17
 
     def test_a_lapsed_claim_is_reconciled(self, claimed: Any, gate: Gate, run: Any) -> None:
         """
@@ -103,8 +103,8 @@ class TestReconcile:
 
         ran = run("records", "reconcile", "--scope", "live:acme", "--key", "charge:1", "--happened", "null", "--json")
 
-        assert (0, "settled", None) == (ran.code, ran.document["state"], ran.document["result"])
-        assert "json/1" == ran.document["codec"]
+        assert (ran.code, ran.document["state"], ran.document["result"]) == (0, "settled", None)
+        assert ran.document["codec"] == "json/1"
 
     def test_a_claim_that_is_held_is_refused(self, claimed: Any, gate: Gate, run: Any) -> None:
         """
@@ -114,7 +114,7 @@ class TestReconcile:
 
         ran = run("records", "release", before.id.hex(), "--yes")
 
-        assert (3, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (3, "")
         assert "its lease has run out" in ran.err
         assert before.version == gate.store.load(before.id).version
 
@@ -127,8 +127,8 @@ class TestReconcile:
 
         codes = [run("records", "reconcile", digest, "--happened", answer).code for answer in answers]
 
-        assert [0, 0, 3] == codes
-        assert 3 == run("records", "release", digest, "--yes").code
+        assert codes == [0, 0, 3]
+        assert run("records", "release", digest, "--yes").code == 3
 
     def test_releasing_needs_a_yes(self, doubted: Any, gate: Gate, run: Any) -> None:
         """
@@ -138,8 +138,8 @@ class TestReconcile:
 
         codes = [run("records", "release", digest, *yes).code for yes in ([], ["--yes"], ["--yes"])]
 
-        assert [2, 0, 0] == codes
-        assert "released" == gate.records.get("charge:order-17").state
+        assert codes == [2, 0, 0]
+        assert gate.records.get("charge:order-17").state == "released"
 
     def test_the_result_may_come_from_a_file_or_a_pipe(self, doubted: Any, folder: Any, run: Any) -> None:
         """
@@ -151,7 +151,7 @@ class TestReconcile:
         from_file = run("records", "reconcile", first, "--happened", "@result.json", "--json")
         from_pipe = run("records", "reconcile", second, "--happened", "-", "--json", stdin=b'{"from": "pipe"}\n')
 
-        assert [{"from": "file"}, {"from": "pipe"}] == [from_file.document["result"], from_pipe.document["result"]]
+        assert [from_file.document["result"], from_pipe.document["result"]] == [{"from": "file"}, {"from": "pipe"}]
 
     def test_a_result_beyond_the_limit_is_refused(self, doubted: Any, run: Any) -> None:
         """
@@ -161,7 +161,7 @@ class TestReconcile:
 
         ran = run("records", "reconcile", digest, "--happened", "-", stdin=b'"' + b"x" * 1_048_576 + b'"')
 
-        assert 2 == ran.code
+        assert ran.code == 2
         assert "1,048,576 bytes" in ran.err
 
     def test_a_result_too_deep_to_store_is_refused(self, doubted: Any, run: Any) -> None:
@@ -172,7 +172,7 @@ class TestReconcile:
 
         ran = run("records", "reconcile", digest, "--happened", "[" * 200 + "]" * 200)
 
-        assert 2 == ran.code
+        assert ran.code == 2
         assert "nests deeper than 128" in ran.err
 
     def test_the_retention_may_be_said(self, doubted: Any, run: Any) -> None:
@@ -184,7 +184,7 @@ class TestReconcile:
         default = run("records", "reconcile", first, "--happened", "1", "--json").document
         longer = run("records", "reconcile", second, "--happened", "1", "--retain", "604800", "--json").document
 
-        assert [86_400, 604_800] == [round(one["replaySecondsLeft"]) for one in (default, longer)]
+        assert [round(one["replaySecondsLeft"]) for one in (default, longer)] == [86_400, 604_800]
 
     @staticmethod
     def _raise() -> None:
@@ -211,7 +211,7 @@ class TestList:
             for state in ("settled", "expired", "absent", "claimed", "in_doubt", "lapsed", "released")
         }
 
-        assert {
+        assert found == {
             "settled": ["live:fresh:1"],
             "expired": ["live:expired:1"],
             "absent": ["live:gone:1"],
@@ -219,7 +219,7 @@ class TestList:
             "in_doubt": ["live:dead:1", "live:doubted:1"],
             "lapsed": ["live:dead:2"],
             "released": [],
-        } == found
+        }
 
     def test_pages_follow_each_other_without_gap_or_repeat(self, gate: Gate, run: Any) -> None:
         """
@@ -236,7 +236,7 @@ class TestList:
                 break
             after = ["--after", page["next"]]
 
-        assert [3, 3, 1] == [len(page) for page in pages]
+        assert [len(page) for page in pages] == [3, 3, 1]
         assert {f"live:job:{number}" for number in range(7)} == {key for page in pages for key in page}
 
     def test_operators_see_every_scope_unless_they_ask_for_one(self, gate_at: Any, run: Any) -> None:
@@ -249,8 +249,8 @@ class TestList:
         every = run("records", "list", "--json").document["records"]
         one = run("records", "list", "--scope", "live:bolt", "--json").document["records"]
 
-        assert {"live:acme", "live:bolt"} == {record["scope"] for record in every}
-        assert ["live:bolt"] == [record["scope"] for record in one]
+        assert {record["scope"] for record in every} == {"live:acme", "live:bolt"}
+        assert [record["scope"] for record in one] == ["live:bolt"]
 
     def test_the_table_says_where_to_go_on(self, gate: Gate, run: Any) -> None:
         """
@@ -261,15 +261,15 @@ class TestList:
 
         ran = run("records", "list", "--limit", "1")
 
-        assert 2 == len(ran.out.splitlines())
+        assert len(ran.out.splitlines()) == 2
         assert re.fullmatch(r"there are more: go on with --after [0-9a-f]{64}\n", ran.err)
 
     def test_an_empty_store_is_no_error(self, store: str, run: Any) -> None:
         """
         Nothing in doubt is good news.
         """
-        assert (0, "", "no records\n") == run("records", "list", "--state", "in_doubt")
-        assert {"records": [], "next": None} == run("records", "list", "--json").document
+        assert run("records", "list", "--state", "in_doubt") == (0, "", "no records\n")
+        assert run("records", "list", "--json").document == {"records": [], "next": None}
 
 
 class TestShow:
@@ -292,7 +292,7 @@ class TestShow:
         shown = [run("records", "show", *name, "--json").document for name in names]
 
         assert [listed["id"]] * 5 == [one["id"] for one in shown]
-        assert {"answer": 42} == shown[0]["result"]
+        assert shown[0]["result"] == {"answer": 42}
         assert [*listed, "result"] == sorted(shown[0], key=lambda name: [*listed, "result"].index(name))
 
     def test_bytes_are_shown_as_base64(self, gate: Gate, run: Any) -> None:
@@ -303,7 +303,7 @@ class TestShow:
 
         shown = run("records", "show", "--scope", "live:acme", "--key", "job:1", "--json").document
 
-        assert ("bytes/1", "AP8=") == (shown["codec"], shown["result"])
+        assert (shown["codec"], shown["result"]) == ("bytes/1", "AP8=")
 
     def test_digits_that_fit_several_records_are_refused_with_the_candidates(
         self, store: str, run: Any, monkeypatch: pytest.MonkeyPatch, gate: Gate
@@ -318,7 +318,7 @@ class TestShow:
 
         ran = run("records", "show", found.id.hex()[:12])
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert twin.id.hex()[:20] in ran.err
         assert found.id.hex()[:20] in ran.err
 
@@ -329,8 +329,8 @@ class TestShow:
         gate.run("job:1", lambda: "x" * 10_000)
         name = ["--scope", "live:acme", "--key", "job:1"]
 
-        assert "… (10,002 characters; --json shows all)" == run("records", "show", *name).out.splitlines()[-1]
-        assert "x" * 10_000 == run("records", "show", *name, "--json").document["result"]
+        assert run("records", "show", *name).out.splitlines()[-1] == "… (10,002 characters; --json shows all)"
+        assert run("records", "show", *name, "--json").document["result"] == "x" * 10_000
 
 
 class TestPurge:
@@ -347,10 +347,10 @@ class TestPurge:
         once = run("records", "purge", "--limit", "2", "--json").document
         rest = run("records", "purge", "--limit", "2", "--all", "--json")
 
-        assert (2, 1, False) == (once["forgotten"], once["batches"], once["done"])
-        assert (5, 3, True) == (rest.document["forgotten"], rest.document["batches"], rest.document["done"])
-        assert ["2 forgotten", "4 forgotten"] == [line.split(",")[0] for line in rest.err.splitlines()]
-        assert [] == run("records", "list", "--json").document["records"]
+        assert (once["forgotten"], once["batches"], once["done"]) == (2, 1, False)
+        assert (rest.document["forgotten"], rest.document["batches"], rest.document["done"]) == (5, 3, True)
+        assert [line.split(",")[0] for line in rest.err.splitlines()] == ["2 forgotten", "4 forgotten"]
+        assert run("records", "list", "--json").document["records"] == []
 
     def test_what_has_expired_is_shrunk_and_what_is_in_doubt_is_left_alone(
         self, gate_at: Any, claimed: Any, run: Any
@@ -363,9 +363,9 @@ class TestPurge:
 
         purged = run("records", "purge", "--json").document
 
-        assert (0, 1) == (purged["forgotten"], purged["shrunk"])
+        assert (purged["forgotten"], purged["shrunk"]) == (0, 1)
         states = {one["key"]: one["state"] for one in run("records", "list", "--json").document["records"]}
-        assert {"live:expired:1": "expired", "live:dead:1": "in_doubt"} == states
+        assert states == {"live:expired:1": "expired", "live:dead:1": "in_doubt"}
 
 
 def _everything() -> Any:

@@ -28,13 +28,13 @@ def test_an_operator_sees_what_is_dead_and_disabled(outgoing: str, run: Any) -> 
     status, dead = run("relay", "status", "--json").document, run("relay", "dead", "--json").document
     shown = run("relay", "dead")
 
-    assert [{"endpoint": "billing", "state": "dead", "messages": 1, "oldestAt": f"{LATER}1+00:00"}] == status[
-        "messages"
+    assert status["messages"] == [
+        {"endpoint": "billing", "state": "dead", "messages": 1, "oldestAt": f"{LATER}1+00:00"}
     ]
-    assert [{"endpoint": "billing", "since": f"{LATER}3+00:00", "reason": "HTTP 410"}] == status["disabled"]
+    assert status["disabled"] == [{"endpoint": "billing", "since": f"{LATER}3+00:00", "reason": "HTTP 410"}]
     assert [(outgoing, 10, "HTTP 500")] == [(one["id"], one["attempts"], one["reason"]) for one in dead["messages"]]
-    assert [] == run("relay", "dead", "--json", "--after", outgoing).document["messages"]
-    assert [] == run("relay", "dead", "--json", "--endpoint", "other").document["messages"]
+    assert run("relay", "dead", "--json", "--after", outgoing).document["messages"] == []
+    assert run("relay", "dead", "--json", "--endpoint", "other").document["messages"] == []
     assert "HTTP 500" in shown.out
     assert "billing is disabled since" in run("relay", "status").err
 
@@ -48,9 +48,9 @@ def test_what_was_given_up_is_requeued_enabled_and_delivered(outgoing: str, run:
     codes += [run("relay", "enable", "billing").code for _ in range(2)]
     sent = run("relay", "run", "--config", "relay.toml", "--once", "--json").document
 
-    assert [0, 1, 0, 1] == codes
-    assert ({"tries": 0}, {"tries": 1}) == (held, sent)
-    assert {"delivered": 1} == states(folder)
+    assert codes == [0, 1, 0, 1]
+    assert (held, sent) == ({"tries": 0}, {"tries": 1})
+    assert states(folder) == {"delivered": 1}
 
 
 def test_a_dead_message_is_let_go_of_only_with_a_yes(outgoing: str, run: Any, folder: Path) -> None:
@@ -60,8 +60,8 @@ def test_a_dead_message_is_let_go_of_only_with_a_yes(outgoing: str, run: Any, fo
     without, kept = run("relay", "discard", outgoing), states(folder)
     done, again = run("relay", "discard", outgoing, "--yes"), run("relay", "discard", outgoing, "--yes")
 
-    assert (2, {"dead": 1}) == (without.code, kept)
-    assert (0, 1, {}) == (done.code, again.code, states(folder))
+    assert (without.code, kept) == (2, {"dead": 1})
+    assert (done.code, again.code, states(folder)) == (0, 1, {})
 
 
 def test_a_mistyped_database_is_not_taken_for_an_empty_outbox(store: str, run: Any, folder: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_mistyped_database_is_not_taken_for_an_empty_outbox(store: str, run: A
     none_yet = run("relay", "status")
     made = run("relay", "init")
 
-    assert (2, False) == (ran.code, (folder / "other.db").exists())
-    assert (2, 0, 0) == (none_yet.code, made.code, run("relay", "status").code)
+    assert (ran.code, (folder / "other.db").exists()) == (2, False)
+    assert (none_yet.code, made.code, run("relay", "status").code) == (2, 0, 0)
     assert "onceward relay init" in none_yet.err
 
 
@@ -100,6 +100,6 @@ def test_a_wrong_file_is_refused_before_anything_is_delivered(
 
     ran = run("relay", "run", "--config", "wrong.toml")
 
-    assert 2 == ran.code
+    assert ran.code == 2
     assert said in ran.err
     assert "wrong.toml" in ran.err

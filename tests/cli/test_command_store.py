@@ -21,9 +21,9 @@ def test_a_store_is_made_ready_and_again_does_no_harm(folder: Path, run: Any) ->
 
     second = run("store", "init", "--store", "sqlite:///agent.db", "--json")
 
-    assert (0, 0) == (first.code, second.code)
+    assert (first.code, second.code) == (0, 0)
     assert {"ready": True, "at": str((folder / "agent.db").resolve())} == second.document
-    assert 1 == len(run("records", "list", "--store", "sqlite:///agent.db", "--json").document["records"])
+    assert len(run("records", "list", "--store", "sqlite:///agent.db", "--json").document["records"]) == 1
 
 
 def test_a_healthy_store_is_counted(gate: Gate, claimed: Any, doubted: Any, run: Any) -> None:
@@ -36,9 +36,9 @@ def test_a_healthy_store_is_counted(gate: Gate, claimed: Any, doubted: Any, run:
 
     ran = run("store", "check", "--json")
 
-    assert (0, True) == (ran.code, ran.document["healthy"])
-    assert {"in_doubt": 2, "settled": 1} == ran.document["records"]
-    assert 2 == ran.document["inDoubt"]
+    assert (ran.code, ran.document["healthy"]) == (0, True)
+    assert ran.document["records"] == {"in_doubt": 2, "settled": 1}
+    assert ran.document["inDoubt"] == 2
     assert oldest.id.hex()[:12] == ran.document["oldestInDoubt"]["digest"]
     assert {"damage", "schema", "journal", "synchronous"} <= {one["name"] for one in ran.document["checks"]}
     assert oldest.id.hex()[:12] in run("store", "check").out
@@ -52,8 +52,8 @@ def test_a_problem_makes_the_answer_no(store: str, folder: Path, run: Any) -> No
 
     ran = run("store", "check", "--json")
 
-    assert (1, False) == (ran.code, ran.document["healthy"])
-    assert ["mode"] == [one["name"] for one in ran.document["checks"] if not one["ok"]]
+    assert (ran.code, ran.document["healthy"]) == (1, False)
+    assert [one["name"] for one in ran.document["checks"] if not one["ok"]] == ["mode"]
     assert "PROBLEM" in run("store", "check").out
 
 
@@ -63,7 +63,7 @@ def test_a_store_of_this_version_does_not_move(store: str, run: Any) -> None:
     """
     ran = run("store", "migrate", "--json")
 
-    assert 0 == ran.code
+    assert ran.code == 0
     assert (False, ran.document["before"]) == (ran.document["moved"], ran.document["after"])
 
 
@@ -79,7 +79,7 @@ def test_a_store_of_a_later_version_is_refused(command: list[str], store: str, f
 
     ran = run(*command)
 
-    assert 4 == ran.code
+    assert ran.code == 4
     assert "upgrade" in ran.err
 
 
@@ -92,8 +92,8 @@ def test_a_file_that_is_no_store_is_refused(command: list[str], folder: Path, ru
 
     ran = run(*command, "--store", "sqlite:///notes.txt")
 
-    assert (4, 1) == (ran.code, len(ran.err.splitlines()))
-    assert "my notes, " * 1_000 == (folder / "notes.txt").read_text()
+    assert (ran.code, len(ran.err.splitlines())) == (4, 1)
+    assert (folder / "notes.txt").read_text() == "my notes, " * 1_000
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_mistyped_path_makes_no_empty_store(command: list[str], folder: Path, 
     """
     ran = run(*command, "--store", "sqlite:///agnet.db")
 
-    assert 2 == ran.code
+    assert ran.code == 2
     assert "`onceward store init --store sqlite:///agnet.db` makes it" in ran.err
-    assert [] == list(folder.iterdir())
+    assert list(folder.iterdir()) == []
 
 
 def test_a_memory_store_needs_nothing(folder: Path, run: Any) -> None:
@@ -123,4 +123,4 @@ def test_a_memory_store_needs_nothing(folder: Path, run: Any) -> None:
     """
     codes = [run("store", verb, "--store", "memory://").code for verb in ("init", "check", "migrate")]
 
-    assert [0, 0, 0] == codes
+    assert codes == [0, 0, 0]

@@ -82,9 +82,9 @@ class TestPostgres:
 
         second = run("store", "init", "--store", fresh, "--json")
 
-        assert (0, 0) == (first.code, second.code)
+        assert (first.code, second.code) == (0, 0)
         assert second.document["ready"]
-        assert [(1,)] == rows(fresh, "SELECT count(*) FROM onceward_records")
+        assert rows(fresh, "SELECT count(*) FROM onceward_records") == [(1,)]
 
     def test_many_that_init_at_once_make_one_store(self, fresh: str) -> None:
         """
@@ -94,9 +94,9 @@ class TestPostgres:
         with ThreadPoolExecutor(8) as crowd:
             answers = list(crowd.map(lambda _: upkeep.init(fresh), range(8)))
 
-        assert 1 == len(set(answers))
-        assert [(2,)] == rows(fresh, TABLES)
-        assert [(flows.LATEST,)] == rows(fresh, "SELECT value FROM onceward_meta WHERE name = 'schema_version'")
+        assert len(set(answers)) == 1
+        assert rows(fresh, TABLES) == [(2,)]
+        assert rows(fresh, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(flows.LATEST,)]
 
     @pytest.mark.parametrize("command", ["store check", "store migrate", "records list", "records purge"])
     def test_a_database_without_our_tables_is_not_given_any(self, command: str, fresh: str, run: Any) -> None:
@@ -105,9 +105,9 @@ class TestPostgres:
         """
         ran = run(*command.split(), "--store", fresh)
 
-        assert (2, "") == (ran.code, ran.out)
+        assert (ran.code, ran.out) == (2, "")
         assert "`onceward store init`" in ran.err
-        assert [(0,)] == rows(fresh, TABLES)
+        assert rows(fresh, TABLES) == [(0,)]
 
     def test_the_administrator_runs_the_sql_and_the_role_needs_no_more(self, fresh: str, role: str, run: Any) -> None:
         """
@@ -125,10 +125,10 @@ class TestPostgres:
         with Gate(as_role(fresh, role), scope="live:acme") as gate:
             answers = [gate.run("job:1", lambda: 1), gate.run("job:1", lambda: 2)]
 
-        assert 4 == refused.code
+        assert refused.code == 4
         assert "--sql" in refused.err
-        assert 4 == before.code
-        assert (0, [1, 1]) == (again.code, answers)
+        assert before.code == 4
+        assert (again.code, answers) == (0, [1, 1])
         assert "rights" not in problems(after)
 
     def test_a_healthy_server_is_looked_over(self, store: str, gate: Gate, doubted: Any, run: Any) -> None:
@@ -140,13 +140,13 @@ class TestPostgres:
 
         ran = run("store", "check", "--json")
 
-        assert {"fsync"} == set(problems(ran))
-        assert (1, {"in_doubt": 1, "settled": 1}) == (ran.code, ran.document["records"])
-        assert {
+        assert set(problems(ran)) == {"fsync"}
+        assert (ran.code, ran.document["records"]) == (1, {"in_doubt": 1, "settled": 1})
+        assert set(details(ran)) == {
             *("server", "encoding", "writer", "fsync", "full_page_writes", "synchronous_commit", "failover", "clock"),
             *("schema", "columns", "indexes", "logged", "row security", "rights", "size"),
-        } == set(details(ran))
-        assert f"version {flows.LATEST}" == details(ran)["schema"]
+        }
+        assert details(ran)["schema"] == f"version {flows.LATEST}"
         assert "PROBLEM" in run("store", "check").out
 
     @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ class TestPostgres:
 
         hidden = run("store", "check", "--json", "--store", as_role(fresh, role))
 
-        assert 1 == few.code
-        assert (
+        assert few.code == 1
+        assert problems(few)["rights"] == (
             "missing: INSERT on onceward_records, UPDATE on onceward_records, DELETE on onceward_records, "
             "UPDATE on onceward_meta"
-        ) == problems(few)["rights"]
+        )
         assert {"rights", "row security"} <= set(problems(hidden))
 
     def test_a_read_only_server_is_a_finding(self, fresh: str, run: Any) -> None:
@@ -201,7 +201,7 @@ class TestPostgres:
 
         ran = run("store", "check", "--json", "--store", fresh)
 
-        assert (1, "read-only") == (ran.code, problems(ran)["writer"])
+        assert (ran.code, problems(ran)["writer"]) == (1, "read-only")
 
     def test_looking_prepares_nothing_so_a_pooler_may_stand_between(
         self, store: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
@@ -222,7 +222,7 @@ class TestPostgres:
         upkeep.check(store)
         list(upkeep.held(store))
 
-        assert [(0,), (0,)] == prepared
+        assert prepared == [(0,), (0,)]
 
     @pytest.mark.parametrize("command", ["store init", "store check", "store migrate", "records list"])
     def test_a_schema_of_a_later_version_is_refused(self, command: str, fresh: str, run: Any) -> None:
@@ -234,9 +234,9 @@ class TestPostgres:
 
         ran = run(*command.split(), "--store", fresh)
 
-        assert 4 == ran.code
+        assert ran.code == 4
         assert "upgrade" in ran.err
-        assert [(99,)] == rows(fresh, "SELECT value FROM onceward_meta WHERE name = 'schema_version'")
+        assert rows(fresh, "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(99,)]
 
     def test_migrate_says_what_it_will_do_and_does_it_once(
         self, fresh: str, run: Any, monkeypatch: pytest.MonkeyPatch
@@ -265,7 +265,7 @@ class TestPostgres:
         assert {"before": known_before, "after": upcoming, "moved": True} == moved.document
         assert f"from version {known_before} to {upcoming}: postgres_{upcoming:04}" in moved.err
         assert {"before": upcoming, "after": upcoming, "moved": False} == again.document
-        assert [(1,)] == rows(fresh, "SELECT count(*) FROM onceward_records")
+        assert rows(fresh, "SELECT count(*) FROM onceward_records") == [(1,)]
 
 
 @needs_redis
@@ -286,13 +286,13 @@ class TestRedis:
 
         ran = run("store", "check", "--json")
 
-        assert {} == problems(ran)
-        assert (0, {"in_doubt": 1, "settled": 1}) == (ran.code, ran.document["records"])
-        assert {
+        assert problems(ran) == {}
+        assert (ran.code, ran.document["records"]) == (0, {"in_doubt": 1, "settled": 1})
+        assert set(details(ran)) == {
             *("server", "writer", "cluster", "memory", "eviction", "append-only file", "last write to it"),
             *("appendfsync", "failover", "clock", "schema", "rights"),
-        } == set(details(ran))
-        assert "always" == details(ran)["appendfsync"]
+        }
+        assert details(ran)["appendfsync"] == "always"
         assert keys == redis.running().ask("DBSIZE")
 
     def test_init_again_and_migrate_do_no_harm(self, store: str, gate: Gate, run: Any) -> None:
@@ -304,9 +304,9 @@ class TestRedis:
         codes = [run("store", "init").code, run("store", "migrate").code]
         moved = run("store", "migrate", "--json").document
 
-        assert ([0, 0], False) == (codes, moved["moved"])
-        assert 1 == len(run("records", "list", "--json").document["records"])
-        assert 2 == run("store", "init", "--sql").code
+        assert (codes, moved["moved"]) == ([0, 0], False)
+        assert len(run("records", "list", "--json").document["records"]) == 1
+        assert run("store", "init", "--sql").code == 2
 
     def test_a_server_that_forgets_is_looked_over_and_not_made_ready(self, folder: Path, run: Any) -> None:
         """
@@ -318,8 +318,8 @@ class TestRedis:
             made = run("store", "init", "--store", url)
             ran = run("store", "check", "--json", "--store", url)
 
-        assert (2, 1) == (made.code, ran.code)
-        assert {"eviction", "append-only file", "memory"} == set(problems(ran))
+        assert (made.code, ran.code) == (2, 1)
+        assert set(problems(ran)) == {"eviction", "append-only file", "memory"}
 
     def test_a_user_with_too_few_rights_is_told_which(self, folder: Path, run: Any) -> None:
         """
@@ -331,10 +331,10 @@ class TestRedis:
             url = server.url().replace("//", f"//shy:{SECRET}@")
             ran = run("store", "check", "--json", "--store", url)
 
-        assert {"rights"} == set(problems(ran))
+        assert set(problems(ran)) == {"rights"}
         assert "HDEL: " in problems(ran)["rights"]
         assert "PERSIST: " in problems(ran)["rights"]
-        assert "not told" == details(ran)["appendfsync"]
+        assert details(ran)["appendfsync"] == "not told"
 
     @pytest.mark.parametrize("command", ["store init", "store check", "store migrate", "records list"])
     def test_records_of_a_later_form_are_refused(self, command: str, store: str, run: Any) -> None:
@@ -346,7 +346,7 @@ class TestRedis:
 
         ran = run(*command.split())
 
-        assert 4 == ran.code
+        assert ran.code == 4
         assert "upgrade" in ran.err
 
     def test_a_replica_takes_no_writes(self, folder: Path, run: Any) -> None:
@@ -357,7 +357,7 @@ class TestRedis:
             server.ask("REPLICAOF", "127.0.0.1", "1")
             ran = run("store", "check", "--json", "--store", server.url())
 
-        assert {"writer", "rights"} == set(problems(ran))
+        assert set(problems(ran)) == {"writer", "rights"}
 
 
 WRONG = [
@@ -399,7 +399,7 @@ class TestPasswords:
 
         told = "".join(ran.out + ran.err for ran in seen) + caplog.text + _trace(failure.value)
         assert {2, 4} >= {ran.code for ran in seen}
-        assert "" != told
+        assert told != ""
         assert SECRET not in told
 
     @needs_postgres
@@ -414,7 +414,7 @@ class TestPasswords:
             with pytest.raises(ConfigurationError) as failure:
                 _use(url)
 
-        assert {2} == {ran.code for ran in seen}
+        assert {ran.code for ran in seen} == {2}
         assert SECRET not in "".join(ran.out + ran.err for ran in seen) + _trace(failure.value)
 
     @needs_redis
@@ -427,8 +427,8 @@ class TestPasswords:
             fine = [run(*command.split(), "--store", right) for command in COMMANDS[:5]]
             refused = [run(*command.split(), "--store", wrong) for command in COMMANDS[:5]]
 
-        assert {0} == {ran.code for ran in fine}
-        assert {4} == {ran.code for ran in refused}
+        assert {ran.code for ran in fine} == {0}
+        assert {ran.code for ran in refused} == {4}
         assert SECRET not in "".join(ran.out + ran.err for ran in [*fine, *refused])
 
     def test_one_that_were_printed_would_be_seen(self, run: Any) -> None:

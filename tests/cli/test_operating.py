@@ -6,8 +6,9 @@ from hashlib import sha256
 
 import pytest
 
-from onceward import NOT_FOUND, Found, Gate, IllegalMove, ResultInvalid
+from onceward import NOT_FOUND, Found, Gate
 from onceward._core.record import FRESH, Claimant, claim
+from onceward.errors import IllegalMove, ResultInvalid
 from onceward.gate.operator_actions import CANDIDATES_MAX, find_records, id_of_key, reconcile_record
 from onceward.stores.memory import MemoryStore
 
@@ -31,14 +32,14 @@ def test_records_are_found_by_the_first_digits_of_their_ids(many: MemoryStore, l
 
     for id in ids:
         expected = [one for one in ids if one.startswith(id[:length])][:CANDIDATES_MAX]
-        assert expected == [found.id.hex() for found in find_records(many, id[:length])]
+        assert [found.id.hex() for found in find_records(many, id[:length])] == expected
 
 
 def test_digits_that_no_id_begins_with_find_nothing(many: MemoryStore) -> None:
     """
     Not the nearest record either.
     """
-    assert [[], [], []] == [find_records(many, digits) for digits in ("0001", "fffe", "ab" * 32)]
+    assert [find_records(many, digits) for digits in ("0001", "fffe", "ab" * 32)] == [[], [], []]
 
 
 def test_the_id_of_a_key_is_the_gates_own() -> None:

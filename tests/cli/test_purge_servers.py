@@ -64,9 +64,9 @@ def test_claims_proceed_between_the_batches_and_progress_is_told(
     ran = run("records", "purge", "--all", "--limit", str(BATCH), "--json")
 
     other.close()
-    assert [True] * 3 == landed
-    assert (35, 4, True) == tuple(ran.document[name] for name in ("forgotten", "batches", "done"))
-    assert ["10 forgotten", "20 forgotten", "30 forgotten"] == [line.split(",")[0] for line in ran.err.splitlines()]
+    assert landed == [True] * 3
+    assert tuple(ran.document[name] for name in ("forgotten", "batches", "done")) == (35, 4, True)
+    assert [line.split(",")[0] for line in ran.err.splitlines()] == ["10 forgotten", "20 forgotten", "30 forgotten"]
 
 
 @pytest.mark.skipif(not postgres.wanted(), reason="STORES leaves postgres out")
@@ -108,9 +108,9 @@ class TestPostgres:
             hanging.rollback()
         other.close()
 
-        assert (BATCH, 35 - BATCH) == (touched, len(free))
-        assert [True] * 3 == landed
-        assert purged is None or BATCH == purged.shrunk
+        assert (touched, len(free)) == (BATCH, 35 - BATCH)
+        assert landed == [True] * 3
+        assert purged is None or purged.shrunk == BATCH
         # A batch without a bound would have locked them all: the count can tell.
         assert (BATCH if purged else 0) == len(all_locked)
 
@@ -128,8 +128,8 @@ class TestPostgres:
         with_store.close()
         after = _row_versions()
         changed = [id for id, version in after.items() if before[id] != version]
-        assert (BATCH, BATCH) == purged
-        assert (70 - BATCH, BATCH) == (len(after), len(changed))
+        assert purged == (BATCH, BATCH)
+        assert (len(after), len(changed)) == (70 - BATCH, BATCH)
 
 
 @pytest.mark.skipif(not redis.wanted(), reason="STORES leaves redis out")
@@ -164,15 +164,15 @@ class TestRedis:
             ours = [command.args for command in commands if command.args[1] in (FORGET.sha, SHRINK.sha)]
             touched.update(args[1] for args in ours)
             widest = max(widest, len(ours))
-            assert {1} == {1, *(_records_in(args) for args in ours)}
+            assert {1, *(_records_in(args) for args in ours)} == {1}
             answers = purging._server.pipeline.run(CommandRequest(commands, list))
             landed.append(other.put(row(SCOPE, f"new:{len(landed)}"), None).landed)
         purging.close()
         other.close()
 
-        assert (BATCH, BATCH) == purged
+        assert purged == (BATCH, BATCH)
         assert {FORGET.sha: BATCH, SHRINK.sha: BATCH} == touched
-        assert 4 == widest
+        assert widest == 4
         assert len(landed) > 4
         assert all(landed)
         assert PUT.sha not in touched

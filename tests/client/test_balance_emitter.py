@@ -17,8 +17,10 @@ from middleman import Middleman
 from own_client_support import Driven, Maker
 
 from colours import COLOURS
-from onceward import AsyncGate, Cadence, ConfigurationError, Gate, KeyInvalid, KeyReused, RequestInvalid, Retry
+from onceward import AsyncGate, ConfigurationError, Gate, KeyReused, Retry
 from onceward.client import Client, NothingToReceipt, Reference
+from onceward.errors import KeyInvalid, RequestInvalid
+from onceward.messaging.emitter import Cadence
 from onceward.runtime.environment import REAL
 from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
@@ -101,13 +103,13 @@ class TestCadence:
             seen.append(len(between.passed))
             emitter.emit(customer, -1, "call")
 
-        assert [0, 0, 0, 0, 1, 1, 1, 2] == seen
-        assert {"/api/v1/balance/delta/batch"} == {one.path for one in between.passed}
-        assert 3 == len(between.passed)
-        assert (Decimal(-8), 8) == (
+        assert seen == [0, 0, 0, 0, 1, 1, 1, 2]
+        assert {one.path for one in between.passed} == {"/api/v1/balance/delta/batch"}
+        assert len(between.passed) == 3
+        assert (
             desk.client.balance.derive(customer).balance,
             desk.client.balance.gaps(customer).last_seq,
-        )
+        ) == (Decimal(-8), 8)
 
     @pytest.mark.requirement("C16")
     def test_a_reference_is_made_once_and_kept_before_the_first_send(
@@ -122,14 +124,14 @@ class TestCadence:
         between.spoil = ["lose answer", "cut"]
         reports = [emitter.flush(), emitter.flush() if emitter.resume() else None]
 
-        assert 0 == before
+        assert before == 0
         assert emitted.reference.startswith("acme:call:2026-11:")
-        assert f"test:{emitted.reference}" == emitted.key
-        assert [1, 0] == [one.given_up for one in reports if one]
-        assert 3 == len(between.sent)
-        assert 1 == len(set(between.sent))
+        assert emitted.key == f"test:{emitted.reference}"
+        assert [one.given_up for one in reports if one] == [1, 0]
+        assert len(between.sent) == 3
+        assert len(set(between.sent)) == 1
         assert emitted.reference.encode() in between.passed[0].body
-        assert 1 == desk.client.balance.gaps(customer).last_seq
+        assert desk.client.balance.gaps(customer).last_seq == 1
         assert desk.client.balance.receipt(customer, reference_id=emitted.reference).delta.seq == 1
         emitter.close()
 
@@ -144,9 +146,9 @@ class TestCadence:
                 emitter.emit(customer, -2, "call", metadata={"call_id": 7})
             named = emitter.emit(customer, -1, "call", reference_id=f"own:{customer}")
 
-        assert (f"acme:call:{customer}:7", False, True) == (first.reference, first.duplicate, again.duplicate)
-        assert f"own:{customer}" == named.reference
-        assert Decimal("-2.5") == desk.client.balance.derive(customer).balance
+        assert (first.reference, first.duplicate, again.duplicate) == (f"acme:call:{customer}:7", False, True)
+        assert named.reference == f"own:{customer}"
+        assert desk.client.balance.derive(customer).balance == Decimal("-2.5")
 
 
 class TestRefusals:
@@ -189,7 +191,7 @@ class TestRefusals:
             with pytest.raises(KeyInvalid):
                 emitter.emit(customer, 1, "r", reference_id="live:other")
 
-            assert 0 == emitter.waiting
+            assert emitter.waiting == 0
 
     def test_one_that_the_ledger_refuses_does_not_hold_up_the_others(self, desk: Desk, customer: str) -> None:
         """
@@ -207,11 +209,12 @@ class TestRefusals:
             emitter.emit(customer, 1, "malformed", period="November")
             malformed = emitter.flush()
 
-            assert [(2, 1, "period_closed"), (1, 1, "request_invalid")] == [
-                (one.sent, one.given_up, getattr(one.error, "code", None)) for one in (late, malformed)
+            assert [(one.sent, one.given_up, getattr(one.error, "code", None)) for one in (late, malformed)] == [
+                (2, 1, "period_closed"),
+                (1, 1, "request_invalid"),
             ]
-            assert 2 == emitter.given_up
-        assert Decimal(4) == desk.client.balance.derive(customer).balance
+            assert emitter.given_up == 2
+        assert desk.client.balance.derive(customer).balance == Decimal(4)
 
     def test_what_was_accepted_is_not_lost_to_a_close(self, desk: Desk, customer: str) -> None:
         """
@@ -236,7 +239,8 @@ _WORKER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward import AsyncClient, AsyncGate, Cadence, Client, Gate, Retry
+from onceward import AsyncClient, AsyncGate, Client, Gate, Retry
+from onceward.messaging.emitter import Cadence
 from onceward.runtime import failpoints
 from onceward.client import Reference
 
@@ -337,9 +341,9 @@ class TestKilled:
             restarted(served, tmp_path / "spool.db", forgets=True)
             booked = client.balance.derive(customer)
 
-            assert -signal.SIGKILL == code
-            assert 20 == len(references)
-            assert 25 == booked.deltas  # Five of the twenty were sent again, under other names.
+            assert code == -signal.SIGKILL
+            assert len(references) == 20
+            assert booked.deltas == 25  # Five of the twenty were sent again, under other names.
             with pytest.raises(NothingToReceipt):
                 client.balance.receipt(customer, reference_id=references[0])
 
@@ -351,8 +355,8 @@ class TestKilled:
         code, references = worker(served, tmp_path / "spool.db", customer, "exit", range(3))
 
         with Client(served.address, token=served.token) as client:
-            assert (0, 3) == (code, client.balance.derive(customer).deltas)
-            assert 3 == len(references)
+            assert (code, client.balance.derive(customer).deltas) == (0, 3)
+            assert len(references) == 3
 
     @pytest.mark.slow
     def test_a_service_killed_in_the_middle_of_a_batch_books_all_of_it_or_none(
@@ -383,9 +387,9 @@ class TestKilled:
                 second = emitter.flush()
                 booked = client.balance.derive(customer)
 
-                assert (10, 20, 20) == (first.sent, first.given_up, resumed)
-                assert (20, 0) == (second.sent, second.given_up)
-                assert (30, Decimal(-30)) == (booked.deltas, booked.balance)
-                assert 30 == len({client.balance.receipt(customer, reference_id=one).id for one in told})
+                assert (first.sent, first.given_up, resumed) == (10, 20, 20)
+                assert (second.sent, second.given_up) == (20, 0)
+                assert (booked.deltas, booked.balance) == (30, Decimal(-30))
+                assert len({client.balance.receipt(customer, reference_id=one).id for one in told}) == 30
         finally:
             service.stop()

@@ -14,14 +14,7 @@ import pytest
 from middleman import Middleman
 from own_client_support import Maker
 
-from onceward import (
-    ConfigurationError,
-    KeyInvalid,
-    KeyMissing,
-    KeyReused,
-    RequestInvalid,
-    Retry,
-)
+from onceward import ConfigurationError, KeyMissing, KeyReused, Retry
 from onceward.client import (
     CustomerUnknown,
     DeltaUnknown,
@@ -32,6 +25,7 @@ from onceward.client import (
     ReferenceReused,
 )
 from onceward.client import deltas as checks
+from onceward.errors import KeyInvalid, RequestInvalid
 from service.service_support import Served
 
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
@@ -88,8 +82,8 @@ class TestEmit:
             found.status,
             found.duplicate,
         )
-        assert {"model": "m", "n": [1]} == found.metadata
-        assert UTC == found.booked_at.tzinfo
+        assert found.metadata == {"model": "m", "n": [1]}
+        assert found.booked_at.tzinfo == UTC
         assert found == balance.delta(found.id)
 
     @pytest.mark.requirement("C14", "C15", "C24")
@@ -105,10 +99,10 @@ class TestEmit:
         said = served.call("POST", "/api/v1/balance/delta", raw=between.passed[0].body,
                            headers={"Idempotency-Key": f"test:{reference}"})  # fmt: skip
 
-        assert [True] * 4 == [one.duplicate for one in others]
+        assert [one.duplicate for one in others] == [True] * 4
         assert {first.id} == {one.id for one in others}
         assert ("true", first.id) == (said.headers.get("idempotency-replayed"), said.document["id"])
-        assert Decimal(-1) == balance.derive(customer).balance
+        assert balance.derive(customer).balance == Decimal(-1)
 
     @pytest.mark.requirement("C57")
     def test_a_key_carries_its_environment(self, balance: Any, between: Middleman, customer: str) -> None:
@@ -123,7 +117,7 @@ class TestEmit:
             balance.emit(customer, 5, "top-up", reference_id="live:r")
 
         assert (False, True, first.id) == (first.replayed, again.replayed, again.id)
-        assert [f"test:{customer}:k"] * 2 == [one.headers["idempotency-key"] for one in between.passed]
+        assert [one.headers["idempotency-key"] for one in between.passed] == [f"test:{customer}:k"] * 2
 
     @pytest.mark.parametrize("spoiled", ["lose answer", "cut", (503, {}, b""), "half answer"])
     def test_what_is_lost_on_the_way_is_sent_again_with_the_same_bytes(
@@ -135,9 +129,9 @@ class TestEmit:
         between.spoil = [spoiled]
         balance.emit(customer, -1, "call", reference_id=f"{customer}:1")
 
-        assert 2 == len(between.sent)
-        assert 1 == len(set(between.sent))
-        assert (Decimal(-1), 1) == (balance.derive(customer).balance, balance.gaps(customer).last_seq)
+        assert len(between.sent) == 2
+        assert len(set(between.sent)) == 1
+        assert (balance.derive(customer).balance, balance.gaps(customer).last_seq) == (Decimal(-1), 1)
 
     @pytest.mark.requirement("C13")
     def test_refusals_are_typed(self, balance: Any, customer: str) -> None:
@@ -157,7 +151,7 @@ class TestEmit:
             balance.gaps("nobody")
         with pytest.raises(NothingToReceipt):
             balance.receipt(customer, reference_id="no:such")
-        assert Decimal(-2) == balance.derive(customer).balance
+        assert balance.derive(customer).balance == Decimal(-2)
 
     def test_one_that_is_still_being_processed_is_asked_for_again(
         self, balance: Any, between: Middleman, customer: str
@@ -169,7 +163,7 @@ class TestEmit:
         between.spoil = [(202, {"content-type": "application/problem+json"}, json.dumps(pending).encode())]
         found = balance.emit(customer, -1, "call", reference_id=f"{customer}:1")
 
-        assert (2, 1) == (len(between.sent), found.seq)
+        assert (len(between.sent), found.seq) == (2, 1)
 
 
 class TestBeforeSending:
@@ -272,7 +266,7 @@ class TestBeforeSending:
             balance.emit(customer, -1, "call")
         with pytest.raises(KeyMissing, match=r"deltas\[0\]"):
             balance.emit_many([NewDelta(customer=customer, delta=1, reason="r")])
-        assert [] == between.passed
+        assert between.passed == []
 
     def test_the_bounds_are_the_services_own(self) -> None:
         """
@@ -307,11 +301,11 @@ class TestReferences:
         calls = Reference("acme", "call", "2026-11")
         one, other = calls.new(), calls.new()
 
-        assert ["acme", "call", "2026-11"] == one.split(":")[:3]
-        assert 36 == len(one.split(":")[3])
+        assert one.split(":")[:3] == ["acme", "call", "2026-11"]
+        assert len(one.split(":")[3]) == 36
         assert one != other
         assert one == calls.of(one.split(":")[3])
-        assert "acme:call:2026-11:17" == calls.of(17)
+        assert calls.of(17) == "acme:call:2026-11:17"
 
     @pytest.mark.requirement("C16")
     def test_parts_never_run_together(self) -> None:
@@ -342,12 +336,12 @@ class TestBatches:
         found = balance.emit_many(batch, idempotency_key=f"{customer}:b")
         again = balance.emit_many(batch, idempotency_key=f"{customer}:b")
 
-        assert (1, 1, 1, False) == (found.booked, found.duplicates, found.refused, found.replayed)
-        assert [(False, True), (False, False), (True, True)] == [(o.booked, o.delta is not None) for o in found.results]
+        assert (found.booked, found.duplicates, found.refused, found.replayed) == (1, 1, 1, False)
+        assert [(o.booked, o.delta is not None) for o in found.results] == [(False, True), (False, False), (True, True)]
         assert isinstance(found.results[1].error, ReferenceReused)
         assert again.replayed
         assert [one.booked for one in found.results] == [one.booked for one in again.results]
-        assert Decimal(-4) == balance.derive(customer).balance
+        assert balance.derive(customer).balance == Decimal(-4)
 
     def test_a_batch_without_a_key_is_safe_by_its_references(
         self, balance: Any, between: Middleman, customer: str
@@ -360,9 +354,9 @@ class TestBatches:
             NewDelta(customer=customer, delta=-1, reason="call", reference_id=f"{customer}:{n}") for n in range(3)
         )
 
-        assert (0, 3) == (found.booked, found.duplicates)
-        assert 1 == len(set(between.sent))
-        assert Decimal(-3) == balance.derive(customer).balance
+        assert (found.booked, found.duplicates) == (0, 3)
+        assert len(set(between.sent)) == 1
+        assert balance.derive(customer).balance == Decimal(-3)
 
     @pytest.mark.parametrize("count", [0, 101])
     def test_a_batch_has_one_to_a_hundred(self, balance: Any, between: Middleman, count: int) -> None:
@@ -373,7 +367,7 @@ class TestBatches:
             balance.emit_many(NewDelta(customer="c", delta=1, reason="r", reference_id=f"r:{n}") for n in range(count))
         with pytest.raises(ConfigurationError, match="NewDelta"):
             balance.emit_many([{"customer": "c"}])
-        assert [] == between.passed
+        assert between.passed == []
 
 
 class TestBooks:
@@ -394,7 +388,7 @@ class TestBooks:
         assert (False, True, closed.id) == (closed.duplicate, again.duplicate, again.id)
         assert (Decimal("9.25"), closed.id, 1) == (derived.balance, derived.checkpoint, derived.deltas)
         assert Decimal("10.25") == balance.derive(customer, period="2026-10").balance == closed.balance
-        assert 1 == len({one.id for one in receipts})
+        assert len({one.id for one in receipts}) == 1
         assert closed.id == receipts[0].checkpoint.id
         with pytest.raises(PeriodClosed):
             balance.emit(customer, -1, "late", reference_id=f"{customer}:3", period="2026-10")
@@ -409,10 +403,10 @@ class TestBooks:
         receipts = [balance.receipt(customer, reference_id=f"{customer}:1") for _ in range(2)]
 
         assert wrong.id == fixed.corrects
-        assert 1 == len({one.id for one in receipts})
+        assert len({one.id for one in receipts}) == 1
         assert wrong.id == receipts[0].delta.id
-        assert Decimal(-1) == balance.derive(customer).balance
-        assert ([], 2) == (balance.gaps(customer).gaps, balance.gaps(customer).last_seq)
+        assert balance.derive(customer).balance == Decimal(-1)
+        assert (balance.gaps(customer).gaps, balance.gaps(customer).last_seq) == ([], 2)
         for names in ({}, {"reference_id": "r", "period": "2026-10"}):
             with pytest.raises(ConfigurationError, match="one of them"):
                 balance.receipt(customer, **names)
@@ -430,6 +424,6 @@ class TestBooks:
             balance.emit(customer, -1, "call", reference_id=f"{customer}:{number}")
             advice.append(balance.derive(customer).advice)
 
-        assert [None] * 4 == advice[:4]
+        assert advice[:4] == [None] * 4
         assert "derive-per-emit" in (advice[-1] or "")
         assert any("derive-per-emit" in record.getMessage() for record in caplog.records)

@@ -11,21 +11,12 @@ from middleman import Middleman
 from own_client_support import INSERT, ROW, TABLE, Maker
 
 import onceward
-from onceward import (
-    ConfigurationError,
-    Forbidden,
-    OncewardError,
-    OutcomeUnknown,
-    RateLimitError,
-    Retry,
-    ServiceUnreachable,
-    StopReason,
-    TokenInvalid,
-    stop_of,
-)
+from onceward import ConfigurationError, OncewardError, OutcomeUnknown, Retry, stop_of
 from onceward.client import DatabaseUnknown, NameInvalid, SqlError, SqlKind
 from onceward.client.responses import error_from_response
 from onceward.client.service_call import ServiceRequest
+from onceward.errors import Forbidden, RateLimitError, ServiceUnreachable, TokenInvalid
+from onceward.retry import StopReason
 from service.service_support import Served
 
 QUICK = Retry(attempts=3, base=0.001, cap=0.002)
@@ -68,11 +59,11 @@ class TestRetries:
         between.spoil = [spoiled]
         found = db.query(INSERT, ROW, idempotency_key="evt-1")
 
-        assert 1 == found.rows_written
+        assert found.rows_written == 1
         assert (spoiled in ("lose answer", "half answer")) == found.replayed
-        assert 2 == len(between.sent)
-        assert 1 == len(set(between.sent))
-        assert [["e-1"]] == db.query("SELECT id FROM events").rows
+        assert len(between.sent) == 2
+        assert len(set(between.sent)) == 1
+        assert db.query("SELECT id FROM events").rows == [["e-1"]]
 
     @pytest.mark.parametrize("spoiled", ["lose answer", (503, {}, b"busy")])
     def test_a_statement_without_a_key_is_not_sent_again_if_it_may_have_run(
@@ -86,8 +77,8 @@ class TestRetries:
         with pytest.raises(OutcomeUnknown) as caught:
             db.query(INSERT, ROW)
         stop = stop_of(caught.value)
-        assert 1 == len(between.sent)
-        assert (StopReason.NO_KEY, 1) == (stop.reason, stop.attempts) if stop else False
+        assert len(between.sent) == 1
+        assert (stop.reason, stop.attempts) == (StopReason.NO_KEY, 1) if stop else False
 
     def test_a_step_and_a_read_are_sent_again(self, db: Any, between: Middleman) -> None:
         """
@@ -97,9 +88,9 @@ class TestRetries:
         seeded = db.plan("p-1").query("seed", INSERT, ROW)
         tables = db.tables()
 
-        assert (1, True) == (seeded.rows_written, seeded.replayed)
-        assert ["events"] == [one["name"] for one in tables]
-        assert [2, 2] == [sum(1 for one in between.passed if one.method == method) for method in ("POST", "GET")]
+        assert (seeded.rows_written, seeded.replayed) == (1, True)
+        assert [one["name"] for one in tables] == ["events"]
+        assert [sum(1 for one in between.passed if one.method == method) for method in ("POST", "GET")] == [2, 2]
 
     @pytest.mark.requirement("A37", "A38")
     def test_a_429_that_is_not_retried_any_more_is_a_rate_limit_error(self, db: Any, between: Middleman) -> None:
@@ -110,13 +101,13 @@ class TestRetries:
         with onceward.deadline(2), pytest.raises(RateLimitError) as caught:
             db.query(INSERT, ROW, idempotency_key="evt-1")
 
-        assert (7.0, "same-key", "slowly") == (
+        assert (
             caught.value.retry_after_seconds,
             caught.value.retry,
             str(caught.value),
-        )
+        ) == (7.0, "same-key", "slowly")
         assert caught.value.retry_at is not None
-        assert 1 == len(between.sent)
+        assert len(between.sent) == 1
 
     def test_a_service_that_is_away_is_unreachable_and_may_be_asked_again(
         self, client_of: Maker, served: Served
@@ -131,8 +122,8 @@ class TestRetries:
         with pytest.raises(ServiceUnreachable) as caught:
             db.query(INSERT, ROW)
         stop = stop_of(caught.value)
-        assert "same-key" == caught.value.retry
-        assert 3 == (stop.attempts if stop else 0)
+        assert caught.value.retry == "same-key"
+        assert (stop.attempts if stop else 0) == 3
 
     def test_a_keyed_statement_whose_answers_are_all_lost_may_be_sent_again(self, db: Any, between: Middleman) -> None:
         """
@@ -143,7 +134,7 @@ class TestRetries:
             db.query(INSERT, ROW, idempotency_key="evt-1")
 
         assert db.query(INSERT, ROW, idempotency_key="evt-1").replayed
-        assert 1 == len(set(between.sent))
+        assert len(set(between.sent)) == 1
 
 
 class TestStrangers:
@@ -203,7 +194,7 @@ class TestRefusals:
             reader.db("demo", name).query(TABLE)
         with pytest.raises(TokenInvalid):
             client_of(served.address, token=lost).db("demo", name).query("SELECT 1")
-        assert SqlKind.READONLY == caught.value.kind
+        assert caught.value.kind == SqlKind.READONLY
 
     @pytest.mark.parametrize("code", CODES)
     def test_every_code_becomes_an_error(self, code: str) -> None:
@@ -215,7 +206,7 @@ class TestRefusals:
 
         assert "words" in str(error)
         assert (code or "error") == error.code
-        assert 2.0 == error.retry_after_seconds
+        assert error.retry_after_seconds == 2.0
 
     @pytest.mark.parametrize(
         ("status", "outgoing", "kind", "retry"),

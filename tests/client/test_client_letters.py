@@ -17,18 +17,11 @@ import requests
 from middleman import Middleman
 from own_client_support import INSERT, ROW, TABLE, Driven, Maker
 
-from onceward import (
-    AsyncGate,
-    ConfigurationError,
-    Gate,
-    OutcomeUnknown,
-    Retry,
-    Sealed,
-    ServiceUnreachable,
-    stop_of,
-)
+from onceward import AsyncGate, ConfigurationError, Gate, OutcomeUnknown, Retry, stop_of
 from onceward._core.sent_request import SentRequest
 from onceward.client.service_target import retry_policy_of
+from onceward.errors import ServiceUnreachable
+from onceward.gate import Sealed
 from onceward.http.client.dead_letter_sender import dead_letter_sender
 from onceward.http.httpx import Transport
 from onceward.http.requests import Adapter

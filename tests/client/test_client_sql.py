@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from own_client_support import INSERT, ROW, TABLE, Maker
 
-from onceward import ConfigurationError, KeyInvalid, KeyReused
+from onceward import ConfigurationError, KeyReused
 from onceward.client import BatchResult, Result, SqlError, SqlKind
+from onceward.errors import KeyInvalid
 
 
 class TestKeys:
@@ -23,10 +24,10 @@ class TestKeys:
         db.query(TABLE)
         first, *others = [db.query(INSERT, ROW, idempotency_key="evt-1") for _ in range(3)]
 
-        assert (1, False) == (first.rows_written, first.replayed)
-        assert [(1, True)] * 2 == [(one.rows_written, one.replayed) for one in others]
+        assert (first.rows_written, first.replayed) == (1, False)
+        assert [(one.rows_written, one.replayed) for one in others] == [(1, True)] * 2
         assert {first.last_insert_rowid} == {one.last_insert_rowid for one in others}
-        assert 1 == len(db.query("SELECT * FROM events").rows)
+        assert len(db.query("SELECT * FROM events").rows) == 1
 
     @pytest.mark.requirement("A17")
     def test_a_key_for_another_statement_is_refused(self, db: Any) -> None:
@@ -38,8 +39,8 @@ class TestKeys:
 
         with pytest.raises(KeyReused) as caught:
             db.query(INSERT, ["e-2", "clack"], idempotency_key="evt-1")
-        assert ("key_reused", "new-key") == (caught.value.code, caught.value.retry)
-        assert 1 == len(db.query("SELECT * FROM events").rows)
+        assert (caught.value.code, caught.value.retry) == ("key_reused", "new-key")
+        assert len(db.query("SELECT * FROM events").rows) == 1
 
     @pytest.mark.requirement("A40")
     def test_without_a_key_it_runs_each_time(self, db: Any) -> None:
@@ -51,11 +52,11 @@ class TestKeys:
 
         with pytest.raises(SqlError) as caught:
             db.query(INSERT, ROW)
-        assert (SqlKind.UNIQUE_VIOLATION, "events", "id") == (
+        assert (
             caught.value.kind,
             caught.value.table,
             caught.value.column,
-        )
+        ) == (SqlKind.UNIQUE_VIOLATION, "events", "id")
         assert "ON CONFLICT" in (caught.value.hint or "")
 
 
@@ -71,8 +72,8 @@ class TestValues:
         named = db.query("SELECT :a AS first, :b AS second", {"a": b"x", "b": 2**60})
 
         assert [values] == found.rows
-        assert [{"first": b"x", "second": 2**60}] == list(named)
-        assert {"first": b"x", "second": 2**60} == named.one()
+        assert list(named) == [{"first": b"x", "second": 2**60}]
+        assert named.one() == {"first": b"x", "second": 2**60}
         assert isinstance(named, Result)
 
     @pytest.mark.parametrize("params", ["text", b"bytes", [object()], [float("nan")], [float("inf")]])
@@ -89,8 +90,8 @@ class TestValues:
         """
         db.query(TABLE)
 
-        assert [("events", ["id", "name"])] == [
-            (one["name"], [column["name"] for column in one["columns"]]) for one in db.tables()
+        assert [(one["name"], [column["name"] for column in one["columns"]]) for one in db.tables()] == [
+            ("events", ["id", "name"])
         ]
 
 
@@ -111,9 +112,9 @@ class TestPlansAndBatches:
             seeded = plan.batch("seed", [(INSERT, ROW), (INSERT, ["e-2", "clack"])])
         spelled = db.query(TABLE, plan_key="migrate-1", plan_step="create")
 
-        assert "migrate-1" == plan.plan_key
-        assert (True, False, True) == (created.replayed, seeded.replayed, spelled.replayed)
-        assert 2 == len(db.query("SELECT * FROM events").rows)
+        assert plan.plan_key == "migrate-1"
+        assert (created.replayed, seeded.replayed, spelled.replayed) == (True, False, True)
+        assert len(db.query("SELECT * FROM events").rows) == 2
 
     def test_a_batch_is_all_or_nothing_and_once_per_key(self, db: Any) -> None:
         """
@@ -125,11 +126,11 @@ class TestPlansAndBatches:
         first = db.batch([(INSERT, ROW), "SELECT count(*) FROM events"], idempotency_key="b-1")
         again = db.batch([(INSERT, ROW), "SELECT count(*) FROM events"], idempotency_key="b-1")
 
-        assert 1 == caught.value.statement
+        assert caught.value.statement == 1
         assert isinstance(first, BatchResult)
-        assert (1, [[1]], False) == (first.rows_written, first.results[1].rows, first.replayed)
+        assert (first.rows_written, first.results[1].rows, first.replayed) == (1, [[1]], False)
         assert (first.results[1].rows, True) == (again.results[1].rows, again.replayed)
-        assert [True, True] == [one.replayed for one in again.results]
+        assert [one.replayed for one in again.results] == [True, True]
 
     @pytest.mark.requirement("A32")
     @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ class TestTheFile:
 
         with pytest.raises(ConfigurationError, match="one database"):
             client.db("acme", "stock")
-        assert ["events"] == [one["name"] for one in client.db("acme", "shop").tables()]
+        assert [one["name"] for one in client.db("acme", "shop").tables()] == ["events"]
 
     def test_a_file_is_not_dropped_by_the_way(self, client_of: Maker, tmp_path: Path) -> None:
         """
@@ -180,7 +181,7 @@ class TestTheFile:
 
         with pytest.raises(ConfigurationError, match="delete it"):
             db.drop()
-        assert 1 == len(db.tables())
+        assert len(db.tables()) == 1
 
     def test_what_a_file_holds_is_there_the_next_time(self, client_of: Maker, tmp_path: Path) -> None:
         """
@@ -210,5 +211,5 @@ class TestTheService:
         """
         db = client_of(served.address, token=served.token).db("demo", name)
 
-        assert (True, False) == (db.create(), db.create())
-        assert (True, False) == (db.drop(), db.drop())
+        assert (db.create(), db.create()) == (True, False)
+        assert (db.drop(), db.drop()) == (True, False)

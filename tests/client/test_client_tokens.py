@@ -12,7 +12,8 @@ import pytest
 from middleman import Middleman
 from own_client_support import INSERT, ROW, TABLE, Maker
 
-from onceward import ConfigurationError, Retry, TokenInvalid
+from onceward import ConfigurationError, Retry
+from onceward.errors import TokenInvalid
 from onceward.service.access.token_format import issue_token
 from service.service_support import Served
 
@@ -38,9 +39,9 @@ class TestWhereItComesFrom:
         monkeypatch.setenv("ONCEWARD_TOKEN", token_for("test"))
         given = client_of(served.address, token=served.token)
 
-        assert "test" == client.environment
-        assert [] == client.db("demo", name).tables()
-        assert [] == given.db("demo", name).tables()
+        assert client.environment == "test"
+        assert client.db("demo", name).tables() == []
+        assert given.db("demo", name).tables() == []
 
     @pytest.mark.requirement("C39")
     @pytest.mark.parametrize("value", [None, "", "  "])
@@ -94,7 +95,7 @@ class TestEnvironments:
                     client_of(somebody.address, environment=of_client, **options)
                 assert token[8:] not in str(caught.value)
 
-        assert [] == somebody.passed
+        assert somebody.passed == []
 
     @pytest.mark.requirement("C54")
     @pytest.mark.parametrize("environment", ["live", "test"])
@@ -141,7 +142,7 @@ class TestWhereItDoesNotShow:
             told += f"{client!r} {client.__dict__!r} {db!r}"
 
         assert "Unreachable" in told
-        assert [] == [record for record in caplog.records if secret in record.getMessage()]
+        assert [record for record in caplog.records if secret in record.getMessage()] == []
         assert secret not in told
         assert served.token not in told
         assert any(secret in one.headers["authorization"] for one in between.passed)
@@ -155,7 +156,8 @@ def test_a_client_needs_none_of_the_libraries_of_a_service() -> None:
 import sys
 for name in ("starlette", "msgspec", "uvicorn", "psycopg", "redis", "pydantic"):
     sys.modules[name] = None
-from onceward import Client, ServiceUnreachable, Retry
+from onceward import Client, Retry
+from onceward.errors import ServiceUnreachable
 from onceward.service.access.token_format import issue_token
 client = Client("http://127.0.0.1:9", token=issue_token("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
 for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balance.derive("c")):
@@ -166,4 +168,4 @@ for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balanc
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
-    assert "asked\nasked\n" == done.stdout, done.stderr
+    assert done.stdout == "asked\nasked\n", done.stderr

@@ -68,9 +68,9 @@ def test_a_query_is_one_key_field_and_a_body_with_sql_and_params(client_of: Make
         written = database.query(INSERT, params, idempotency_key="evt_2026-11-16_1").rows_written
         request = read(server.requests[0])
 
-        assert (1, 1) == (written, len(server.requests))
-        assert "POST /v1/db/demo/shop/query HTTP/1.1" == request.line
-        assert ["evt_2026-11-16_1"] == request.named("Idempotency-Key")
+        assert (written, len(server.requests)) == (1, 1)
+        assert request.line == "POST /v1/db/demo/shop/query HTTP/1.1"
+        assert request.named("Idempotency-Key") == ["evt_2026-11-16_1"]
         assert {"sql": INSERT, "params": params} == json.loads(request.body)
 
 
@@ -85,7 +85,7 @@ def test_without_a_key_there_is_no_such_field(client_of: Maker) -> None:
         database.query("SELECT 1")
         database.query("SELECT 1", idempotency_key="k")
 
-        assert [[], ["k"]] == [read(one).named("Idempotency-Key") for one in server.requests]
+        assert [read(one).named("Idempotency-Key") for one in server.requests] == [[], ["k"]]
 
 
 @pytest.mark.requirement("C22")
@@ -118,7 +118,7 @@ def test_what_the_caller_changes_between_attempts_is_not_sent(client_of: Maker, 
             calls[what]()
         first, second = map(read, server.requests)
 
-    assert 1 == still.pauses
+    assert still.pauses == 1
     assert first.body == second.body
     assert b"changed" not in second.body
     assert first.named("Idempotency-Key") == second.named("Idempotency-Key")
@@ -139,4 +139,4 @@ def test_a_delta_without_a_name_is_refused_before_it_is_sent(client_of: Maker) -
             balance.emit("cus_1", -1, "call", idempotency_key="k-1")
 
         assert (KeyMissing, 0) == (refused.type, before)
-        assert [["test:k-1"]] == [read(one).named("Idempotency-Key") for one in server.requests]
+        assert [read(one).named("Idempotency-Key") for one in server.requests] == [["test:k-1"]]

@@ -11,22 +11,12 @@ import pytest
 from middleman import Middleman
 from own_client_support import Maker
 
-from onceward import (
-    Cadence,
-    Client,
-    ConfigurationError,
-    Gate,
-    KeyReused,
-    OncewardError,
-    Retry,
-    StopReason,
-    lint_key,
-    lint_recipe,
-    recipe,
-    stop_of,
-)
+from onceward import Client, ConfigurationError, Gate, KeyReused, OncewardError, Retry, recipe, stop_of
 from onceward.client import Reference
+from onceward.keys import lint_key, lint_recipe
+from onceward.messaging.emitter import Cadence
 from onceward.messaging.webhooks import warn_if_slow
+from onceward.retry import StopReason
 from onceward.testing.clock import StillEnvironment
 from service.service_support import Served
 
@@ -46,10 +36,10 @@ class TestKeysOfSeveralOperations:
 
         with pytest.raises(KeyReused) as caught:
             db.query("SELECT 2", idempotency_key="customer-17")
-        assert "new-key" == caught.value.retry
-        assert ["K2"] == [one.code for one in lint_recipe("{customer_id}")]
-        assert ["K2"] == [one.code for one in lint_key("customer-17")]
-        assert [] == lint_recipe("charge:{order_id}")
+        assert caught.value.retry == "new-key"
+        assert [one.code for one in lint_recipe("{customer_id}")] == ["K2"]
+        assert [one.code for one in lint_key("customer-17")] == ["K2"]
+        assert lint_recipe("charge:{order_id}") == []
 
 
 class TestRefusalsRetried:
@@ -68,9 +58,9 @@ class TestRefusalsRetried:
                 db.query("SELECT 1", idempotency_key="k")
 
         stop = stop_of(caught.value)
-        assert 1 == len(between.passed)
+        assert len(between.passed) == 1
         assert stop is not None
-        assert (StopReason.NEVER, 1) == (stop.reason, stop.attempts)
+        assert (stop.reason, stop.attempts) == (StopReason.NEVER, 1)
 
 
 class TestRetriesWithoutEnd:
@@ -107,8 +97,8 @@ class TestReferencesFromTheClock:
         with pytest.raises(ConfigurationError, match=name):
             recipe(source)
         assert {"K1", "K3"} & {one.code for one in lint_recipe(source)}
-        assert ["K1"] == [one.code for one in lint_key("acme:call:1794808207")]
-        assert [] == lint_key(Reference("acme", "call", "2026-11").of(17))
+        assert [one.code for one in lint_key("acme:call:1794808207")] == ["K1"]
+        assert lint_key(Reference("acme", "call", "2026-11").of(17)) == []
 
 
 class TestSlowHandlers:
@@ -136,7 +126,7 @@ class TestSlowHandlers:
             await environment.asleep(takes)
             return event
 
-        assert "evt_1" == (handler("evt_1") if colour == "blocking" else asyncio.run(later("evt_1")))
+        assert (handler("evt_1") if colour == "blocking" else asyncio.run(later("evt_1"))) == "evt_1"
         assert warned == sum("took 3 s to answer" in record.getMessage() for record in caplog.records)
         assert all("answer 200" in record.getMessage() for record in caplog.records)
 

@@ -11,7 +11,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionMessageCustomToolCal
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 from openai.types.responses import ResponseCustomToolCall, ResponseFunctionToolCall
 
-from onceward import Client, Gate, KeyInvalid, KeyMissing, tool_call_key
+from onceward import Client, Gate, KeyMissing, tool_call_key
+from onceward.errors import KeyInvalid
 
 FUN = {"name": "charge", "arguments": '{"order": 17}'}
 CALLS = {
@@ -88,8 +89,8 @@ def test_an_agents_loop_retries_each_tool_under_its_own_id(tmp_path: Path) -> No
             for call in calls * 2
         ]
 
-        assert [False] * 3 + [True] * 3 == replayed
-        assert [[3]] == db.query("SELECT count(*) FROM notes").rows
+        assert replayed == [False] * 3 + [True] * 3
+        assert db.query("SELECT count(*) FROM notes").rows == [[3]]
 
 
 @pytest.mark.requirement("A19")
@@ -107,8 +108,8 @@ def test_a_gate_takes_it_as_a_recipe(tmp_path: Path) -> None:
 
         call = {"type": "tool_use", "id": "toolu_1", "name": "x", "input": {}}
 
-        assert ["done", "done"] == [run(call), run(call)]
-    assert ["toolu_1"] == ran
+        assert [run(call), run(call)] == ["done", "done"]
+    assert ran == ["toolu_1"]
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceward import NothingHappened
 from onceward._core import record
 from onceward._core.flow import BOUNDARIES, Put
 from onceward._core.record import Claimant, Start, Write
+from onceward.errors import NothingHappened
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.explorer import (
@@ -57,7 +57,7 @@ def test_every_schedule_of_a_scenario_keeps_every_invariant(name: str) -> None:
     """
     report = explored(BY_NAME[name])
 
-    assert {} == report.violations
+    assert report.violations == {}
     assert not report.cut_off
     assert report.schedules > 1
 
@@ -94,7 +94,7 @@ def test_every_invariant_can_break() -> None:
         for name in report.violations
     }
 
-    assert set() == {invariant.name for invariant in INVARIANTS} - broken
+    assert {invariant.name for invariant in INVARIANTS} - broken == set()
 
 
 @pytest.mark.requirement("E22")
@@ -103,7 +103,7 @@ def test_looking_first_guards_nothing(guarantee: str) -> None:
     """
     Between a look and the claim that follows it, anything may happen, in every order: the swap alone decides.
     """
-    assert {} == explored(BY_NAME[f"{guarantee}-peeks"]).violations
+    assert explored(BY_NAME[f"{guarantee}-peeks"]).violations == {}
 
 
 def test_somebody_dies_at_every_boundary() -> None:
@@ -114,8 +114,8 @@ def test_somebody_dies_at_every_boundary() -> None:
     changing = {"claim", "takeback", "renew", "call", "settle", "release", "doubt", "putback", "reconcile", "commit"}
     changing.add("mark")
 
-    assert set() == {f"{at}.before" for at in BOUNDARIES} - found
-    assert set() == {f"{at}.after" for at in changing} - found
+    assert {f"{at}.before" for at in BOUNDARIES} - found == set()
+    assert {f"{at}.after" for at in changing} - found == set()
 
 
 class TestTheSearch:
@@ -146,7 +146,7 @@ class TestTheSearch:
 
         report = explored(Scenario("apart", "two keys", apart, terms))
 
-        assert (20, 16) == (report.schedules, report.states)
+        assert (report.schedules, report.states) == (20, 16)
 
     def test_a_lone_caller_may_die_on_either_side_of_each_step(self) -> None:
         """
@@ -156,7 +156,7 @@ class TestTheSearch:
 
         report = explored(Scenario("alone", "one caller", (Actor("A", calls(terms)),), terms, crashes=1))
 
-        assert 7 == report.schedules
+        assert report.schedules == 7
         assert {f"{at}.{side}" for at in ("claim", "call", "settle") for side in ("before", "after")} == report.crashes
 
     def test_the_same_search_gives_the_same_report(self) -> None:
@@ -173,7 +173,7 @@ class TestTheSearch:
         """
         violation = explored(BY_NAME["blind"], fault=FAULTS["upsert-claim"]).violations["one-live-lease"]
 
-        assert ("A claim: landed", "B claim: landed") == violation.schedule
+        assert violation.schedule == ("A claim: landed", "B claim: landed")
 
     def test_a_crash_leaves_no_warning_behind(self, recwarn: pytest.WarningsRecorder) -> None:
         """
@@ -181,7 +181,7 @@ class TestTheSearch:
         """
         explored(tiny(crashes=2))
 
-        assert [] == list(recwarn)
+        assert list(recwarn) == []
 
 
 class TestFaults:
@@ -208,8 +208,8 @@ class TestFaults:
         """
         invariants = {invariant.name for invariant in INVARIANTS}
 
-        assert set() == {fault.breaks for fault in FAULTS.values()} - invariants
-        assert set() == {name for fault in FAULTS.values() for name in fault.scenarios} - set(BY_NAME)
+        assert {fault.breaks for fault in FAULTS.values()} - invariants == set()
+        assert {name for fault in FAULTS.values() for name in fault.scenarios} - set(BY_NAME) == set()
 
     def test_every_invariant_says_what_it_promises(self) -> None:
         """
@@ -218,7 +218,7 @@ class TestFaults:
         names = [invariant.name for invariant in INVARIANTS]
 
         assert sorted(set(names)) == sorted(names)
-        assert [] == [invariant.name for invariant in INVARIANTS if not invariant.promise.endswith(".")]
+        assert [invariant.name for invariant in INVARIANTS if not invariant.promise.endswith(".")] == []
 
 
 class TestScenariosOfOnesOwn:
@@ -259,9 +259,9 @@ class TestTheCommand:
         code = main(["--scenario", "blind", "--scenario", "atomic-serial"])
         lines = capsys.readouterr().out.splitlines()
 
-        assert 0 == code
-        assert ["scenario", "schedules", "states", "result"] == lines[0].split()
-        assert ["blind", "ok"] == [lines[1].split()[0], lines[1].split()[-1]]
+        assert code == 0
+        assert lines[0].split() == ["scenario", "schedules", "states", "result"]
+        assert [lines[1].split()[0], lines[1].split()[-1]] == ["blind", "ok"]
         assert "every invariant held" in lines[-1]
 
     @pytest.mark.parametrize("name", sorted(FAULTS))
@@ -272,7 +272,7 @@ class TestTheCommand:
         code = main(["--fault", name])
         out = capsys.readouterr().out
 
-        assert 1 == code
+        assert code == 1
         assert f"{FAULTS[name].breaks} broke in " in out
         assert "   1. " in out
         assert f"{name} was caught" in out.splitlines()[-1]
@@ -284,8 +284,8 @@ class TestTheCommand:
         code = main(["--fault", "upsert-claim", "--json"])
         report = json.loads(capsys.readouterr().out)
 
-        assert 1 == code
-        assert (False, "upsert-claim") == (report["ok"], report["fault"])
+        assert code == 1
+        assert (report["ok"], report["fault"]) == (False, "upsert-claim")
         assert "one-live-lease" in {broken["invariant"] for broken in report["scenarios"][0]["violations"]}
 
     def test_list_names_everything(self, capsys: pytest.CaptureFixture[str]) -> None:
@@ -295,8 +295,8 @@ class TestTheCommand:
         code = main(["--list"])
         words = capsys.readouterr().out.split()
 
-        assert 0 == code
-        assert set() == {*BY_NAME, *FAULTS, *(invariant.name for invariant in INVARIANTS)} - set(words)
+        assert code == 0
+        assert {*BY_NAME, *FAULTS, *(invariant.name for invariant in INVARIANTS)} - set(words) == set()
 
     def test_an_unknown_name_exits_2(self, capsys: pytest.CaptureFixture[str]) -> None:
         """
@@ -305,7 +305,7 @@ class TestTheCommand:
         with pytest.raises(SystemExit) as stop:
             main(["--fault", "no-such-fault"])
 
-        assert 2 == stop.value.code
+        assert stop.value.code == 2
         assert "upsert-claim" in capsys.readouterr().err
 
     def test_help_shows_examples(self, capsys: pytest.CaptureFixture[str]) -> None:

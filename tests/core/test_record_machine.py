@@ -208,8 +208,8 @@ class TestDeciding:
             if answer != line.answer:
                 wrong.append((case, line.answer, answer))
 
-        assert [] == wrong[:5]
-        assert 11 * 1_800 == count  # Eleven kinds of row, times everything else.
+        assert wrong[:5] == []
+        assert count == 11 * 1_800  # Eleven kinds of row, times everything else.
 
     @pytest.mark.parametrize("side", ["holder", "claimant"])
     def test_by_lease_alone_a_dead_holder_is_as_good_as_a_living_one(self, side: str) -> None:
@@ -229,7 +229,7 @@ class TestDeciding:
             ):
                 wrong.append(case)
 
-        assert [] == wrong[:5]
+        assert wrong[:5] == []
 
     def test_a_quick_look_replays_just_what_is_to_be_replayed(self) -> None:
         """
@@ -245,7 +245,7 @@ class TestDeciding:
             if decided != record.replays(peek_of(found), claimant.fingerprint):
                 apart.append(case)
 
-        assert [] == apart[:5]
+        assert apart[:5] == []
 
     def test_every_line_of_the_table_decides_something(self) -> None:
         """
@@ -414,7 +414,7 @@ class TestMoving:
 
         assert [getattr(found, field) for field in kept] == [getattr(write, field) for field in kept]
         assert found.first_at == write.first_at
-        assert (NEW_VERSION, False) == (write.version, write.rise)
+        assert (write.version, write.rise) == (NEW_VERSION, False)
 
     @pytest.mark.parametrize(("move", "name"), sorted(LEGAL))
     def test_what_others_decide_changes_the_token(self, move: str, name: str) -> None:
@@ -423,7 +423,7 @@ class TestMoving:
         """
         expected = NEW_TOKEN if move.startswith(("reconcile", "abandon")) else TOKEN
 
-        assert expected == MOVES[move](RECORDS[name]).token
+        assert MOVES[move](RECORDS[name]).token == expected
 
     @pytest.mark.parametrize(("move", "name"), sorted(LEGAL))
     def test_doubt_is_cleared_by_a_settle_or_a_reconcile_alone(self, move: str, name: str) -> None:
@@ -471,7 +471,7 @@ class TestMoving:
         decided = record.reconcile(found, happened=False, token=NEW_TOKEN, version=NEW_VERSION, died=True)
         by_lease = found._replace(holder=stamp_holder(PROCESS, TOKEN, by_lease=True))
 
-        assert ("released", NEW_TOKEN) == (decided.state, decided.token)
+        assert (decided.state, decided.token) == ("released", NEW_TOKEN)
         with pytest.raises(IllegalMove):
             record.reconcile(by_lease, happened=False, token=NEW_TOKEN, version=NEW_VERSION, died=True)
 
@@ -482,7 +482,7 @@ class TestMoving:
         with pytest.raises(IllegalMove) as refused:
             MOVES["reconcile: it did not"](CLAIMED._replace(lease_left=1_500_000))
 
-        assert 1.5 == refused.value.retry_after_seconds
+        assert refused.value.retry_after_seconds == 1.5
 
     def test_a_relaxed_settle_says_so(self) -> None:
         """
@@ -491,7 +491,7 @@ class TestMoving:
         relaxed = record.settle(CLAIMED, version=NEW_VERSION, replay=1, forget=2, relaxed=True)
 
         assert relaxed.relaxed
-        assert [] == [name for name, move in MOVES.items() if move(LAPSED).relaxed]
+        assert [name for name, move in MOVES.items() if move(LAPSED).relaxed] == []
 
 
 class TestSettlingUnclaimed:
@@ -543,8 +543,8 @@ class TestClaiming:
         """
         write = self.claimed(Start(None))
 
-        assert ("claimed", 1, NOW, LEASE, 0) == (write.state, write.attempt, write.first_at, write.lease, write.doubt)
-        assert (NEW_TOKEN, NEW_VERSION, SAME) == (write.token, write.version, write.fingerprint)
+        assert (write.state, write.attempt, write.first_at, write.lease, write.doubt) == ("claimed", 1, NOW, LEASE, 0)
+        assert (write.token, write.version, write.fingerprint) == (NEW_TOKEN, NEW_VERSION, SAME)
 
     @pytest.mark.parametrize("over", [RELEASED, LAPSED, IN_DOUBT, FORGOTTEN, None])
     def test_the_fence_rises(self, over: Record | None) -> None:
@@ -568,13 +568,13 @@ class TestClaiming:
         A keyed downstream counts its time from the first send that may have arrived.
         """
         assert IN_DOUBT.first_at == self.claimed(Start(IN_DOUBT, doubt=True)).first_at
-        assert NOW == self.claimed(Start(RELEASED)).first_at
+        assert self.claimed(Start(RELEASED)).first_at == NOW
 
     def test_doubt_is_carried_into_the_claim(self) -> None:
         """
         So that a release of it cannot forget what an earlier attempt may have done.
         """
-        assert 1 == self.claimed(Start(IN_DOUBT, doubt=True)).doubt
+        assert self.claimed(Start(IN_DOUBT, doubt=True)).doubt == 1
 
     def test_nothing_of_an_earlier_ending_is_left(self) -> None:
         """
@@ -582,7 +582,7 @@ class TestClaiming:
         """
         write = self.claimed(Start(FORGOTTEN))
 
-        assert [None] * 6 == [write.settled_at, write.replay, write.forget, write.codec, write.result, write.error]
+        assert [write.settled_at, write.replay, write.forget, write.codec, write.result, write.error] == [None] * 6
 
 
 class TestShowing:
@@ -711,9 +711,9 @@ class TestSettlingAgain:
         outcome = bench.drive(operation_flow.settle(bench.ask, Operation(held), held, b"2" * 16, {"id": 1}))
         stands = bench.store.load(held.id)
 
-        assert {"id": 1} == outcome.value
+        assert outcome.value == {"id": 1}
         assert stands is not None
-        assert b"1" * 16 == stands.version
+        assert stands.version == b"1" * 16
 
     def test_with_another_answer_it_is_refused(self) -> None:
         """
@@ -741,7 +741,7 @@ class TestFalsyAnswers:
 
         assert (value, False, value, True) == (first.value, first.replayed, second.value, second.replayed)
         assert type(value) is type(second.value)
-        assert 1 == bench.runs
+        assert bench.runs == 1
 
 
 # --- any history ---
@@ -784,7 +784,7 @@ def test_any_history_keeps_the_laws(history: list[tuple[str, int]], guarantee: s
             assert found.fingerprint == new.fingerprint
             assert found.attempt + (move == "claim") == new.attempt
         else:
-            assert 1 == new.attempt
+            assert new.attempt == 1
         highest = new.fence
 
 

@@ -24,7 +24,7 @@ def run(gate: str, folder: Path) -> tuple[int, str]:
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert "" == done.stderr
+    assert done.stderr == ""
     return done.returncode, done.stdout
 
 
@@ -32,7 +32,7 @@ def charges(printed: str) -> int:
     """How many charges the bank counted."""
     found = re.search(r"(\d+) sends  ->  \d+ requests to the bank  ->  (\d+) charges?", printed)
     assert found is not None, printed
-    assert 31 == int(found[1])
+    assert int(found[1]) == 31
     return int(found[2])
 
 
@@ -44,11 +44,11 @@ def test_with_the_gate_there_is_one_charge_although_a_sender_is_killed(tmp_path:
     """
     code, printed = run("on", tmp_path)
 
-    assert 1 == charges(printed), printed
+    assert charges(printed) == 1, printed
     assert "equal answers" in printed
     assert "ONE EXPENSE AND ONE MAIL A LINE" in printed
-    assert 0 == code
-    assert [] == list(tmp_path.iterdir())
+    assert code == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
@@ -58,8 +58,8 @@ def test_without_the_gate_there_are_duplicates_and_the_demo_fails_loudly(tmp_pat
     """
     code, printed = run("off", tmp_path)
 
-    assert 1 < charges(printed)
+    assert charges(printed) > 1
     assert "CHARGES FOR ONE ORDER" in printed
     assert "15 EXPENSES AND 15 MAILS FOR 6 LINES" in printed
-    assert 1 == code
-    assert [] == list(tmp_path.iterdir())
+    assert code == 1
+    assert list(tmp_path.iterdir()) == []

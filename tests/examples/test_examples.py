@@ -45,7 +45,7 @@ def run(name: str, folder: Path, *arguments: str) -> list[str]:
         timeout=SECONDS_MAX,
         check=False,
     )
-    assert (0, "") == (done.returncode, done.stderr), done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     return done.stdout.splitlines()
 
 
@@ -57,7 +57,7 @@ def test_an_example_ends_as_it_says(name: str, tmp_path: Path) -> None:
     printed, again = run(name, tmp_path), run(name, tmp_path)
 
     assert (LAST_LINES[name], LAST_LINES[name]) == (printed[-1], again[-1])
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_example_is_run() -> None:
@@ -79,10 +79,10 @@ def test_the_expenses_example_ships_its_table_and_writes_one_row(tmp_path: Path)
     with closing(sqlite3.connect(file)) as connection:
         columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(expenses)")}
         rows = connection.execute("SELECT amount FROM expenses").fetchall()
-    assert {"worker_id", "user_id", "category", "amount", "spent_at", "idempotency_key", "id", "updated_at"} == columns
-    assert [("12.50",)] == rows
-    assert ["  rows written: 1", "  rows written: 0"] == [line for line in first if "written:" in line]
-    assert ["  rows written: 0"] == [line for line in again if "written:" in line]
+    assert columns == {"worker_id", "user_id", "category", "amount", "spent_at", "idempotency_key", "id", "updated_at"}
+    assert rows == [("12.50",)]
+    assert [line for line in first if "written:" in line] == ["  rows written: 1", "  rows written: 0"]
+    assert [line for line in again if "written:" in line] == ["  rows written: 0"]
 
 
 @pytest.mark.requirement("E12", "E13", "E14", "E21")
@@ -99,6 +99,6 @@ def test_the_charge_example_answers_in_one_shape_and_keeps_four_places(tmp_path:
     reply = "{'status': 201, 'body': {'status': 'created'}}"
     ways = ("first run:  ", "replay:     ", "in a race:  ", "in a race:  ")
     assert [way + reply for way in ways] == first[:4]
-    assert "another charge with the same receipt: UNIQUE constraint failed: charges.receipt" == first[4]
-    assert [(7, "12.5000", "text"), (8, "0.3000", "text")] == rows
+    assert first[4] == "another charge with the same receipt: UNIQUE constraint failed: charges.receipt"
+    assert rows == [(7, "12.5000", "text"), (8, "0.3000", "text")]
     assert first == again

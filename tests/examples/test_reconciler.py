@@ -65,7 +65,7 @@ def test_one_row_and_one_mail_for_each_line_wherever_it_is_killed(
         url = f"sqlite:///{tmp_path}/books-{number}.db" if kind == "sqlite" else postgres.running().url()
         kills = kills_of(SEED, number)
         tally = drill.run(url, kills)
-        assert () == tally.faults, f"run {number}, killed at {kills}: {tally}"
+        assert tally.faults == (), f"run {number}, killed at {kills}: {tally}"
         killed += tally.killed
 
     assert killed >= runs
@@ -88,7 +88,7 @@ def test_killed_between_the_two_rows_neither_is_there(place: str, drill: Drill, 
     """
     Expense, confirmation and mail are of one transaction: both rows commit, or neither.
     """
-    assert "killed" == drill.start(url, tmp_path / "witness", place=place, skip=2)
+    assert drill.start(url, tmp_path / "witness", place=place, skip=2) == "killed"
 
     assert 2 == rows(url, "expenses") == rows(url, "confirmation_emails")
 
@@ -105,15 +105,15 @@ def test_the_journal_tells_of_the_attempt_that_was_killed_and_of_the_one_that_fo
         second = [call.outcome for call in journal.calls() if call.turn == 2]
         [run] = journal.runs()
 
-    assert [None, "replayed"] == second
-    assert (2, "completed", LINES + 2, LINES - 1, 1) == (
+    assert second == [None, "replayed"]
+    assert (
         run.begun,
         run.status,
         run.attempts,
         run.effects,
         run.unended,
-    )
-    assert () == tally.faults
+    ) == (2, "completed", LINES + 2, LINES - 1, 1)
+    assert tally.faults == ()
 
 
 @pytest.mark.fault("the-category-is-in-the-key", "a-correction-is-ignored")
@@ -141,14 +141,16 @@ def test_a_line_that_is_categorised_otherwise_is_corrected(kind: str, tmp_path: 
     found = books.connection.execute("SELECT category, amount FROM expenses ORDER BY id").fetchall()
     books.close()
 
-    assert [("Food", "12.50"), ("Travel", "48.00"), ("Food", "12.50"), ("Travel", "31.95"), ("Food", "7.25"),
-            ("Rent", "950.00")] == [(category, str(amount)) for category, amount in found]  # fmt: skip
-    assert LINES == len((tmp_path / "mails.jsonl").read_text(encoding="utf-8").splitlines())
-    assert LINES == rows(url, "confirmation_emails")
-    assert [f"{LINES} lines written, 0 found done", f"1 lines written, {LINES - 1} found done",
-            f"0 lines written, {LINES} found done"] == [
-        line.partition(": ")[2] for line in told.getvalue().splitlines()
+    assert [(category, str(amount)) for category, amount in found] == [
+        ("Food", "12.50"), ("Travel", "48.00"), ("Food", "12.50"), ("Travel", "31.95"), ("Food", "7.25"),
+        ("Rent", "950.00"),
     ]  # fmt: skip
+    assert len((tmp_path / "mails.jsonl").read_text(encoding="utf-8").splitlines()) == LINES
+    assert rows(url, "confirmation_emails") == LINES
+    assert [
+        line.partition(": ")[2] for line in told.getvalue().splitlines()
+    ] == [f"{LINES} lines written, 0 found done", f"1 lines written, {LINES - 1} found done",
+            f"0 lines written, {LINES} found done"]  # fmt: skip
 
 
 def test_a_line_that_is_about_another_user_is_refused(url: str, tmp_path: Path) -> None:
@@ -159,7 +161,7 @@ def test_a_line_that_is_about_another_user_is_refused(url: str, tmp_path: Path) 
     row = {"worker_id": "w", "user_id": "al", "category": "Food", "amount": Decimal("1.00"), "spent_at": "2030-03-01",
            "idempotency_key": "k"}  # fmt: skip
 
-    assert [1, 0] == [books.write_expense(row), books.write_expense(row)]
+    assert [books.write_expense(row), books.write_expense(row)] == [1, 0]
     with pytest.raises(ValueError, match="another statement"):
         books.write_expense({**row, "user_id": "bob"})
     books.close()
@@ -174,5 +176,5 @@ def test_a_mail_that_was_delivered_and_not_noted_is_delivered_again_under_the_sa
     """
     tally: Any = drill.run(url, [{"place": "relay.deliver.after", "skip": 0}])
 
-    assert () == tally.faults
+    assert tally.faults == ()
     assert tally.deliveries > tally.mails == LINES

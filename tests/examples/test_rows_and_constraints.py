@@ -59,9 +59,9 @@ def test_the_demonstration_writes_one_row_then_none_and_counts_one(url: str, tmp
     with closing(demo_key.connected(url)) as connection:
         found = rows(connection)
 
-    assert [["1", "1", "1", "12.50"], ["2", "0", "1", "12.50"], ["corrected", "1", "1", "13.75"]] == first[1:4]
-    assert [["1", "0", "1", "13.75"], ["2", "0", "1", "13.75"], ["corrected", "1", "1", "13.75"]] == again[1:4]
-    assert [("reconciler-v1", "Food", "13.75", "demo-key-001")] == found
+    assert first[1:4] == [["1", "1", "1", "12.50"], ["2", "0", "1", "12.50"], ["corrected", "1", "1", "13.75"]]
+    assert again[1:4] == [["1", "0", "1", "13.75"], ["2", "0", "1", "13.75"], ["corrected", "1", "1", "13.75"]]
+    assert found == [("reconciler-v1", "Food", "13.75", "demo-key-001")]
 
 
 @pytest.mark.requirement("B34")
@@ -97,8 +97,8 @@ def test_three_attempts_in_a_row_write_one_none_none_and_count_one_after_each(ur
             affected = insert_once(connection, "expenses", demo_key.EXPENSE, key=demo_key.KEY)
             seen.append((affected, demo_key.stands(connection)[0]))
 
-    assert [["1", "1", "1"], ["2", "0", "1"], ["3", "0", "1"]] == printed
-    assert [(1, 1), (0, 1), (0, 1)] == seen
+    assert printed == [["1", "1", "1"], ["2", "0", "1"], ["3", "0", "1"]]
+    assert seen == [(1, 1), (0, 1), (0, 1)]
 
 
 @pytest.mark.requirement("B03")
@@ -118,9 +118,9 @@ def test_with_the_library_remembering_nothing_the_constraint_keeps_one_row(conne
             gate.run("demo-key-001", add)
     add()
 
-    assert 5 == len(ran)
-    assert [1, 0, 0, 0, 0] == affected
-    assert 1 == demo_key.stands(connection)[0]
+    assert len(ran) == 5
+    assert affected == [1, 0, 0, 0, 0]
+    assert demo_key.stands(connection)[0] == 1
 
 
 @pytest.mark.requirement("B39")
@@ -147,5 +147,5 @@ def test_confirmations_are_unique_by_run_and_expense_and_by_nothing_else(url: st
     (count,) = books.connection.execute("SELECT count(*) FROM confirmation_emails").fetchone()
     books.close()
 
-    assert [1, 0, 0, 1, 1] == affected
-    assert 3 == count
+    assert affected == [1, 0, 0, 1, 1]
+    assert count == 3

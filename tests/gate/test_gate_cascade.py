@@ -80,11 +80,11 @@ def test_a_breaker_that_opens_mid_workflow_repeats_nothing_and_leaves_no_doubt(w
     for _ in range(5):
         with pytest.raises(CircuitOpen):
             world.do(run(gate.gate, services, breaker, form))
-        assert [] == list(gate.in_doubt())
+        assert list(gate.in_doubt()) == []
     services.payments_are_down = False
     world.env.advance(31)
     finished = world.do(run(gate.gate, services, breaker, form))
 
     assert [f"{step} done" for step in STEPS] == finished
     assert dict.fromkeys(STEPS, 1) == services.calls
-    assert {"settled"} == {row.state for row in gate.rows()}
+    assert {row.state for row in gate.rows()} == {"settled"}

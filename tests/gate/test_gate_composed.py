@@ -98,10 +98,10 @@ class TestTheOrder:
         with pytest.raises(CircuitOpen) as raised:
             pay()
 
-        assert ([], 0) == (gate.rows(), charge.calls)
+        assert (gate.rows(), charge.calls) == ([], 0)
         assert raised.value.digest is not None
         breaker.reset()
-        assert "ch_1" == getattr(answer := pay(), "value", answer)
+        assert getattr(answer := pay(), "value", answer) == "ch_1"
 
     def test_a_breaker_inside_the_policy_is_asked_at_the_same_place(self, world: Any) -> None:
         """
@@ -112,7 +112,7 @@ class TestTheOrder:
         with pytest.raises(CircuitOpen):
             gate.run("charge:1", lambda: charge(), retry=policy)
 
-        assert ([], 0) == (gate.rows(), charge.calls)
+        assert (gate.rows(), charge.calls) == ([], 0)
 
     def test_a_deadline_that_is_over_refuses_before_anything_is_claimed(self, world: Any) -> None:
         """
@@ -125,9 +125,9 @@ class TestTheOrder:
             world.env.advance(2)
             with pytest.raises(DeadlineExceeded):
                 gate.run("charge:1", lambda: charge(), retry=policy)
-            assert "ch_1" == gate.run("charge:2", lambda: charge(), retry=policy)
+            assert gate.run("charge:2", lambda: charge(), retry=policy) == "ch_1"
 
-        assert (None, 1) == (state(gate, "charge:1"), charge.calls)
+        assert (state(gate, "charge:1"), charge.calls) == (None, 1)
 
     @pytest.mark.fault("a-run-after-a-failed-one-is-not-paid-for")
     def test_a_run_after_a_failed_one_is_paid_for_before_the_claim(self, world: Any) -> None:
@@ -144,7 +144,7 @@ class TestTheOrder:
                 heard.append(error)
 
         assert [ValueError, ValueError, BudgetExhausted] == [type(error) for error in heard]
-        assert ("released", 2, "charge:1") == (state(gate, "charge:1"), charge.calls, heard[-1].key)
+        assert (state(gate, "charge:1"), charge.calls, heard[-1].key) == ("released", 2, "charge:1")
 
     def test_a_probe_that_another_has_taken_leaves_nothing_behind(self, world: Any) -> None:
         """
@@ -157,7 +157,7 @@ class TestTheOrder:
         with pytest.raises(CircuitOpen):
             gate.run("charge:1", lambda: charge(), breaker=breaker)
 
-        assert (0, []) == (charge.calls, [row for row in gate.rows() if row.state != "released"])
+        assert (charge.calls, [row for row in gate.rows() if row.state != "released"]) == (0, [])
 
     def test_a_fallback_is_not_stored_as_the_answer(self, world: Any, how: str) -> None:
         """
@@ -169,7 +169,7 @@ class TestTheOrder:
             with pytest.raises(CircuitOpen):
                 calling(world, gate, how, lambda: charge(), **parts)()
 
-        assert [] == gate.rows()
+        assert gate.rows() == []
 
 
 class TestAttempts:
@@ -186,8 +186,8 @@ class TestAttempts:
         options: dict[str, Any] = {"guarantee": guarantee, "retry": Retry(environment=world.env)}
         answer = calling(world, gate, how, lambda: charge(), **options)()
 
-        assert ("ch_1", 3) == (getattr(answer, "value", answer), charge.calls)
-        assert [("settled", 1)] == [(row.state, row.attempt) for row in gate.rows()]
+        assert (getattr(answer, "value", answer), charge.calls) == ("ch_1", 3)
+        assert [(row.state, row.attempt) for row in gate.rows()] == [("settled", 1)]
 
     @pytest.mark.fault("a-blind-operation-is-tried-again")
     def test_a_blind_one_is_not(self, world: Any, how: str) -> None:
@@ -199,9 +199,9 @@ class TestAttempts:
             calling(world, gate, how, lambda: charge(), retry=Retry(environment=world.env))()
         stop = stop_of(raised.value)
 
-        assert (1, ["in_doubt"]) == (charge.calls, [row.state for row in gate.rows()])
+        assert (charge.calls, [row.state for row in gate.rows()]) == (1, ["in_doubt"])
         assert stop is not None
-        assert "no_key" == stop.reason
+        assert stop.reason == "no_key"
 
     @pytest.mark.fault("doubt-is-forgotten-between-attempts")
     def test_doubt_is_sticky_among_the_attempts(self, world: Any) -> None:
@@ -217,7 +217,7 @@ class TestAttempts:
         with pytest.raises(REFUSED):
             gate.run("charge:1", pay, guarantee="keyed", retry=Retry(environment=world.env))
 
-        assert ("in_doubt", 3) == (state(gate, "charge:1"), charge.calls)
+        assert (state(gate, "charge:1"), charge.calls) == ("in_doubt", 3)
 
     def test_attempts_that_certainly_did_nothing_release_it(self, world: Any) -> None:
         """
@@ -232,7 +232,7 @@ class TestAttempts:
         with pytest.raises(REFUSED):
             gate.run("charge:1", pay, retry=Retry(environment=world.env))
 
-        assert ("released", 3) == (state(gate, "charge:1"), charge.calls)
+        assert (state(gate, "charge:1"), charge.calls) == ("released", 3)
 
     def test_preparation_that_fails_after_a_refused_attempt_releases_it(self, world: Any) -> None:
         """
@@ -250,7 +250,7 @@ class TestAttempts:
         with pytest.raises(KeyError):
             gate.run("charge:1", pay, retry=Retry(environment=world.env))
 
-        assert ("released", 2) == (state(gate, "charge:1"), len(tries))
+        assert (state(gate, "charge:1"), len(tries)) == ("released", 2)
 
     @pytest.mark.parametrize(("answer", "calls"), [(Found("ch_0"), 1), (NOT_FOUND, 2)], ids=["found", "not found"])
     def test_a_probe_is_asked_between_the_attempts(self, world: Any, answer: Any, calls: int) -> None:
@@ -272,7 +272,7 @@ class TestAttempts:
         with pytest.raises(BudgetExhausted):
             gate.run("charge:1", lambda: charge(), guarantee="keyed", retry=Retry(environment=world.env), budget=budget)
 
-        assert (2, "in_doubt") == (charge.calls, state(gate, "charge:1"))
+        assert (charge.calls, state(gate, "charge:1")) == (2, "in_doubt")
 
     def test_a_circuit_that_opens_between_the_attempts_ends_them(self, world: Any) -> None:
         """
@@ -288,7 +288,7 @@ class TestAttempts:
         with pytest.raises((CircuitOpen, REFUSED)):
             gate.run("charge:1", pay, retry=Retry(environment=world.env), breaker=breaker)
 
-        assert ("released", 2) == (state(gate, "charge:1"), charge.calls)
+        assert (state(gate, "charge:1"), charge.calls) == ("released", 2)
 
     def test_failures_under_a_gate_open_the_breaker(self, world: Any, how: str) -> None:
         """
@@ -300,7 +300,7 @@ class TestAttempts:
             with pytest.raises(REFUSED):
                 calling(world, gate, how, lambda: charge(), breaker=breaker, guarantee="repeatable", **parts)()  # noqa: B023
 
-            assert ("open", 1) == (breaker.state, charge.calls)
+            assert (breaker.state, charge.calls) == ("open", 1)
 
     def test_an_interrupt_between_the_attempts_leaves_no_doubt(self, world: Any) -> None:
         """
@@ -318,7 +318,7 @@ class TestAttempts:
         with pytest.raises(KeyboardInterrupt):
             gate.run("charge:1", pay, retry=Retry(on_retry=on_retry, environment=world.env))
 
-        assert ("released", 1) == (state(gate, "charge:1"), charge.calls)
+        assert (state(gate, "charge:1"), charge.calls) == ("released", 1)
 
 
 class TestDeclaring:
@@ -355,4 +355,4 @@ class TestDeclaring:
         with pytest.raises(CircuitOpen):
             gate.run("charge:1", lambda: charge())
 
-        assert 0 == charge.calls
+        assert charge.calls == 0

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, ConfigurationError, Gate, Operation, ScopeMissing
+from onceward import AsyncGate, ConfigurationError, Gate, Operation
+from onceward.errors import ScopeMissing
 
 NAN = float("nan")
 
@@ -43,7 +44,7 @@ def test_a_duration_is_a_positive_finite_number_of_seconds(name: str, value: Any
     ):
         with pytest.raises(ConfigurationError, match=name):
             declare()
-    assert () == gate.records.list()
+    assert gate.records.list() == ()
 
 
 def test_an_integer_too_large_for_any_clock_is_refused_like_other_long_durations() -> None:
@@ -63,7 +64,7 @@ def test_zero_is_no_duration_except_for_waiting(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Gate("memory://", scope="acme", **{name: value})
 
-    assert 0 == Gate("memory://", scope="acme", wait=value)._asking.terms.wait
+    assert Gate("memory://", scope="acme", wait=value)._asking.terms.wait == 0
 
 
 def test_seconds_and_timedelta_say_the_same() -> None:
@@ -72,8 +73,8 @@ def test_seconds_and_timedelta_say_the_same() -> None:
     """
     said = [Gate("memory://", scope="a", retain=value)._asking.terms.retain for value in (90, 90.0, timedelta(0, 90))]
 
-    assert [90_000_000] * 3 == said
-    assert 1_500 == Gate("memory://", scope="a", wait=timedelta(microseconds=1_500))._asking.terms.wait
+    assert said == [90_000_000] * 3
+    assert Gate("memory://", scope="a", wait=timedelta(microseconds=1_500))._asking.terms.wait == 1_500
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_an_async_function_under_a_blocking_gate_is_refused(fn: Any) -> None:
         with pytest.raises(ConfigurationError, match="AsyncGate"):
             call()
 
-    assert () == gate.records.list()
+    assert gate.records.list() == ()
 
 
 def test_an_async_function_is_refused_when_it_is_declared() -> None:

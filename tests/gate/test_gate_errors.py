@@ -7,17 +7,8 @@ from typing import Any
 import pytest
 
 import onceward
-from onceward import (
-    Expired,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    NotReplayable,
-    OncewardError,
-    RecordedFailure,
-    RetryAdvice,
-    StoreUnavailable,
-)
+from onceward import Expired, InDoubt, InFlight, KeyReused, NotReplayable, OncewardError, StoreUnavailable
+from onceward.errors import RecordedFailure, RetryAdvice
 
 ERRORS = [
     one
@@ -97,7 +88,7 @@ def test_a_refusal_carries_its_operation_as_data(world: Any, kind: type[Onceward
     found, error = gate.get("charge:1"), heard[0]
 
     assert isinstance(error, kind)
-    assert ("charge:1", "charge") == (error.key, error.operation)
+    assert (error.key, error.operation) == ("charge:1", "charge")
     assert (found.digest, found.fence, found.first_at) == (error.digest, error.fence, error.first_at)
     assert "charge:1" not in str(error)
 
@@ -111,9 +102,9 @@ def test_a_store_that_is_away_names_the_operation_that_was_asked_for(world: Any)
     with pytest.raises(StoreUnavailable) as raised:
         gate.run("charge:1", world.Effect(), name="charge")
 
-    assert ("charge:1", "charge", None, None) == (
+    assert (
         raised.value.key,
         raised.value.operation,
         raised.value.fence,
         raised.value.first_at,
-    )
+    ) == ("charge:1", "charge", None, None)

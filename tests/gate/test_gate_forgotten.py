@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import InDoubt, InFlight, NothingHappened, OwnershipLost, RetryAdvice, StoreForgot, StoreUnavailable
+from onceward import InDoubt, InFlight, OwnershipLost, StoreUnavailable
+from onceward.errors import NothingHappened, RetryAdvice, StoreForgot
 
 
 def forgetting(world: Any, value: Any = "done", *, wait: float = 0.0, then: Any = None) -> Any:

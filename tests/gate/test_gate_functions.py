@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Gate, KeyInvalid, Operation
+from onceward import Gate, Operation
+from onceward.errors import KeyInvalid
 
 
 class TestHowAFunctionIsCalled:
@@ -20,13 +21,13 @@ class TestHowAFunctionIsCalled:
         """
         gate = world.gate()
 
-        assert [1, 2] == [gate.run(f"charge:{order}", lambda order=order: order) for order in (1, 2)]
+        assert [gate.run(f"charge:{order}", lambda order=order: order) for order in (1, 2)] == [1, 2]
 
     def test_several_arguments_with_defaults_are_fine(self, world: Any) -> None:
         """
         There is nothing left to be given.
         """
-        assert 3 == world.gate().run("charge:1", lambda order=1, amount=2: order + amount)
+        assert world.gate().run("charge:1", lambda order=1, amount=2: order + amount) == 3
 
     def test_a_keyword_only_operation_is_given(self) -> None:
         """
@@ -36,7 +37,7 @@ class TestHowAFunctionIsCalled:
         def pay(*, operation: Operation) -> int:
             return operation.attempt
 
-        assert 1 == Gate("memory://", scope="acme").run("charge:1", pay)
+        assert Gate("memory://", scope="acme").run("charge:1", pay) == 1
 
     @pytest.mark.parametrize(
         "fn",
@@ -53,7 +54,7 @@ class TestHowAFunctionIsCalled:
         """
         By any name, through partial, and not to who takes nothing.
         """
-        assert 1 == Gate("memory://", scope="acme").run("charge:1", fn)
+        assert Gate("memory://", scope="acme").run("charge:1", fn) == 1
 
     def test_a_method_is_fine(self) -> None:
         """
@@ -69,7 +70,7 @@ class TestHowAFunctionIsCalled:
 
         gate = Gate("memory://", scope="acme")
 
-        assert [1, 1] == [gate.run("charge:1", Payments().pay), gate.run("charge:2", Payments().plain)]
+        assert [gate.run("charge:1", Payments().pay), gate.run("charge:2", Payments().plain)] == [1, 1]
 
 
 class TestDeclaredFunctions:
@@ -86,8 +87,8 @@ class TestDeclaredFunctions:
             calls.append(order)
             return amount
 
-        assert [5] * 4 == [pay("o-1"), pay("o-1", 5), pay(order="o-1"), pay(amount=5, order="o-1")]
-        assert ["o-1"] == calls
+        assert [pay("o-1"), pay("o-1", 5), pay(order="o-1"), pay(amount=5, order="o-1")] == [5] * 4
+        assert calls == ["o-1"]
 
     def test_keyword_only_arguments_keep_their_defaults(self, world: Any) -> None:
         """
@@ -98,7 +99,7 @@ class TestDeclaredFunctions:
         def report(*, region: str = "eu") -> str:
             return region
 
-        assert ["eu", "eu", "us"] == [report(), report(region="eu"), report(region="us")]
+        assert [report(), report(region="eu"), report(region="us")] == ["eu", "eu", "us"]
 
     def test_an_excluded_argument_is_not_part_of_the_request(self, world: Any) -> None:
         """
@@ -113,7 +114,7 @@ class TestDeclaredFunctions:
         pay("o-1", "t-1")
         pay("o-1", "t-2")
 
-        assert ["t-1"] == seen
+        assert seen == ["t-1"]
 
     def test_it_is_given_the_operation_and_hides_that(self, world: Any) -> None:
         """
@@ -124,7 +125,7 @@ class TestDeclaredFunctions:
         def pay(order: str, *, operation: Operation) -> list[Any]:
             return [order, operation.key, operation.scope, operation.attempt]
 
-        assert ["o-1", "charge:o-1", "acme", 1] == pay("o-1")
+        assert pay("o-1") == ["o-1", "charge:o-1", "acme", 1]
         assert pay.call("o-1").replayed
 
     @pytest.mark.fault("an-operation-at-the-front-takes-an-arguments-place")
@@ -149,10 +150,10 @@ class TestDeclaredFunctions:
             except TypeError as error:
                 return error
 
-        assert ["o-1", 2, "charge:o-1"] == heard(lambda: pay("o-1", 2))
-        assert ["o-2", 1, "charge:o-2"] == heard(lambda: pay(order="o-2"))
-        assert ["o-1", 2, "pay:o-1"] == heard(lambda: Payments().pay("o-1", 2))
-        assert ["o-2", 1, "pay:o-2"] == heard(lambda: Payments().pay(order="o-2"))
+        assert heard(lambda: pay("o-1", 2)) == ["o-1", 2, "charge:o-1"]
+        assert heard(lambda: pay(order="o-2")) == ["o-2", 1, "charge:o-2"]
+        assert heard(lambda: Payments().pay("o-1", 2)) == ["o-1", 2, "pay:o-1"]
+        assert heard(lambda: Payments().pay(order="o-2")) == ["o-2", 1, "pay:o-2"]
 
     def test_the_operation_at_the_front_is_not_in_the_signature(self) -> None:
         """
@@ -164,7 +165,7 @@ class TestDeclaredFunctions:
             def pay(operation: Operation, order: str, amount: int = 1) -> str:
                 return order
 
-        assert ("charge:o-3", ["order", "amount"]) == (pay.key_of("o-3"), list(signature(pay).parameters))
+        assert (pay.key_of("o-3"), list(signature(pay).parameters)) == ("charge:o-3", ["order", "amount"])
 
     def test_a_method_is_keyed_by_its_arguments(self, world: Any) -> None:
         """
@@ -178,8 +179,8 @@ class TestDeclaredFunctions:
                 calls.append(order)
                 return order
 
-        assert ["o-1", "o-1"] == [Payments().pay("o-1"), Payments().pay("o-1")]
-        assert ["o-1"] == calls
+        assert [Payments().pay("o-1"), Payments().pay("o-1")] == ["o-1", "o-1"]
+        assert calls == ["o-1"]
 
     @pytest.mark.parametrize("order", ["", None, 1.5, True, object()], ids=lambda order: type(order).__name__)
     def test_a_value_that_cannot_be_part_of_a_key_is_refused_before_anything_runs(self, world: Any, order: Any) -> None:
@@ -195,7 +196,7 @@ class TestDeclaredFunctions:
         with pytest.raises(KeyInvalid):
             pay(order)
 
-        assert ([], []) == (calls, gate.rows())
+        assert (calls, gate.rows()) == ([], [])
 
     def test_a_call_that_does_not_fit_the_function_is_a_type_error(self, world: Any) -> None:
         """
@@ -207,4 +208,4 @@ class TestDeclaredFunctions:
         with pytest.raises(TypeError):
             pay("o-1", "too many")
 
-        assert [] == gate.rows()
+        assert gate.rows() == []

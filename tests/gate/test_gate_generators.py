@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, ConfigurationError, Gate, NothingHappened, Operation, Raised, Returned
+from onceward import AsyncGate, ConfigurationError, Gate, Operation
+from onceward.errors import NothingHappened
+from onceward.gate import Raised, Returned
 from servers import postgres, redis
 
 ran: list[str] = []

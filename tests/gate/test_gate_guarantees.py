@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from onceward import InDoubt, NothingHappened, Returned
+from onceward import InDoubt
+from onceward.errors import NothingHappened
+from onceward.gate import Returned
 
 
 class Refused(Exception):
@@ -28,8 +30,8 @@ class TestBlind:
             with pytest.raises(InDoubt):
                 gate.run("charge:1", charge)
 
-        assert 1 == charge.count
-        assert "in_doubt" == gate.get("charge:1").state
+        assert charge.count == 1
+        assert gate.get("charge:1").state == "in_doubt"
         assert "in doubt" in "".join(raised.value.__notes__)
 
     def test_nothing_happened_releases_it(self, world: Any) -> None:
@@ -43,8 +45,8 @@ class TestBlind:
         charge.value = "ch_1"
         outcome = gate.call("charge:1", charge)
 
-        assert ("ch_1", False, 2) == (outcome.value, outcome.replayed, outcome.attempt)
-        assert 2 == charge.count
+        assert (outcome.value, outcome.replayed, outcome.attempt) == ("ch_1", False, 2)
+        assert charge.count == 2
 
     def test_only_the_types_named_as_before_release_it(self, world: Any) -> None:
         """
@@ -57,8 +59,8 @@ class TestBlind:
         with pytest.raises(ConnectionResetError):
             gate.run("charge:2", world.Effect(ConnectionResetError()), before=(ConnectionRefusedError, Refused))
 
-        assert "released" == gate.get("charge:1").state
-        assert "in_doubt" == gate.get("charge:2").state
+        assert gate.get("charge:1").state == "released"
+        assert gate.get("charge:2").state == "in_doubt"
 
     def test_a_crash_is_in_doubt_as_soon_as_the_lease_has_lapsed(self, world: Any) -> None:
         """
@@ -67,11 +69,11 @@ class TestBlind:
         gate, charge = world.gate(wait=0), world.Effect()
         world.crash("charge:1", charge)
 
-        assert "in_flight" == world.hear(lambda: gate.run("charge:1", charge)).code
+        assert world.hear(lambda: gate.run("charge:1", charge)).code == "in_flight"
         world.env.advance(60)
-        assert "in_doubt" == world.hear(lambda: gate.run("charge:1", charge)).code
-        assert 1 == charge.count
-        assert ["in_doubt"] == [one.state for one in gate.in_doubt()]
+        assert world.hear(lambda: gate.run("charge:1", charge)).code == "in_doubt"
+        assert charge.count == 1
+        assert [one.state for one in gate.in_doubt()] == ["in_doubt"]
 
 
 class TestTheMarkedEffect:
@@ -91,10 +93,10 @@ class TestTheMarkedEffect:
 
         with pytest.raises(KeyError):
             gate.run("charge:1", pay)
-        assert "released" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "released"
         broken.clear()
-        assert "ch_1" == gate.run("charge:1", pay)
-        assert 1 == charge.count
+        assert gate.run("charge:1", pay) == "ch_1"
+        assert charge.count == 1
 
     def test_an_unknown_error_inside_leaves_it_in_doubt(self, world: Any) -> None:
         """
@@ -109,7 +111,7 @@ class TestTheMarkedEffect:
         with pytest.raises(TimeoutError):
             gate.run("charge:1", pay)
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
     @pytest.mark.parametrize("error", [NothingHappened, Refused])
     def test_a_rejection_inside_releases_it(self, world: Any, error: type[Exception]) -> None:
@@ -125,7 +127,7 @@ class TestTheMarkedEffect:
         with pytest.raises(error):
             gate.run("charge:1", pay, before=Refused)
 
-        assert "released" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "released"
 
     @pytest.mark.parametrize("error", [NothingHappened, Refused, KeyError])
     def test_nothing_that_is_raised_after_it_releases_it(self, world: Any, error: type[Exception]) -> None:
@@ -144,7 +146,7 @@ class TestTheMarkedEffect:
         with pytest.raises(InDoubt):
             gate.run("charge:1", pay, before=Refused)
 
-        assert 1 == charge.count
+        assert charge.count == 1
 
     def test_a_rejection_is_not_believed_when_another_error_came_out_of_the_block(self, world: Any) -> None:
         """
@@ -162,7 +164,7 @@ class TestTheMarkedEffect:
         with pytest.raises(Refused):
             gate.run("charge:1", pay, before=Refused)
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
     def test_a_rejection_of_the_second_try_does_not_speak_for_the_first(self, world: Any) -> None:
         """
@@ -181,7 +183,7 @@ class TestTheMarkedEffect:
         with pytest.raises(Refused):
             gate.run("charge:1", pay, before=Refused)
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
     def test_a_block_in_a_function_defined_inside_does_not_mark_the_outer_one(self, world: Any) -> None:
         """
@@ -200,7 +202,7 @@ class TestTheMarkedEffect:
         with pytest.raises(KeyError):
             gate.run("charge:1", pay)
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
     def test_a_declared_function_is_marked_in_the_same_way(self, world: Any) -> None:
         """
@@ -222,8 +224,8 @@ class TestTheMarkedEffect:
             with pytest.raises(KeyError):
                 pay(fails, fails)
 
-        assert ("released", "in_doubt") == (gate.get("charge:before").state, gate.get("charge:after").state)
-        assert 1 == charge.count
+        assert (gate.get("charge:before").state, gate.get("charge:after").state) == ("released", "in_doubt")
+        assert charge.count == 1
 
 
 def test_without_the_marker_a_refused_mail_does_not_charge_again(world: Any) -> None:
@@ -241,7 +243,7 @@ def test_without_the_marker_a_refused_mail_does_not_charge_again(world: Any) -> 
     with pytest.raises(InDoubt):
         gate.run("charge:1", pay)
 
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 def test_a_gated_mail_that_says_nothing_happened_speaks_for_itself_only(world: Any) -> None:
@@ -258,8 +260,8 @@ def test_a_gated_mail_that_says_nothing_happened_speaks_for_itself_only(world: A
     with pytest.raises(NothingHappened):
         gate.run("charge:1", pay)
 
-    assert "released" == gate.get("mail:1").state
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("mail:1").state == "released"
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 class TestRepeatable:
@@ -275,8 +277,8 @@ class TestRepeatable:
             gate.run("ask:1", ask, guarantee="repeatable")
         ask.value = "answer"
 
-        assert ["answer"] * 2 == [gate.run("ask:1", ask, guarantee="repeatable") for _ in range(2)]
-        assert 2 == ask.count
+        assert [gate.run("ask:1", ask, guarantee="repeatable") for _ in range(2)] == ["answer"] * 2
+        assert ask.count == 2
 
     def test_a_crash_lets_the_next_caller_run_it(self, world: Any) -> None:
         """
@@ -286,8 +288,8 @@ class TestRepeatable:
         world.crash("ask:1", ask, guarantee="repeatable")
         world.env.advance(60)
 
-        assert 2 == gate.call("ask:1", ask, guarantee="repeatable").attempt
-        assert 2 == ask.count
+        assert gate.call("ask:1", ask, guarantee="repeatable").attempt == 2
+        assert ask.count == 2
 
 
 def test_a_predicate_that_raises_does_not_make_it_run_again(world: Any) -> None:
@@ -305,4 +307,4 @@ def test_a_predicate_that_raises_does_not_make_it_run_again(world: Any) -> None:
     with pytest.raises(InDoubt):
         gate.run("charge:1", charge)
 
-    assert 1 == charge.count
+    assert charge.count == 1

@@ -8,19 +8,9 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    IllegalMove,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    NothingHappened,
-    Outcome,
-    OwnershipLost,
-    Raised,
-    Returned,
-    StoreUnavailable,
-    Unrecorded,
-)
+from onceward import InDoubt, InFlight, KeyReused, Outcome, OwnershipLost, StoreUnavailable
+from onceward.errors import IllegalMove, NothingHappened, Unrecorded
+from onceward.gate import Raised, Returned
 from onceward.gate.running_operation import current_operation
 from onceward.runtime import failpoints
 
@@ -47,8 +37,10 @@ def test_what_is_ended_well_is_replayed(gate: Any) -> None:
     called = gate.call("k", lambda: {"id": 8}, request={"n": 1})
 
     assert isinstance(again, Outcome)
-    assert [({"id": 7}, False), ({"id": 7}, True), ({"id": 7}, True)] == [
-        (one.value, one.replayed) for one in (fresh, again, called)
+    assert [(one.value, one.replayed) for one in (fresh, again, called)] == [
+        ({"id": 7}, False),
+        ({"id": 7}, True),
+        ({"id": 7}, True),
     ]
 
 
@@ -62,7 +54,7 @@ def test_while_it_is_held_nobody_else_gets_in(gate: Any) -> None:
         gate.hold("k", request=1)
     with pytest.raises(KeyReused):
         gate.hold("k", request=2)
-    assert "done" == holding.end(Returned("done")).value
+    assert holding.end(Returned("done")).value == "done"
 
 
 def test_the_operation_runs_from_claim_to_end(gate: Any) -> None:
@@ -109,7 +101,7 @@ def test_it_ends_once(gate: Any) -> None:
 
     with pytest.raises(IllegalMove):
         holding.end(Returned("second"))
-    assert "first" == gate.run("k", lambda: "third")
+    assert gate.run("k", lambda: "third") == "first"
 
 
 def test_its_lease_is_renewed(gate: Any) -> None:
@@ -121,7 +113,7 @@ def test_its_lease_is_renewed(gate: Any) -> None:
         gate.world.env.advance(15)
         gate.sweep()
 
-    assert "done" == holding.end(Returned("done")).value
+    assert holding.end(Returned("done")).value == "done"
 
 
 def test_a_holder_that_slept_is_told_that_it_was_overtaken(gate: Any) -> None:
@@ -150,7 +142,7 @@ def test_what_cannot_be_recorded_is_handed_back_with_the_error(gate: Any) -> Non
 
     with pytest.raises(Unrecorded) as told:
         holding.end(Returned("done"))
-    assert "done" == told.value.value
+    assert told.value.value == "done"
 
 
 def test_a_step_can_be_held_too(gate: Any) -> None:
@@ -159,7 +151,7 @@ def test_a_step_can_be_held_too(gate: Any) -> None:
     """
     holding = gate.plan("p").hold("one", request=1)
     holding.end(Returned("done"))
-    assert "done" == gate.plan("p").step("one", lambda: "again", request=1)
+    assert gate.plan("p").step("one", lambda: "again", request=1) == "done"
 
 
 def test_both_sides_of_the_work_are_failpoints(gate: Any) -> None:
@@ -171,7 +163,7 @@ def test_both_sides_of_the_work_are_failpoints(gate: Any) -> None:
         failpoints.arm(name, lambda name=name: struck.append(name))
     held(gate).end(Returned(None))
 
-    assert ["call.before", "call.after"] == struck
+    assert struck == ["call.before", "call.after"]
 
 
 @pytest.mark.fault("a-cancelled-hold-keeps-its-claim")

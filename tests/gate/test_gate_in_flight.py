@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, ConfigurationError, Fault, Gate, InFlight, RetryAdvice
+from onceward import AsyncGate, ConfigurationError, Gate, InFlight
 from onceward._core.terms import WAITERS_MAX
+from onceward.errors import Fault, RetryAdvice
 
 
 def while_running(world: Any, call: Any, key: str = "charge:1") -> Any:
@@ -61,9 +62,9 @@ def test_accept_answers_pending(world: Any) -> None:
 
     outcome = while_running(world, lambda: gate.call("charge:1", charge, in_flight="accept"))
 
-    assert (None, True, False, 0) == (outcome.value, outcome.pending, outcome.replayed, charge.count)
+    assert (outcome.value, outcome.pending, outcome.replayed, charge.count) == (None, True, False, 0)
     assert 0 < outcome.retry_after_seconds <= 1
-    assert "ch_1" == gate.call("charge:1", charge, in_flight="accept").value
+    assert gate.call("charge:1", charge, in_flight="accept").value == "ch_1"
 
 
 def test_accept_is_for_call_only(world: Any) -> None:
@@ -77,7 +78,7 @@ def test_accept_is_for_call_only(world: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"gate\.call only"):
         gate.once(key="charge:{order}", in_flight="accept")(lambda order: order)
 
-    assert 0 == effect.count
+    assert effect.count == 0
 
 
 @pytest.mark.parametrize("shape", ["run", "plan", "sequence", "window"])
@@ -99,7 +100,7 @@ def test_pending_is_never_taken_for_an_answer(world: Any, shape: str) -> None:
 
     world.hear(lambda: call(pay))
 
-    assert [] == [answer for answer in heard if answer is None]
+    assert [answer for answer in heard if answer is None] == []
 
 
 def test_calling_the_same_key_from_inside_is_in_flight_and_ends(world: Any) -> None:
@@ -115,8 +116,8 @@ def test_calling_the_same_key_from_inside_is_in_flight_and_ends(world: Any) -> N
     with pytest.raises(InFlight):
         gate.run("charge:1", again)
 
-    assert 1 == ran.count
-    assert "in_doubt" == gate.get("charge:1").state
+    assert ran.count == 1
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_nested_operations_keep_to_their_own_keys(world: Any) -> None:
@@ -128,9 +129,9 @@ def test_nested_operations_keep_to_their_own_keys(world: Any) -> None:
     def pay() -> list[str]:
         return ["ch_1", inner.run("mail:1", mail)]
 
-    assert [["ch_1", "sent"]] * 2 == [gate.run("charge:1", pay) for _ in range(2)]
-    assert "sent" == gate.run("mail:1", mail)
-    assert 1 == mail.count
+    assert [gate.run("charge:1", pay) for _ in range(2)] == [["ch_1", "sent"]] * 2
+    assert gate.run("mail:1", mail) == "sent"
+    assert mail.count == 1
 
 
 @pytest.mark.requirement("A09", "E19", "E25", "D02")
@@ -147,10 +148,10 @@ def test_fifty_threads_with_one_key_have_one_effect(threads: Any) -> None:
     with ThreadPoolExecutor(50) as pool:
         outcomes = list(pool.map(caller, range(50)))
 
-    assert 1 == charge.count
-    assert ["ch_1"] * 50 == [outcome.value for outcome in outcomes]
-    assert 1 == sum(not outcome.replayed for outcome in outcomes)
-    assert 1 == len({(outcome.first_at_us, outcome.fence, outcome.attempt) for outcome in outcomes})
+    assert charge.count == 1
+    assert [outcome.value for outcome in outcomes] == ["ch_1"] * 50
+    assert sum(not outcome.replayed for outcome in outcomes) == 1
+    assert len({(outcome.first_at_us, outcome.fence, outcome.attempt) for outcome in outcomes}) == 1
 
 
 @pytest.mark.requirement("C14")
@@ -167,8 +168,8 @@ def test_a_hundred_in_turn_and_a_hundred_at_once_leave_one_delta(threads: Any) -
         at_once = list(pool.map(emit, range(100)))
     in_turn = [emit(number) for number in range(100)]
 
-    assert [-1] == ledger
-    assert [None] * 200 == at_once + in_turn
+    assert ledger == [-1]
+    assert at_once + in_turn == [None] * 200
 
 
 def test_two_hundred_tasks_with_one_key_have_one_effect(tasks: Any) -> None:
@@ -187,9 +188,9 @@ def test_two_hundred_tasks_with_one_key_have_one_effect(tasks: Any) -> None:
 
     outcomes = asyncio.run(main())
 
-    assert 1 == charge.count
-    assert ["ch_1"] * 200 == [outcome.value for outcome in outcomes]
-    assert 1 == sum(not outcome.replayed for outcome in outcomes)
+    assert charge.count == 1
+    assert [outcome.value for outcome in outcomes] == ["ch_1"] * 200
+    assert sum(not outcome.replayed for outcome in outcomes) == 1
 
 
 @pytest.mark.requirement("E04")
@@ -207,7 +208,7 @@ def test_a_double_click_has_one_effect(threads: Any) -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(click, gates))
 
-    assert (1, ["ch_1"] * 2) == (charge.count, answers)
+    assert (charge.count, answers) == (1, ["ch_1"] * 2)
 
 
 def test_many_keys_at_once_do_not_get_in_each_others_way(threads: Any) -> None:
@@ -223,7 +224,7 @@ def test_many_keys_at_once_do_not_get_in_each_others_way(threads: Any) -> None:
     with ThreadPoolExecutor(40) as pool:
         answers = list(pool.map(caller, range(40)))
 
-    assert [1] * 10 == [effect.count for effect in effects]
+    assert [effect.count for effect in effects] == [1] * 10
     assert [number % 10 for number in range(40)] == answers
 
 
@@ -245,7 +246,7 @@ def test_a_waiter_is_woken_by_the_end_and_not_by_the_clock(threads: Any, monkeyp
         assert running.wait(20)
         second = pool.submit(gate.run, "charge:1", threads.Effect("never"))
 
-        assert ["ch_1", "ch_1"] == [first.result(30), second.result(30)]
+        assert [first.result(30), second.result(30)] == ["ch_1", "ch_1"]
 
 
 def test_an_awaiting_waiter_is_woken_by_the_end_too(tasks: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +273,7 @@ def test_an_awaiting_waiter_is_woken_by_the_end_too(tasks: Any, monkeypatch: pyt
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(asyncio.run, call()) for call in (first, second)]
 
-        assert ["ch_1", "ch_1"] == [answer.result(40) for answer in answers]
+        assert [answer.result(40) for answer in answers] == ["ch_1", "ch_1"]
     asyncio.run(gate.close())
 
 
@@ -324,8 +325,8 @@ def test_a_client_that_gave_up_waiting_and_retries_learns_the_first_answer(threa
         gave_up.set()
         answers = [first.result(30), retry.result(30)]
 
-    assert 1 == charge.count
-    assert [("ch_1", False), ("ch_1", True)] == [(answer.value, answer.replayed) for answer in answers]
+    assert charge.count == 1
+    assert [(answer.value, answer.replayed) for answer in answers] == [("ch_1", False), ("ch_1", True)]
 
 
 def test_one_gate_serves_several_event_loops_one_after_the_other(tasks: Any) -> None:
@@ -337,7 +338,7 @@ def test_one_gate_serves_several_event_loops_one_after_the_other(tasks: Any) -> 
     answers = [asyncio.run(gate.call("charge:1", charge)).value for _ in range(3)]
     asyncio.run(gate.close())
 
-    assert (1, ["ch_1"] * 3) == (charge.count, answers)
+    assert (charge.count, answers) == (1, ["ch_1"] * 3)
 
 
 def test_one_gate_serves_several_event_loops_at_once(tasks: Any) -> None:
@@ -358,7 +359,7 @@ def test_one_gate_serves_several_event_loops_at_once(tasks: Any) -> None:
         answers = list(pool.map(loop, range(4)))
     asyncio.run(gate.close())
 
-    assert (1, ["ch_1"] * 4) == (charge.count, answers)
+    assert (charge.count, answers) == (1, ["ch_1"] * 4)
 
 
 def test_a_gate_is_closed_by_its_block(threads: Any) -> None:
@@ -366,5 +367,5 @@ def test_a_gate_is_closed_by_its_block(threads: Any) -> None:
     `with Gate(...)` works, and closing twice is fine.
     """
     with Gate(threads.store(), scope="acme") as gate:
-        assert 1 == gate.run("count:1", lambda: 1)
+        assert gate.run("count:1", lambda: 1) == 1
     gate.close()

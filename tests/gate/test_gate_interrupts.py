@@ -43,7 +43,7 @@ class TestInterruptsOfTheFunction:
             gate.run("charge:1", unmarked if where == "unmarked" else marked)
 
         # For an awaiting gate GeneratorExit means that it is being closed: the last write is sent and not waited for.
-        while "claimed" == (state := gate.get("charge:1").state):
+        while (state := gate.get("charge:1").state) == "claimed":
             world.do(asyncio.sleep(0.001))
 
         assert ("released" if where == "before" else "in_doubt") == state
@@ -64,7 +64,7 @@ class TestInterruptsOfTheFunction:
         with pytest.raises(InDoubt):
             gate.run("charge:1", pay)
 
-        assert 1 == charge.count
+        assert charge.count == 1
 
     def test_an_exception_that_cannot_be_written_down_leaves_an_honest_record(self, world: Any) -> None:
         """
@@ -105,8 +105,8 @@ class TestSomethingToAwaitUnderABlockingGate:
         with pytest.raises(ConfigurationError, match="AsyncGate"):
             gate.run("charge:1", lambda: pay())
 
-        assert 0 == charge.count
-        assert "released" == gate.get("charge:1").state
+        assert charge.count == 0
+        assert gate.get("charge:1").state == "released"
 
     def test_a_function_that_did_something_before_it_returned_a_coroutine_has_run(self, threads: Any) -> None:
         """
@@ -125,7 +125,7 @@ class TestSomethingToAwaitUnderABlockingGate:
         with pytest.raises(ConfigurationError, match="AsyncGate"):
             gate.run("charge:1", pay)
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
 
 class Cancelled:
@@ -237,9 +237,9 @@ def test_cancelled_wherever_it_waits_the_effect_takes_place_once_at_most(tasks: 
         assert state in (None, "released", "in_doubt", "settled"), "a claim was left behind that nobody holds"
         assert charge.count <= 1
         if state in (None, "released"):
-            assert (0, "ch_1") == (happened, retry)
+            assert (happened, retry) == (0, "ch_1")
         elif state == "settled":
-            assert (1, "ch_1") == (happened, retry)
+            assert (happened, retry) == (1, "ch_1")
         else:
             assert isinstance(retry, InDoubt)
         await gate.close()
@@ -252,7 +252,7 @@ def test_cancelled_wherever_it_waits_the_effect_takes_place_once_at_most(tasks: 
 
     asyncio.run(main())
 
-    assert {None, "released", "in_doubt", "settled"} == seen
+    assert seen == {None, "released", "in_doubt", "settled"}
 
 
 def test_a_cancelled_waiter_takes_nothing_along(tasks: Any) -> None:
@@ -279,7 +279,7 @@ def test_a_cancelled_waiter_takes_nothing_along(tasks: Any) -> None:
             finish.set()
             return heard, await holder
 
-    assert ("cancelled", "ch_1") == asyncio.run(main())
+    assert asyncio.run(main()) == ("cancelled", "ch_1")
 
 
 def test_a_deadline_around_a_call_leaves_an_honest_record(tasks: Any) -> None:
@@ -299,7 +299,7 @@ def test_a_deadline_around_a_call_leaves_an_honest_record(tasks: Any) -> None:
                     await gate.run("charge:1", slow)
             return (await gate.records.get("charge:1")).state
 
-    assert "in_doubt" == asyncio.run(main())
+    assert asyncio.run(main()) == "in_doubt"
 
 
 class TestClosing:
@@ -324,7 +324,7 @@ class TestClosing:
             async with AsyncGate(tasks.store(), scope="acme") as gate:
                 await ClosedWhen(began, gate.run("charge:1", with_a_mark if marked else without_one))
                 # The last write was sent, and nobody could wait for it.
-                while "claimed" == (state := (await gate.records.get("charge:1")).state):
+                while (state := (await gate.records.get("charge:1")).state) == "claimed":
                     await asyncio.sleep(0.001)
                 return state
 
@@ -348,7 +348,7 @@ class TestClosing:
                 gate.run("charge:1", charge).close()
                 return await gate.records.get("charge:1")
 
-        assert (None, 0) == (asyncio.run(main()), charge.count)
+        assert (asyncio.run(main()), charge.count) == (None, 0)
 
     def test_a_loop_that_is_closed_in_the_middle_leaves_a_claim_that_lapses(self, world: Any) -> None:
         """
@@ -372,5 +372,5 @@ class TestClosing:
         gc.collect()
         world.env.advance(61)
 
-        assert "in_doubt" == world.hear(lambda: world.gate().run("charge:1", charge)).code
-        assert 1 == charge.count
+        assert world.hear(lambda: world.gate().run("charge:1", charge)).code == "in_doubt"
+        assert charge.count == 1

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import NOT_FOUND, Found, InDoubt, NothingHappened
+from onceward import NOT_FOUND, Found, InDoubt
+from onceward.errors import NothingHappened
 
 
 class TestKeyed:
@@ -27,9 +28,9 @@ class TestKeyed:
         with pytest.raises(TimeoutError):
             gate.run("charge:1", pay, guarantee="keyed")
 
-        assert ["ch_1"] * 2 == [gate.run("charge:1", pay, guarantee="keyed") for _ in range(2)]
-        assert 2 == len(sent)
-        assert 1 == len({*sent})
+        assert [gate.run("charge:1", pay, guarantee="keyed") for _ in range(2)] == ["ch_1"] * 2
+        assert len(sent) == 2
+        assert len({*sent}) == 1
 
     def test_a_crash_lets_the_next_caller_send_it_again(self, world: Any) -> None:
         """
@@ -54,12 +55,12 @@ class TestKeyed:
         pay.value = "ch_1"
 
         world.env.advance(3_600 - 60 - 0.001)
-        assert "ch_1" == gate.run("charge:1", pay, guarantee="keyed", keyed_for=3_600)
+        assert gate.run("charge:1", pay, guarantee="keyed", keyed_for=3_600) == "ch_1"
         world.env.advance(0.001)
         with pytest.raises(InDoubt):
             gate.run("charge:2", pay, guarantee="keyed", keyed_for=3_600)
 
-        assert 3 == pay.count
+        assert pay.count == 3
 
     def test_a_rejection_after_an_unknown_error_stays_in_doubt(self, world: Any) -> None:
         """
@@ -72,7 +73,7 @@ class TestKeyed:
         with pytest.raises(NothingHappened):
             gate.run("charge:1", pay, guarantee="keyed")
 
-        assert ("in_doubt", True) == (gate.get("charge:1").state, gate.get("charge:1").doubt)
+        assert (gate.get("charge:1").state, gate.get("charge:1").doubt) == ("in_doubt", True)
         with pytest.raises(InDoubt):
             gate.run("charge:1", pay)
 
@@ -86,7 +87,7 @@ class TestKeyed:
         pay.value = "ch_1"
         gate.run("charge:1", pay, guarantee="keyed")
 
-        assert ("settled", False) == (gate.get("charge:1").state, gate.get("charge:1").doubt)
+        assert (gate.get("charge:1").state, gate.get("charge:1").doubt) == ("settled", False)
 
     def test_an_answer_that_is_not_remembered_does_not_clear_the_doubt(self, world: Any) -> None:
         """
@@ -99,8 +100,8 @@ class TestKeyed:
         gate.gate.listen(lambda event: seen.append(event.type.value))
         gate.run("charge:1", pay, guarantee="keyed", remember=lambda ended: False)
 
-        assert "in_doubt" == gate.get("charge:1").state
-        assert "in_doubt" == seen[-1]
+        assert gate.get("charge:1").state == "in_doubt"
+        assert seen[-1] == "in_doubt"
 
     def test_the_stored_guarantee_counts_not_the_callers(self, world: Any) -> None:
         """
@@ -115,7 +116,7 @@ class TestKeyed:
             with pytest.raises(InDoubt):
                 gate.run(key, pay, guarantee=guarantee)
 
-        assert 2 == pay.count
+        assert pay.count == 2
 
 
 class TestProbed:
@@ -139,9 +140,9 @@ class TestProbed:
 
         outcomes = [gate.call("charge:1", pay, guarantee="probed", probe=probe) for _ in range(2)]
 
-        assert [("ch_1", True)] * 2 == [(outcome.value, outcome.replayed) for outcome in outcomes]
-        assert [("charge:1", 2)] == asked
-        assert 1 == pay.count
+        assert [(outcome.value, outcome.replayed) for outcome in outcomes] == [("ch_1", True)] * 2
+        assert asked == [("charge:1", 2)]
+        assert pay.count == 1
 
     def test_what_the_probe_does_not_find_runs(self, world: Any) -> None:
         """
@@ -152,8 +153,8 @@ class TestProbed:
 
         outcome = gate.call("charge:1", pay, guarantee="probed", probe=lambda operation: NOT_FOUND)
 
-        assert ("ch_1", False, 2) == (outcome.value, outcome.replayed, outcome.attempt)
-        assert ("settled", False) == (gate.get("charge:1").state, gate.get("charge:1").doubt)
+        assert (outcome.value, outcome.replayed, outcome.attempt) == ("ch_1", False, 2)
+        assert (gate.get("charge:1").state, gate.get("charge:1").doubt) == ("settled", False)
 
     def test_a_probe_that_answered_clears_the_doubt_for_a_later_rejection(self, world: Any) -> None:
         """
@@ -164,7 +165,7 @@ class TestProbed:
         with pytest.raises(NothingHappened):
             gate.run("charge:1", world.Effect(NothingHappened()), guarantee="probed", probe=lambda operation: NOT_FOUND)
 
-        assert "released" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "released"
 
     @pytest.mark.parametrize(
         "probe",
@@ -187,9 +188,9 @@ class TestProbed:
         with pytest.raises(InDoubt, match="the probe could not tell"):
             gate.run("charge:1", pay, guarantee="probed", probe=probe)
 
-        assert 1 == pay.count
-        assert "in_doubt" == gate.get("charge:1").state
-        assert "ch_9" == gate.run("charge:1", pay, guarantee="probed", probe=lambda operation: Found("ch_9"))
+        assert pay.count == 1
+        assert gate.get("charge:1").state == "in_doubt"
+        assert gate.run("charge:1", pay, guarantee="probed", probe=lambda operation: Found("ch_9")) == "ch_9"
 
     def test_the_probe_is_not_asked_when_there_is_no_doubt(self, world: Any) -> None:
         """
@@ -200,7 +201,7 @@ class TestProbed:
         for _ in range(2):
             gate.run("charge:1", world.Effect(), guarantee="probed", probe=asked.append)
 
-        assert [] == asked
+        assert asked == []
 
     def test_a_slow_probe_that_was_overtaken_does_not_run_it_a_second_time(self, world: Any) -> None:
         """
@@ -217,7 +218,7 @@ class TestProbed:
 
         world.hear(lambda: gate.run("charge:1", pay, guarantee="probed", probe=slow))
 
-        assert 1 == pay.count
+        assert pay.count == 1
 
     def test_an_answer_found_while_the_store_is_away_is_put_again_within_the_lease(self, world: Any) -> None:
         """
@@ -227,4 +228,4 @@ class TestProbed:
         gate, store = world.faulty()
         store.fail("settled", 2)
 
-        assert "ch_1" == gate.run("charge:1", world.Effect(), guarantee="probed", probe=lambda operation: Found("ch_1"))
+        assert gate.run("charge:1", world.Effect(), guarantee="probed", probe=lambda operation: Found("ch_1")) == "ch_1"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import IllegalMove, OwnershipLost, StoreForgot, StoreUnavailable
+from onceward import OwnershipLost, StoreUnavailable
+from onceward.errors import IllegalMove, StoreForgot
 from onceward.gate.leases import CHECKS_PER_LEASE, NEVER, Leases, RunningLease
 
 LEASE = 60

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import InFlight, NothingHappened, OwnershipLost, RetryAdvice
+from onceward import InFlight, OwnershipLost
+from onceward.errors import NothingHappened, RetryAdvice
 
 
 class TestRenewal:
@@ -28,9 +29,9 @@ class TestRenewal:
             assert not operation.lost
             return "done"
 
-        assert "done" == gate.run("job:1", slow)
+        assert gate.run("job:1", slow) == "done"
         assert {InFlight} == {type(error) for error in heard}
-        assert ["done"] == [other.run("job:1", world.Effect(), guarantee="repeatable")]
+        assert [other.run("job:1", world.Effect(), guarantee="repeatable")] == ["done"]
 
     def test_nothing_is_renewed_before_a_third_of_the_lease(self, world: Any) -> None:
         """
@@ -45,7 +46,7 @@ class TestRenewal:
 
         gate.run("job:1", slow)
 
-        assert 1 == store.calls.count("renew")
+        assert store.calls.count("renew") == 1
 
     def test_the_ceiling_ends_it(self, world: Any) -> None:
         """
@@ -62,7 +63,7 @@ class TestRenewal:
         gate.run("job:1", endless)
 
         # Renewed for the last time when 120 s had passed; that lease is over after 180 s.
-        assert ["in_flight"] * 8 + ["in_doubt"] * 4 == heard
+        assert heard == ["in_flight"] * 8 + ["in_doubt"] * 4
 
     def test_a_renewal_that_fails_is_tried_again(self, world: Any) -> None:
         """
@@ -78,7 +79,7 @@ class TestRenewal:
             gate.sweep()
             return operation.lost, gate.get("job:1").lease_seconds_left
 
-        assert [False, 60] == gate.run("job:1", slow)
+        assert gate.run("job:1", slow) == [False, 60]
 
     def test_a_renewal_whose_answer_was_lost_does_not_look_like_a_takeover(self, world: Any) -> None:
         """
@@ -93,7 +94,7 @@ class TestRenewal:
                 gate.sweep()
             return operation.lost, gate.get("job:1").lease_seconds_left
 
-        assert [False, 60] == gate.run("job:1", slow)
+        assert gate.run("job:1", slow) == [False, 60]
 
     def test_two_sweeps_at_once_do_not_take_each_other_for_a_takeover(self, world: Any) -> None:
         """
@@ -125,10 +126,10 @@ class TestRenewal:
         def slow() -> str:
             world.env.advance(20)
             gate.sweep()
-            assert 60 == gate.get("job:1").lease_seconds_left
+            assert gate.get("job:1").lease_seconds_left == 60
             return "done"
 
-        assert ["done"] * 2 == [gate.run("job:1", slow) for _ in range(2)]
+        assert [gate.run("job:1", slow) for _ in range(2)] == ["done"] * 2
 
     def test_the_thread_of_a_blocking_gate_renews_by_itself(self, threads: Any) -> None:
         """
@@ -138,7 +139,7 @@ class TestRenewal:
         gate.gate.listen(lambda event: renewed.set() if event.type.value == "renewed" else None)
 
         assert gate.run("job:1", lambda: renewed.wait(20))
-        assert "settled" == gate.get("job:1").state
+        assert gate.get("job:1").state == "settled"
 
     def test_the_timer_of_an_awaiting_gate_renews_by_itself(self, tasks: Any) -> None:
         """
@@ -180,8 +181,8 @@ class TestTheLateFinisher:
         error = self.overtaken(world, world.Effect("late"), by=world.Effect("won"), guarantee=guarantee, lose=lose)
 
         assert (OwnershipLost, RetryAdvice.SAME_KEY) == (type(error), error.retry)
-        assert ("won", True, 2) == (error.outcome.value, error.outcome.replayed, error.outcome.attempt)
-        assert "won" == world.gate().run("job:1", world.Effect())
+        assert (error.outcome.value, error.outcome.replayed, error.outcome.attempt) == ("won", True, 2)
+        assert world.gate().run("job:1", world.Effect()) == "won"
 
     @pytest.mark.parametrize("kind", [KeyError, NothingHappened, TimeoutError])
     def test_its_failure_is_not_stored_either(self, world: Any, kind: type[Exception]) -> None:
@@ -193,7 +194,7 @@ class TestTheLateFinisher:
 
         assert (OwnershipLost, "won") == (type(error), error.outcome.value)
         assert error.__cause__ is ending
-        assert "settled" == world.gate().get("job:1").state
+        assert world.gate().get("job:1").state == "settled"
 
     def test_while_the_winner_still_runs_there_is_no_answer_yet(self, world: Any) -> None:
         """
@@ -216,7 +217,7 @@ class TestTheLateFinisher:
         world.env.advance(61)
 
         assert (OwnershipLost, None) == (type(late[0]), late[0].outcome)
-        assert "won" == winner.run("job:1", second)
+        assert winner.run("job:1", second) == "won"
 
     def test_without_a_takeover_a_lapsed_lease_still_settles(self, world: Any) -> None:
         """
@@ -229,9 +230,9 @@ class TestTheLateFinisher:
             heard.append(world.hear(lambda: other.run("job:1", world.Effect())).code)
             return "late"
 
-        assert "late" == gate.run("job:1", slow)
-        assert ["in_doubt"] == heard
-        assert "late" == other.run("job:1", world.Effect())
+        assert gate.run("job:1", slow) == "late"
+        assert heard == ["in_doubt"]
+        assert other.run("job:1", world.Effect()) == "late"
 
     def test_a_resource_can_refuse_the_lower_fence(self, world: Any) -> None:
         """
@@ -251,4 +252,4 @@ class TestTheLateFinisher:
 
         world.hear(lambda: gate.run("job:1", slow))
 
-        assert "won" == shelf["value"]
+        assert shelf["value"] == "won"

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import NotReplayable, RetryAdvice
+from onceward import NotReplayable
+from onceward.errors import RetryAdvice
 
 
 class Opaque:
@@ -19,7 +20,7 @@ def refused_for_ever(world: Any, gate: Any, key: str, effect: Any) -> None:
         with pytest.raises(NotReplayable) as refusal:
             gate.run(key, effect)
         world.env.advance(3_600)
-    assert 1 == effect.count
+    assert effect.count == 1
     assert RetryAdvice.NEVER is refusal.value.retry
 
 
@@ -30,10 +31,10 @@ def test_a_result_larger_than_agreed_is_given_to_its_caller_and_refused_to_later
     gate = world.gate(result_bytes_max=10)
     fits, large = world.Effect("x" * 8), world.Effect("x" * 9)
 
-    assert ["x" * 8] * 2 == [gate.run("report:1", fits) for _ in range(2)]
+    assert [gate.run("report:1", fits) for _ in range(2)] == ["x" * 8] * 2
     outcome = gate.call("report:2", large)
 
-    assert ("x" * 9, False, False) == (outcome.value, outcome.replayable, outcome.replayed)
+    assert (outcome.value, outcome.replayable, outcome.replayed) == ("x" * 9, False, False)
     refused_for_ever(world, gate, "report:2", large)
 
 
@@ -96,7 +97,7 @@ def test_an_open_stream_is_handed_on_and_not_consumed(world: Any, tmp_path: Path
     (tmp_path / "report").write_text("1\n2\n")
     gate, effect = world.gate(), world.Effect()
     with (tmp_path / "report").open() as effect.value:
-        assert ["1\n", "2\n"] == list(gate.run("stream:1", effect))
+        assert list(gate.run("stream:1", effect)) == ["1\n", "2\n"]
     refused_for_ever(world, gate, "stream:1", effect)
 
 
@@ -108,8 +109,8 @@ def test_it_expires_like_any_other(world: Any) -> None:
     gate.run("make:1", effect)
     world.env.advance(86_400)
 
-    assert "expired" == world.hear(lambda: gate.run("make:1", effect)).code
-    assert 1 == effect.count
+    assert world.hear(lambda: gate.run("make:1", effect)).code == "expired"
+    assert effect.count == 1
 
 
 def test_its_record_says_executed_without_a_result(world: Any) -> None:
@@ -120,5 +121,5 @@ def test_its_record_says_executed_without_a_result(world: Any) -> None:
     gate.run("make:1", world.Effect(Opaque()))
     gate.run("make:2", world.Effect(None))
 
-    assert ("settled", None) == (gate.get("make:1").state, gate.get("make:1").codec)
-    assert ("settled", "json/1") == (gate.get("make:2").state, gate.get("make:2").codec)
+    assert (gate.get("make:1").state, gate.get("make:1").codec) == ("settled", None)
+    assert (gate.get("make:2").state, gate.get("make:2").codec) == ("settled", "json/1")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import NOT_FOUND, Expired, Found, InDoubt, KeyInvalid, KeyReused, NothingHappened
+from onceward import NOT_FOUND, Expired, Found, InDoubt, KeyReused
+from onceward.errors import KeyInvalid, NothingHappened
 
 DAY = 86_400
 
@@ -54,7 +55,7 @@ def test_a_finished_plan_run_again_replays_every_step(world: Any) -> None:
 
     assert [(f"{step} done", False) for step in Script.STEPS] == fresh
     assert [(f"{step} done", True) for step in Script.STEPS] == replayed
-    assert ([*Script.STEPS], []) == (first.ran, second.ran)
+    assert (first.ran, second.ran) == ([*Script.STEPS], [])
 
 
 @pytest.mark.requirement("A24")
@@ -67,9 +68,9 @@ def test_a_broken_plan_run_again_replays_what_succeeded_and_runs_the_rest(world:
     first.run(failing="verify")
     outcomes = second.run()
 
-    assert ["create", "seed", "verify"] == first.ran
-    assert ["verify", "announce", "archive"] == second.ran
-    assert [True, True, False, False, False] == [replayed for _, replayed in outcomes]
+    assert first.ran == ["create", "seed", "verify"]
+    assert second.ran == ["verify", "announce", "archive"]
+    assert [replayed for _, replayed in outcomes] == [True, True, False, False, False]
 
 
 def test_a_crash_in_the_middle_is_resumed(world: Any) -> None:
@@ -86,8 +87,8 @@ def test_a_crash_in_the_middle_is_resumed(world: Any) -> None:
 
     resumed = world.gate().plan("migrate-1", guarantee="repeatable")
 
-    assert [1, 2] == [resumed.step("create", create), resumed.step("seed", seed)]
-    assert (1, 2) == (create.count, seed.count)
+    assert [resumed.step("create", create), resumed.step("seed", seed)] == [1, 2]
+    assert (create.count, seed.count) == (1, 2)
 
 
 def test_a_blind_step_in_doubt_can_be_decided(world: Any) -> None:
@@ -104,7 +105,7 @@ def test_a_blind_step_in_doubt_can_be_decided(world: Any) -> None:
     plan.reconcile("create", Found("by hand"))
     plan.reconcile("seed", NOT_FOUND)
 
-    assert ["by hand", "run"] == [plan.step("create", world.Effect("run")), plan.step("seed", world.Effect("run"))]
+    assert [plan.step("create", world.Effect("run")), plan.step("seed", world.Effect("run"))] == ["by hand", "run"]
 
 
 @pytest.mark.requirement("A29")
@@ -117,7 +118,7 @@ def test_steps_are_free_text_in_any_order(world: Any) -> None:
     for order in (("10", "zeta/1", "a:b", "-"), ("-", "a:b", "10", "zeta/1"), ("a:b",)):
         assert [*order] == [plan.step(step, effects[step]) for step in order]
 
-    assert [1] * 4 == [effect.count for effect in effects.values()]
+    assert [effect.count for effect in effects.values()] == [1] * 4
 
 
 @pytest.mark.requirement("A31")
@@ -130,7 +131,7 @@ def test_plans_named_after_different_identifiers_share_no_steps(world: Any) -> N
     for migration in (1, 2, 1, 2):
         gate.plan(f"migrate-{migration}").step("seed", seed)
 
-    assert 2 == seed.count
+    assert seed.count == 2
 
 
 def test_a_step_never_meets_a_key_or_another_plans_step(world: Any) -> None:
@@ -144,8 +145,8 @@ def test_a_step_never_meets_a_key_or_another_plans_step(world: Any) -> None:
     gate.run("a:b:c", effect)
     gate.run("a", effect)
 
-    assert 4 == effect.count
-    assert 4 == len(gate.rows())
+    assert effect.count == 4
+    assert len(gate.rows()) == 4
 
 
 @pytest.mark.requirement("A20")
@@ -159,9 +160,9 @@ def test_two_keys_in_one_plan_know_nothing_of_each_other(world: Any) -> None:
     def both() -> list[Any]:
         return [inner.run("request:1", first, request=1), inner.run("request:2", second, request=2)]
 
-    assert ["first", "second"] == gate.plan("p-1").step("both", both)
-    assert "second" == gate.run("request:2", second, request=2)
-    assert (1, 1) == (first.count, second.count)
+    assert gate.plan("p-1").step("both", both) == ["first", "second"]
+    assert gate.run("request:2", second, request=2) == "second"
+    assert (first.count, second.count) == (1, 1)
 
 
 def test_a_step_with_another_request_is_refused(world: Any) -> None:
@@ -187,7 +188,7 @@ def test_a_step_needs_a_name_that_can_be_one(world: Any, step: str) -> None:
     with pytest.raises(KeyInvalid):
         gate.plan(step)
 
-    assert 0 == effect.count
+    assert effect.count == 0
 
 
 class TestHowLongStepsLive:
@@ -206,7 +207,7 @@ class TestHowLongStepsLive:
             with pytest.raises(NothingHappened):
                 plan.step("seed", world.Effect(NothingHappened(str(attempt))))
 
-        assert ("created", 1) == (plan.step("create", create), create.count)
+        assert (plan.step("create", create), create.count) == ("created", 1)
 
     def test_another_plan_is_not_kept_by_it(self, world: Any) -> None:
         """
@@ -221,7 +222,7 @@ class TestHowLongStepsLive:
 
         with pytest.raises(Expired):
             gate.plan("p-1").step("create", world.Effect())
-        assert "done" == gate.plan("p-2").step("create", world.Effect("again"))
+        assert gate.plan("p-2").step("create", world.Effect("again")) == "done"
 
     @pytest.mark.requirement("A27")
     def test_a_day_after_the_last_touch_the_steps_run_again_where_that_is_agreed(self, world: Any) -> None:
@@ -234,12 +235,12 @@ class TestHowLongStepsLive:
         gate.plan("p-1").step("seed", seed)
         world.env.advance(DAY - 1)
         gate.plan("p-1").step("seed", seed)
-        assert 1 == seed.count
+        assert seed.count == 1
 
         world.env.advance(DAY + 1)
         gate.plan("p-1").step("seed", seed)
 
-        assert 2 == seed.count
+        assert seed.count == 2
 
     def test_what_has_expired_is_not_brought_back_by_a_touch(self, world: Any) -> None:
         """

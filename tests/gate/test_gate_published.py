@@ -58,7 +58,7 @@ def test_an_unknown_outcome_of_a_declared_function_is_tried_again(world: Any, gu
     declared = policy(charge.declared(world, guarantee=guarantee))
     answer = world.hear(lambda: world.do(declared(order=1)))
 
-    assert ("ch_1", 3) == (answer, charge.calls)
+    assert (answer, charge.calls) == ("ch_1", 3)
 
 
 def test_a_blind_one_is_not(world: Any) -> None:
@@ -73,7 +73,7 @@ def test_a_blind_one_is_not(world: Any) -> None:
     with pytest.raises(InDoubt):
         world.do(policy(declared)(order=1))
 
-    assert (1, "charge:1") == (charge.calls, raised.value.key)
+    assert (charge.calls, raised.value.key) == (1, "charge:1")
 
 
 @pytest.mark.fault("a-policy-does-not-know-a-declared-functions-key")
@@ -94,7 +94,7 @@ def test_what_was_given_up_is_known_by_its_key(world: Any) -> None:
     stop = stop_of(raised.value)
 
     assert stop is not None
-    assert ("charge:1", ["charge:1"], 3) == (stop.key, kept, charge.calls)
+    assert (stop.key, kept, charge.calls) == ("charge:1", ["charge:1"], 3)
 
 
 @pytest.mark.fault("a-decorator-passes-for-the-function-that-it-wraps")
@@ -120,7 +120,7 @@ def test_a_decorator_around_a_declared_function_is_another_function(world: Any) 
     with pytest.raises(OutcomeUnknown):
         world.do(Retry(environment=world.env)(outer)(order=1))
 
-    assert [1] == mails
+    assert mails == [1]
 
 
 def test_a_method_is_known_as_well(world: Any) -> None:
@@ -139,5 +139,5 @@ def test_a_method_is_known_as_well(world: Any) -> None:
                 raise TimeoutError
             return "ch_1"
 
-    assert "ch_1" == Retry(environment=world.env).call(Till().charge, 1)
-    assert [1, 1, 1] == calls
+    assert Retry(environment=world.env).call(Till().charge, 1) == "ch_1"
+    assert calls == [1, 1, 1]

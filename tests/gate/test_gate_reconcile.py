@@ -6,17 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    NOT_FOUND,
-    AlreadySettled,
-    ConfigurationError,
-    Fault,
-    Found,
-    IllegalMove,
-    InDoubt,
-    OncewardError,
-    RetryAdvice,
-)
+from onceward import NOT_FOUND, ConfigurationError, Found, InDoubt, OncewardError
+from onceward.errors import AlreadySettled, Fault, IllegalMove, RetryAdvice
 
 
 def doubtful(world: Any, key: str = "charge:1", **options: Any) -> Any:
@@ -45,7 +36,7 @@ def test_the_error_says_what_happened_and_how_to_resolve_it(world: Any) -> None:
     assert f"gate.reconcile(key, Found(result), fence={fence})" in text
     assert f"gate.reconcile(key, NOT_FOUND, fence={fence})" in text
     assert "secret-order" not in text
-    assert (RetryAdvice.NEVER, Fault.OUTSIDE) == (refusal.value.retry, refusal.value.fault)
+    assert (refusal.value.retry, refusal.value.fault) == (RetryAdvice.NEVER, Fault.OUTSIDE)
 
 
 def test_the_error_that_left_the_doubt_says_so_itself(world: Any) -> None:
@@ -81,10 +72,10 @@ def test_found_settles_it(world: Any) -> None:
 
     shown = gate.reconcile("charge:1", Found({"id": "ch_1"}))
 
-    assert ("settled", {"id": "ch_1"}, False) == (shown.state, shown.result, shown.doubt)
-    assert {"id": "ch_1"} == gate.run("charge:1", charge)
-    assert 0 == charge.count
-    assert () == gate.in_doubt()
+    assert (shown.state, shown.result, shown.doubt) == ("settled", {"id": "ch_1"}, False)
+    assert gate.run("charge:1", charge) == {"id": "ch_1"}
+    assert charge.count == 0
+    assert gate.in_doubt() == ()
 
 
 def test_not_found_releases_it(world: Any) -> None:
@@ -93,9 +84,9 @@ def test_not_found_releases_it(world: Any) -> None:
     """
     gate, charge = doubtful(world), world.Effect("ch_1")
 
-    assert "released" == gate.reconcile("charge:1", NOT_FOUND).state
-    assert "ch_1" == gate.run("charge:1", charge)
-    assert 1 == charge.count
+    assert gate.reconcile("charge:1", NOT_FOUND).state == "released"
+    assert gate.run("charge:1", charge) == "ch_1"
+    assert charge.count == 1
 
 
 @pytest.mark.parametrize("answer", [Found("ch_1"), NOT_FOUND], ids=repr)
@@ -117,7 +108,7 @@ def test_a_lapsed_claim_can_be_decided(world: Any) -> None:
     world.crash("charge:1")
     world.env.advance(61)
 
-    assert "settled" == world.gate().reconcile("charge:1", Found("ch_1")).state
+    assert world.gate().reconcile("charge:1", Found("ch_1")).state == "settled"
 
 
 def test_a_live_claim_is_left_to_its_holder(world: Any) -> None:
@@ -130,10 +121,10 @@ def test_a_live_claim_is_left_to_its_holder(world: Any) -> None:
         heard.append(world.hear(lambda: other.reconcile("charge:1", NOT_FOUND)))
         return "ch_1"
 
-    assert "ch_1" == gate.run("charge:1", pay)
+    assert gate.run("charge:1", pay) == "ch_1"
     assert isinstance(heard[0], IllegalMove)
-    assert 60 == heard[0].retry_after_seconds
-    assert "settled" == gate.get("charge:1").state
+    assert heard[0].retry_after_seconds == 60
+    assert gate.get("charge:1").state == "settled"
 
 
 def test_deciding_the_same_again_changes_nothing(world: Any) -> None:
@@ -160,7 +151,7 @@ def test_deciding_otherwise_is_refused(world: Any) -> None:
     with pytest.raises(IllegalMove):
         gate.reconcile("charge:1", NOT_FOUND)
 
-    assert "ch_1" == gate.run("charge:1", world.Effect())
+    assert gate.run("charge:1", world.Effect()) == "ch_1"
 
 
 def test_an_unknown_key_cannot_be_decided(world: Any) -> None:
@@ -172,7 +163,7 @@ def test_an_unknown_key_cannot_be_decided(world: Any) -> None:
     with pytest.raises(IllegalMove):
         gate.reconcile("charge:1", Found("ch_1"))
 
-    assert [] == gate.rows()
+    assert gate.rows() == []
 
 
 @pytest.mark.parametrize("answer", ["ch_1", None, True, {"id": "ch_1"}, Found, ("ch_1",)], ids=repr)
@@ -183,7 +174,7 @@ def test_an_answer_that_is_neither_found_nor_not_found_is_refused(world: Any, an
     gate = doubtful(world)
 
     assert isinstance(world.hear(lambda: gate.reconcile("charge:1", answer)), OncewardError)
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_a_result_that_cannot_be_stored_is_refused_as_one_of_our_errors(world: Any) -> None:
@@ -193,7 +184,7 @@ def test_a_result_that_cannot_be_stored_is_refused_as_one_of_our_errors(world: A
     gate = doubtful(world)
 
     assert isinstance(world.hear(lambda: gate.reconcile("charge:1", Found(object()))), OncewardError)
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_a_plans_step_in_doubt_can_be_decided_from_python(world: Any) -> None:
@@ -224,8 +215,8 @@ def test_a_late_holder_learns_that_somebody_decided(world: Any) -> None:
 
     heard = world.hear(lambda: gate.run("charge:1", slow))
 
-    assert ("ownership_lost", "by hand") == (heard.code, heard.outcome.value)
-    assert "by hand" == gate.run("charge:1", world.Effect())
+    assert (heard.code, heard.outcome.value) == ("ownership_lost", "by hand")
+    assert gate.run("charge:1", world.Effect()) == "by hand"
 
 
 def test_a_decision_needs_a_key_that_can_be_one(world: Any) -> None:
@@ -248,4 +239,4 @@ def test_an_answer_about_an_earlier_attempt_does_not_decide_a_later_one(world: A
 
     with pytest.raises(IllegalMove, match="claimed again since"):
         gate.reconcile("charge:1", NOT_FOUND, fence=looked_into)
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"

@@ -65,9 +65,9 @@ class TestRefusedInside:
         with pytest.raises(CircuitOpen):
             pay()
 
-        assert ["released"] == [row.state for row in gate.rows()]
+        assert [row.state for row in gate.rows()] == ["released"]
         breaker.reset()
-        assert "ch_1" == getattr(answer := pay(), "value", answer)
+        assert getattr(answer := pay(), "value", answer) == "ch_1"
 
     @pytest.mark.fault("a-refusal-speaks-for-what-was-done-before-it")
     @pytest.mark.parametrize("shape", ["before", "loop", "helper", "callback", "item", "with"])
@@ -124,7 +124,7 @@ class TestRefusedInside:
         with pytest.raises(CircuitOpen):
             gate.run("charge:1", bodies[shape])
 
-        assert (1, "in_doubt") == (len(done), state(gate, "charge:1"))
+        assert (len(done), state(gate, "charge:1")) == (1, "in_doubt")
 
     def test_a_refused_connection_releases_it_if_it_was_the_first_call(self, world: Any) -> None:
         """
@@ -147,7 +147,7 @@ class TestRefusedInside:
             world.do(gate.gate.run("charge:1", pay))
         world.do(client.aclose() if world.awaits else client.close())
 
-        assert "released" == state(gate, "charge:1")
+        assert state(gate, "charge:1") == "released"
 
     def test_a_policy_inside_that_has_tried_twice_is_not_looked_through(self, world: Any) -> None:
         """
@@ -163,7 +163,7 @@ class TestRefusedInside:
         with no_sleeping(), pytest.raises(REFUSED):
             gate.run("charge:1", lambda: policy.call(charge))
 
-        assert (3, "in_doubt") == (len(tries), state(gate, "charge:1"))
+        assert (len(tries), state(gate, "charge:1")) == (3, "in_doubt")
 
     def test_doubt_from_an_earlier_run_stays(self, world: Any) -> None:
         """
@@ -180,7 +180,7 @@ class TestRefusedInside:
         with pytest.raises(CircuitOpen):
             world.do(gate.gate.run("charge:1", body))
 
-        assert "in_doubt" == state(gate, "charge:1")
+        assert state(gate, "charge:1") == "in_doubt"
 
 
 def unused_port() -> int:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, InDoubt, NothingHappened, Raised, RecordedFailure, RetryAdvice, Returned
+from onceward import ConfigurationError, InDoubt
+from onceward.errors import NothingHappened, RecordedFailure, RetryAdvice
+from onceward.gate import Raised, Returned
 
 
 class CardDeclined(Exception):
@@ -29,7 +31,7 @@ class TestSuccess:
             gate.run("charge:2", charge)
         charge.value = "ch_1"
 
-        assert "ch_1" == gate.run("charge:1", charge, before=CardDeclined)
+        assert gate.run("charge:1", charge, before=CardDeclined) == "ch_1"
         with pytest.raises(InDoubt):
             gate.run("charge:2", charge)
 
@@ -60,9 +62,9 @@ class TestAll:
                 gate.run("charge:1", charge)
 
         failure = replayed.value
-        assert 1 == charge.count
-        assert "CardDeclined" == failure.type.rpartition(".")[2]
-        assert ("insufficient funds", "card_declined") == (failure.message, failure.failure_code)
+        assert charge.count == 1
+        assert failure.type.rpartition(".")[2] == "CardDeclined"
+        assert (failure.message, failure.failure_code) == ("insufficient funds", "card_declined")
         assert RetryAdvice.NEW_KEY is failure.retry
 
     def test_a_recorded_failure_is_data_and_never_the_class_that_was_raised(self, world: Any) -> None:
@@ -85,8 +87,8 @@ class TestAll:
         """
         gate, charge = world.gate(remember="all"), world.Effect("ch_1")
 
-        assert ["ch_1"] * 2 == [gate.run("charge:1", charge) for _ in range(2)]
-        assert 1 == charge.count
+        assert [gate.run("charge:1", charge) for _ in range(2)] == ["ch_1"] * 2
+        assert charge.count == 1
 
     def test_nothing_happened_is_not_a_failure_to_remember(self, world: Any) -> None:
         """
@@ -98,7 +100,7 @@ class TestAll:
             gate.run("charge:1", charge)
         charge.value = "ch_1"
 
-        assert "ch_1" == gate.run("charge:1", charge)
+        assert gate.run("charge:1", charge) == "ch_1"
 
     def test_an_interrupt_is_not_an_answer(self, world: Any) -> None:
         """
@@ -109,7 +111,7 @@ class TestAll:
         with pytest.raises(KeyboardInterrupt):
             gate.run("charge:1", world.Effect(KeyboardInterrupt()))
 
-        assert "in_doubt" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "in_doubt"
 
     def test_an_exception_that_cannot_be_written_down_is_remembered_all_the_same(self, world: Any) -> None:
         """
@@ -150,7 +152,7 @@ class TestAPredicate:
             gate.run("charge:2", world.Effect(error), remember=remember)
 
         assert [Returned("ch_1"), Raised(error)] == seen
-        assert ("settled", "settled") == (gate.get("charge:1").state, gate.get("charge:2").state)
+        assert (gate.get("charge:1").state, gate.get("charge:2").state) == ("settled", "settled")
 
     def test_what_it_does_not_want_is_given_and_not_kept(self, world: Any) -> None:
         """
@@ -165,10 +167,10 @@ class TestAPredicate:
         call.value = {"status": 201}
         second, third = (gate.call("call:1", call, remember=remember) for _ in range(2))
 
-        assert (503, False, False) == (first.value["status"], first.replayed, first.replayable)
-        assert (201, False, 2) == (second.value["status"], second.replayed, second.attempt)
-        assert (201, True, 2) == (third.value["status"], third.replayed, third.attempt)
-        assert 2 == call.count
+        assert (first.value["status"], first.replayed, first.replayable) == (503, False, False)
+        assert (second.value["status"], second.replayed, second.attempt) == (201, False, 2)
+        assert (third.value["status"], third.replayed, third.attempt) == (201, True, 2)
+        assert call.count == 2
 
     def test_it_may_keep_some_failures_and_not_others(self, world: Any) -> None:
         """
@@ -181,7 +183,7 @@ class TestAPredicate:
         with pytest.raises(TimeoutError):
             gate.run("charge:2", world.Effect(TimeoutError()))
 
-        assert ("settled", "in_doubt") == (gate.get("charge:1").state, gate.get("charge:2").state)
+        assert (gate.get("charge:1").state, gate.get("charge:2").state) == ("settled", "in_doubt")
 
 
 @pytest.mark.requirement("C62")
@@ -200,9 +202,9 @@ def test_after_a_mended_rejection_the_same_key_serves_unless_the_body_changed(wo
     changed = world.hear(lambda: gate.run("charge:1", charge, request={"amount": 13}, **options))
     renewed = gate.run("charge:2", charge, request={"amount": 13}, **options)
 
-    assert "ch_1" == same if remember == "success" else "recorded_failure" == same.code
-    assert "key_reused" == changed.code
-    assert "ch_1" == renewed
+    assert same == "ch_1" if remember == "success" else same.code == "recorded_failure"
+    assert changed.code == "key_reused"
+    assert renewed == "ch_1"
 
 
 @pytest.mark.parametrize("remember", ["failure", None, 1, ()])

@@ -13,7 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from onceward import NOT_FOUND, Expired, InDoubt, KeyReused, NothingHappened, RequestInvalid, ResultInvalid, RetryAdvice
+from onceward import NOT_FOUND, Expired, InDoubt, KeyReused
+from onceward.errors import NothingHappened, RequestInvalid, ResultInvalid, RetryAdvice
 
 
 class Colour(Enum):
@@ -51,9 +52,9 @@ def test_the_first_call_runs_and_the_second_replays(world: Any) -> None:
     first = gate.call("charge:1", charge, request={"amount": 12})
     second = gate.call("charge:1", charge, request={"amount": 12})
 
-    assert 1 == charge.count
+    assert charge.count == 1
     assert {"id": "ch_1"} == first.value == second.value
-    assert (False, True) == (first.replayed, second.replayed)
+    assert (first.replayed, second.replayed) == (False, True)
 
 
 def test_an_outcome_tells_how_the_answer_came_about(world: Any) -> None:
@@ -86,8 +87,8 @@ def test_another_gate_on_the_same_records_replays_too(world: Any) -> None:
     charge = world.Effect("ch_1")
     world.gate().run("charge:1", charge)
 
-    assert "ch_1" == world.gate().run("charge:1", charge)
-    assert 1 == charge.count
+    assert world.gate().run("charge:1", charge) == "ch_1"
+    assert charge.count == 1
 
 
 @pytest.mark.requirement("D22")
@@ -100,7 +101,7 @@ def test_a_result_that_is_nothing_replays_as_itself(world: Any, value: Any) -> N
 
     answers = [gate.run("count:1", effect) for _ in range(3)]
 
-    assert 1 == effect.count
+    assert effect.count == 1
     assert [(type(value), value)] * 3 == [(type(answer), answer) for answer in answers]
 
 
@@ -138,7 +139,7 @@ def test_first_result_and_replay_have_the_declared_type(world: Any, annotation: 
 
     first, second = made("o-1"), made("o-1")
 
-    assert ["o-1"] == calls
+    assert calls == ["o-1"]
     assert (type(value), value) == (type(first), first) == (type(second), second)
 
 
@@ -161,7 +162,7 @@ def test_a_caller_that_changes_its_answer_changes_nobody_elses(world: Any) -> No
 
     gate.run("rows:1", rows).append(3)
 
-    assert [1, 2] == gate.run("rows:1", rows)
+    assert gate.run("rows:1", rows) == [1, 2]
 
 
 def test_a_result_that_does_not_fit_its_annotation_is_recorded_all_the_same(world: Any) -> None:
@@ -180,8 +181,8 @@ def test_a_result_that_does_not_fit_its_annotation_is_recorded_all_the_same(worl
         with pytest.raises(ResultInvalid):
             made("o-1")
 
-    assert ["o-1"] == calls
-    assert "settled" == world.gate().get("make:o-1").state
+    assert calls == ["o-1"]
+    assert world.gate().get("make:o-1").state == "settled"
 
 
 def test_an_annotation_that_cannot_be_resolved_is_left_alone(world: Any) -> None:
@@ -196,8 +197,8 @@ def test_an_annotation_that_cannot_be_resolved_is_left_alone(world: Any) -> None
 
     made = world.gate().once(key="make:{order}")(make)
 
-    assert [{"id": 1}] * 2 == [made("o-1"), made("o-1")]
-    assert ["o-1"] == calls
+    assert [made("o-1"), made("o-1")] == [{"id": 1}] * 2
+    assert calls == ["o-1"]
 
 
 class TestTheSameKeyWithAnotherRequest:
@@ -208,7 +209,7 @@ class TestTheSameKeyWithAnotherRequest:
         with pytest.raises(KeyReused) as refusal:
             gate.run(key, other, request={"amount": 99})
 
-        assert 0 == other.count
+        assert other.count == 0
         assert before == gate.get(key)
         assert RetryAdvice.NEW_KEY is refusal.value.retry
 
@@ -225,7 +226,7 @@ class TestTheSameKeyWithAnotherRequest:
             with pytest.raises(KeyReused, match="a different request needs a new key"):
                 gate.run("charge:1", charge, request=other)
 
-        assert 1 == charge.count
+        assert charge.count == 1
         assert before == gate.get("charge:1")
 
     def test_while_the_first_is_in_flight(self, world: Any) -> None:
@@ -236,7 +237,7 @@ class TestTheSameKeyWithAnotherRequest:
 
         gate.run("charge:1", lambda: self.refused(world, other), request={"amount": 12})
 
-        assert "settled" == gate.get("charge:1").state
+        assert gate.get("charge:1").state == "settled"
 
     def test_after_it_expired(self, world: Any) -> None:
         """
@@ -260,7 +261,7 @@ class TestTheSameKeyWithAnotherRequest:
             gate.run("charge:1", world.Effect(NothingHappened()), request={"amount": 12})
 
         self.refused(world, gate)
-        assert "done" == gate.run("charge:1", world.Effect(), request={"amount": 12})
+        assert gate.run("charge:1", world.Effect(), request={"amount": 12}) == "done"
 
     def test_in_doubt(self, world: Any) -> None:
         """
@@ -295,7 +296,7 @@ def test_a_request_without_a_canonical_form_is_refused_before_anything_is_stored
     with pytest.raises(RequestInvalid):
         gate.run("charge:1", effect, request={"amount": object()})
 
-    assert (0, []) == (effect.count, gate.rows())
+    assert (effect.count, gate.rows()) == (0, [])
 
 
 def test_a_request_that_is_changed_while_it_runs_was_taken_as_it_was_sent(world: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Expired, RetryAdvice
+from onceward import Expired
+from onceward.errors import RetryAdvice
 from onceward.gate.call_factory import PurgeSchedule
 from onceward.testing.clock import StillEnvironment
 
@@ -23,19 +24,19 @@ def test_by_default_an_answer_replays_for_a_day_and_is_refused_for_a_month_after
     gate.run("charge:1", charge)
 
     world.env.advance(DAY - 0.000_001)
-    assert "ch_1" == gate.run("charge:1", charge)
+    assert gate.run("charge:1", charge) == "ch_1"
     world.env.advance(0.000_001)
     with pytest.raises(Expired) as refusal:
         gate.run("charge:1", charge)
     world.env.advance(30 * DAY - 0.000_001)
     with pytest.raises(Expired):
         gate.run("charge:1", charge)
-    assert 1 == charge.count
+    assert charge.count == 1
     assert RetryAdvice.NEVER is refusal.value.retry
 
     world.env.advance(0.000_001)
     outcome = gate.call("charge:1", charge)
-    assert (2, False, 1) == (charge.count, outcome.replayed, outcome.attempt)
+    assert (charge.count, outcome.replayed, outcome.attempt) == (2, False, 1)
 
 
 @pytest.mark.requirement("E33", "E34")
@@ -54,7 +55,7 @@ def test_with_after_expiry_run_it_runs_again_as_soon_as_the_day_is_over(world: A
         gate.purge()
     again = gate.call("charge:1", charge)
 
-    assert (2, False, 1) == (charge.count, again.replayed, again.attempt)
+    assert (charge.count, again.replayed, again.attempt) == (2, False, 1)
     assert again.fence > first.fence
 
 
@@ -66,7 +67,7 @@ def test_with_after_expiry_run_another_request_may_use_the_key_again(world: Any)
     gate.run("charge:1", world.Effect(1), request=1)
     world.env.advance(DAY)
 
-    assert 2 == gate.run("charge:1", world.Effect(2), request=2)
+    assert gate.run("charge:1", world.Effect(2), request=2) == 2
 
 
 @pytest.mark.requirement("D76")
@@ -88,13 +89,13 @@ def test_every_operation_may_have_its_own_retention(world: Any) -> None:
         world.env.advance(seconds)
         states.append(tuple(gate.get(key).state for key in ("minute:1", "hour:1", "week:1")))
 
-    assert [
+    assert states == [
         ("settled", "settled", "settled"),
         ("absent", "settled", "settled"),
         ("absent", "expired", "settled"),
         ("absent", "expired", "settled"),
         ("absent", "expired", "expired"),
-    ] == states
+    ]
 
 
 def test_retention_counts_from_settling_not_from_the_claim(world: Any) -> None:
@@ -110,7 +111,7 @@ def test_retention_counts_from_settling_not_from_the_claim(world: Any) -> None:
     gate.run("job:1", slow)
     world.env.advance(99)
 
-    assert "done" == gate.run("job:1", world.Effect())
+    assert gate.run("job:1", world.Effect()) == "done"
 
 
 def test_a_replay_does_not_stretch_the_retention(world: Any) -> None:
@@ -136,16 +137,16 @@ def test_a_purge_makes_tombstones_small_and_forgets_what_is_over(world: Any) -> 
         gate.run("charge:2", world.Effect(TimeoutError()))
     world.crash("charge:3")
 
-    assert (0, 0) == gate.purge()
+    assert gate.purge() == (0, 0)
     world.env.advance(DAY)
-    assert (0, 1) == gate.purge()
-    assert ("expired", None) == (gate.get("charge:1").state, gate.get("charge:1").codec)
+    assert gate.purge() == (0, 1)
+    assert (gate.get("charge:1").state, gate.get("charge:1").codec) == ("expired", None)
     world.env.advance(30 * DAY)
-    assert (1, 0) == gate.purge()
+    assert gate.purge() == (1, 0)
     world.env.advance(1_000 * DAY)
 
-    assert (0, 0) == gate.purge()
-    assert {"charge:2": "in_doubt", "charge:3": "in_doubt"} == {row.key: row.state for row in gate.rows()}
+    assert gate.purge() == (0, 0)
+    assert {row.key: row.state for row in gate.rows()} == {"charge:2": "in_doubt", "charge:3": "in_doubt"}
 
 
 def test_a_fence_rises_across_release_expiry_and_purge(world: Any) -> None:
@@ -165,12 +166,12 @@ def test_a_fence_rises_across_release_expiry_and_purge(world: Any) -> None:
     world.env.advance(DAY)
     gate.run("job:1", take)
     world.env.advance(DAY)
-    assert 1 == gate.purge().forgotten
+    assert gate.purge().forgotten == 1
     world.env.jump(-3 * DAY)
     gate.run("job:1", take)
 
     assert sorted({*fences}) == fences
-    assert 4 == len(fences)
+    assert len(fences) == 4
 
 
 @pytest.mark.requirement("E31")
@@ -187,7 +188,7 @@ def test_the_table_stays_bounded_under_steady_use(world: Any, monkeypatch: pytes
         sizes.append(len(gate.rows()))
 
     # Twenty live rows or tombstones (two minutes of six seconds each), and at most ten that wait for the next purge.
-    assert 31 >= max(sizes)
+    assert max(sizes) <= 31
     assert max(sizes[30:60]) == max(sizes[90:])
 
 
@@ -199,7 +200,7 @@ def test_a_purge_that_fails_does_not_take_the_answer_away(world: Any, monkeypatc
     gate, store = world.faulty()
     store.fail("purge", 10)
 
-    assert "ch_1" == world.hear(lambda: gate.run("charge:1", world.Effect("ch_1")))
+    assert world.hear(lambda: gate.run("charge:1", world.Effect("ch_1"))) == "ch_1"
 
 
 class TestClocks:
@@ -234,8 +235,8 @@ class TestClocks:
             hurried.advance(10 * DAY)
             return world.hear(lambda: other.run("job:1", effect)).code
 
-        assert "in_flight" == world.gate(guarantee="repeatable").run("job:1", slow)
-        assert 0 == effect.count
+        assert world.gate(guarantee="repeatable").run("job:1", slow) == "in_flight"
+        assert effect.count == 0
 
     @pytest.mark.parametrize("jump", [-DAY, DAY])
     @pytest.mark.parametrize("guarantee", ["blind", "keyed", "repeatable"])
@@ -251,8 +252,8 @@ class TestClocks:
             world.env.jump(jump)
             return charge()
 
-        assert ["ch_1"] * 2 == [gate.run("charge:1", pay) for _ in range(2)]
-        assert 1 == charge.count
+        assert [gate.run("charge:1", pay) for _ in range(2)] == ["ch_1"] * 2
+        assert charge.count == 1
         assert 0 < gate.get("charge:1").replay_seconds_left <= DAY
 
     @pytest.mark.parametrize("jump", [-DAY, DAY])
@@ -269,9 +270,9 @@ class TestClocks:
             heard.append(world.hear(lambda: other.run("charge:1", charge)).code)
             return charge()
 
-        assert "ch_1" == gate.run("charge:1", pay)
+        assert gate.run("charge:1", pay) == "ch_1"
         assert ["in_doubt" if jump > 0 else "in_flight"] == heard
-        assert ("ch_1", 1) == (other.run("charge:1", charge), charge.count)
+        assert (other.run("charge:1", charge), charge.count) == ("ch_1", 1)
 
     def test_a_clock_that_jumps_back_while_settled_replays_for_longer_and_never_runs(self, world: Any) -> None:
         """
@@ -282,8 +283,8 @@ class TestClocks:
         world.env.jump(-DAY)
         world.env.advance(DAY)
 
-        assert "ch_1" == gate.run("charge:1", charge)
-        assert 1 == charge.count
+        assert gate.run("charge:1", charge) == "ch_1"
+        assert charge.count == 1
 
     def test_a_clock_that_jumps_forward_while_settled_expires_and_never_runs(self, world: Any) -> None:
         """
@@ -296,7 +297,7 @@ class TestClocks:
         with pytest.raises(Expired):
             gate.run("charge:1", charge)
         world.env.jump(-DAY)
-        assert ("ch_1", 1) == (gate.run("charge:1", charge), charge.count)
+        assert (gate.run("charge:1", charge), charge.count) == ("ch_1", 1)
 
     def test_a_claim_left_by_a_crash_is_over_one_day_after_a_jump_back_at_the_latest(self, world: Any) -> None:
         """
@@ -306,6 +307,6 @@ class TestClocks:
         world.env.jump(-DAY)
         gate = world.gate(wait=0)
 
-        assert "in_flight" == world.hear(lambda: gate.run("charge:1", world.Effect())).code
+        assert world.hear(lambda: gate.run("charge:1", world.Effect())).code == "in_flight"
         world.env.advance(DAY + 60)
-        assert "in_doubt" == world.hear(lambda: gate.run("charge:1", world.Effect())).code
+        assert world.hear(lambda: gate.run("charge:1", world.Effect())).code == "in_doubt"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import KeyInvalid, KeyReused, derive, mint
+from onceward import KeyReused, derive, mint
+from onceward.errors import KeyInvalid
 
 
 class Expenses:
@@ -49,9 +50,9 @@ def test_after_one_call_and_after_many_the_table_holds_the_same(world: Any, expe
     after_one = expenses.rows()
     answers = [gate.run("demo-key-001", add) for _ in range(5)]
 
-    assert 1 == len(after_one)
+    assert len(after_one) == 1
     assert after_one == expenses.rows()
-    assert [1] * 5 == answers
+    assert answers == [1] * 5
 
 
 @pytest.mark.requirement("B12", "B47")
@@ -62,8 +63,8 @@ def test_two_workers_may_use_the_same_key_and_one_worker_may_not_use_it_twice(wo
     for worker in ("reconciler", "importer", "reconciler", "importer"):
         world.gate(scope=worker).run("k-1", partial(expenses.add, worker, "12.50"))
 
-    assert ["reconciler", "importer"] == [row[1] for row in expenses.rows()]
-    assert [1, 1] == [len(world.gate(scope=worker).rows()) for worker in ("reconciler", "importer")]
+    assert [row[1] for row in expenses.rows()] == ["reconciler", "importer"]
+    assert [len(world.gate(scope=worker).rows()) for worker in ("reconciler", "importer")] == [1, 1]
 
 
 @pytest.mark.requirement("B46")
@@ -78,11 +79,11 @@ def test_a_workers_identity_is_apart_from_its_version(world: Any, expenses: Expe
 
     for _ in ("v1", "v2"):
         deployed("reconciler")
-    assert 1 == len(expenses.rows())
+    assert len(expenses.rows()) == 1
     for version in ("v1", "v2"):
         deployed(f"reconciler-{version}")
 
-    assert ["reconciler", "reconciler-v1", "reconciler-v2"] == [row[1] for row in expenses.rows()]
+    assert [row[1] for row in expenses.rows()] == ["reconciler", "reconciler-v1", "reconciler-v2"]
 
 
 @pytest.mark.requirement("B45")
@@ -101,9 +102,9 @@ def test_a_resumed_run_keeps_its_run_id_and_doubles_nothing(world: Any, expenses
     gate = world.gate(scope="reconciler")
 
     gate.run(key("run-1"), lambda: expenses.add("reconciler", "12.50"))
-    assert 1 == len(expenses.rows())
+    assert len(expenses.rows()) == 1
     gate.run(key("run-2"), lambda: expenses.add("reconciler", "12.50"))
-    assert 2 == len(expenses.rows())
+    assert len(expenses.rows()) == 2
 
 
 def test_two_users_with_the_same_key_have_two_effects_and_never_see_each_other(world: Any) -> None:
@@ -115,9 +116,9 @@ def test_two_users_with_the_same_key_have_two_effects_and_never_see_each_other(w
         for user in ("ann", "bob", "ann", "bob")
     ]
 
-    assert ["ann", "bob", "ann", "bob"] == answers
+    assert answers == ["ann", "bob", "ann", "bob"]
     assert world.gate(scope="live:eve").get("charge:1") is None
-    assert [] == world.gate(scope="live:eve").rows()
+    assert world.gate(scope="live:eve").rows() == []
 
 
 class TestEnvironments:
@@ -133,7 +134,7 @@ class TestEnvironments:
         for name in ("test", "live", "test", "live"):
             assert name == world.gate(scope=f"{name}:acme").run("charge:1", effects[name])
 
-        assert [1, 1] == [effect.count for effect in effects.values()]
+        assert [effect.count for effect in effects.values()] == [1, 1]
 
     @pytest.mark.requirement("C57")
     def test_the_prefix_is_added_once_and_a_wrong_one_is_refused(self, world: Any) -> None:
@@ -147,8 +148,8 @@ class TestEnvironments:
         with pytest.raises(KeyInvalid, match="test environment"):
             gate.run("test:charge:1", charge)
 
-        assert ["live:charge:1"] == [row.key for row in gate.rows()]
-        assert 1 == charge.count
+        assert [row.key for row in gate.rows()] == ["live:charge:1"]
+        assert charge.count == 1
 
     def test_references_are_keys_too(self, world: Any) -> None:
         """
@@ -159,7 +160,7 @@ class TestEnvironments:
         for scope in ("live:acme", "test:acme"):
             world.gate(scope=scope).run(reference, emit)
 
-        assert 2 == emit.count
+        assert emit.count == 2
 
     def test_a_scope_without_an_environment_leaves_keys_alone(self, world: Any) -> None:
         """
@@ -168,7 +169,7 @@ class TestEnvironments:
         gate = world.gate(scope="acme")
         gate.run("live:charge:1", world.Effect())
 
-        assert ["live:charge:1"] == [row.key for row in gate.rows()]
+        assert [row.key for row in gate.rows()] == ["live:charge:1"]
 
 
 @pytest.mark.requirement("D10")
@@ -197,11 +198,11 @@ def test_a_request_without_a_key_is_never_quietly_given_one(world: Any, key: Any
 
     with pytest.raises(KeyInvalid):
         gate.run(key, charge)
-    assert 0 == charge.count
+    assert charge.count == 0
     charge()
     charge()
 
-    assert (2, []) == (charge.count, gate.rows())
+    assert (charge.count, gate.rows()) == (2, [])
 
 
 @pytest.mark.parametrize("key", [" ", "a b", "a\n", "a\x00", "ключ", "a\u200b", "\ud800"], ids=ascii)
@@ -227,7 +228,7 @@ def test_a_new_charge_takes_a_new_key_and_a_retry_the_same(world: Any) -> None:
         gate.run(session_key, charge, request={"order": 2})
     gate.run(next_key, charge, request={"order": 2})
 
-    assert 2 == charge.count
+    assert charge.count == 2
 
 
 @pytest.mark.requirement("C20")
@@ -240,7 +241,7 @@ def test_a_retry_that_changes_its_key_is_a_new_operation(world: Any) -> None:
     for attempt in (1, 2):
         gate.run(f"charge:o-1:attempt-{attempt}", charge)
 
-    assert 2 == charge.count
+    assert charge.count == 2
     from onceward._core.key_lint import lint_key
 
-    assert ["K1"] == [finding.code for finding in lint_key("charge:o-1:attempt-2")]
+    assert [finding.code for finding in lint_key("charge:o-1:attempt-2")] == ["K1"]

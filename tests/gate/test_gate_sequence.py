@@ -9,19 +9,8 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    NOT_FOUND,
-    ConfigurationError,
-    Expired,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    NothingHappened,
-    NotReplayable,
-    OutOfOrder,
-    RecordedFailure,
-    SequenceForgotten,
-)
+from onceward import NOT_FOUND, ConfigurationError, Expired, InDoubt, InFlight, KeyReused, NotReplayable
+from onceward.errors import NothingHappened, OutOfOrder, RecordedFailure, SequenceForgotten
 
 DAY = 86_400
 
@@ -33,7 +22,7 @@ def test_it_starts_with_one_and_goes_on_one_by_one(world: Any) -> None:
     """
     sequence = world.gate().sequence("turns")
 
-    assert ["a", "b", "c"] == [sequence.run(number, world.Effect(value)) for number, value in enumerate("abc", 1)]
+    assert [sequence.run(number, world.Effect(value)) for number, value in enumerate("abc", 1)] == ["a", "b", "c"]
 
 
 @pytest.mark.requirement("D24")
@@ -47,8 +36,8 @@ def test_a_number_already_taken_is_answered_with_its_result(world: Any) -> None:
 
     outcomes = [sequence.call(number, again) for number in (3, 1, 2)]
 
-    assert [("c", True), (None, True), (0, True)] == [(outcome.value, outcome.replayed) for outcome in outcomes]
-    assert 0 == again.count
+    assert [(outcome.value, outcome.replayed) for outcome in outcomes] == [("c", True), (None, True), (0, True)]
+    assert again.count == 0
 
 
 @pytest.mark.requirement("D25")
@@ -64,8 +53,8 @@ def test_a_number_too_high_is_refused_with_what_was_expected(world: Any) -> None
     with pytest.raises(OutOfOrder) as far:
         sequence.run(7, effect)
 
-    assert [(1, 2), (2, 7)] == [(error.value.expected, error.value.got) for error in (early, far)]
-    assert 1 == effect.count
+    assert [(error.value.expected, error.value.got) for error in (early, far)] == [(1, 2), (2, 7)]
+    assert effect.count == 1
 
 
 @pytest.mark.requirement("D27")
@@ -82,8 +71,8 @@ def test_a_failed_number_does_not_move_it_on(world: Any, guarantee: str) -> None
         sequence.run(2, effect)
     effect.value = "done"
 
-    assert "done" == sequence.run(1, effect)
-    assert "done" == sequence.run(2, effect)
+    assert sequence.run(1, effect) == "done"
+    assert sequence.run(2, effect) == "done"
 
 
 @pytest.mark.requirement("D27")
@@ -114,7 +103,7 @@ def test_whatever_a_function_raises_the_same_number_is_accepted_again(world: Any
         tried(2)
 
         assert [type(error), OutOfOrder, OutOfOrder, "done", "done"] == heard
-        assert 3 == effect.count
+        assert effect.count == 3
 
 
 def test_a_number_in_doubt_stops_it_until_somebody_decides(world: Any) -> None:
@@ -130,7 +119,7 @@ def test_a_number_in_doubt_stops_it_until_somebody_decides(world: Any) -> None:
     with pytest.raises(OutOfOrder):
         sequence.run(2, effect)
 
-    assert 1 == effect.count
+    assert effect.count == 1
 
 
 @pytest.mark.requirement("D28")
@@ -145,7 +134,7 @@ def test_a_number_that_never_was_is_a_typed_error(world: Any, number: int) -> No
     with pytest.raises(SequenceForgotten):
         sequence.run(number, effect)
 
-    assert 1 == effect.count
+    assert effect.count == 1
 
 
 @pytest.mark.parametrize("number", [True, 1.0, "1", None, 2**53 + 1], ids=repr)
@@ -170,14 +159,14 @@ def test_it_survives_restarts_and_purges_and_stays_bounded(world: Any) -> None:
 
     restarted = world.gate().sequence("turns")
 
-    assert ["sequence"] == [row.kind for row in gate.rows()]
+    assert [row.kind for row in gate.rows()] == ["sequence"]
     with pytest.raises(SequenceForgotten, match="21 is next"):
         restarted.run(7, effect)
     with pytest.raises(OutOfOrder):
         restarted.run(22, effect)
-    assert 20 == effect.count
+    assert effect.count == 20
     restarted.run(21, effect)
-    assert 21 == effect.count
+    assert effect.count == 21
 
 
 def test_a_result_past_its_retention_is_not_run_again(world: Any) -> None:
@@ -191,7 +180,7 @@ def test_a_result_past_its_retention_is_not_run_again(world: Any) -> None:
     with pytest.raises((SequenceForgotten, Expired)):
         gate.sequence("turns").run(1, effect)
 
-    assert 1 == effect.count
+    assert effect.count == 1
 
 
 def test_a_process_that_died_before_it_moved_the_mark_is_made_up_for(world: Any) -> None:
@@ -211,8 +200,8 @@ def test_a_process_that_died_before_it_moved_the_mark_is_made_up_for(world: Any)
         gate.sequence("turns").run(1, effect)
     resumed = world.gate().sequence("turns")
 
-    assert ["done", "done"] == [resumed.run(1, effect), resumed.run(2, effect)]
-    assert 2 == effect.count
+    assert [resumed.run(1, effect), resumed.run(2, effect)] == ["done", "done"]
+    assert effect.count == 2
 
 
 def test_a_number_with_another_request_is_refused(world: Any) -> None:
@@ -238,7 +227,7 @@ def test_a_number_whose_result_could_not_be_kept_says_so(world: Any) -> None:
 
     with pytest.raises((NotReplayable, SequenceForgotten)):
         sequence.run(1, effect)
-    assert ("done", 2) == (sequence.run(2, effect), effect.count)
+    assert (sequence.run(2, effect), effect.count) == ("done", 2)
 
 
 def test_a_remembered_failure_neither_moves_it_on_nor_is_forgotten(world: Any) -> None:
@@ -251,7 +240,7 @@ def test_a_remembered_failure_neither_moves_it_on_nor_is_forgotten(world: Any) -
 
     with pytest.raises(RecordedFailure):
         sequence.run(1, effect)
-    assert 1 == effect.count
+    assert effect.count == 1
 
 
 def test_an_answer_that_is_not_remembered_does_not_move_it_on(world: Any) -> None:
@@ -261,7 +250,7 @@ def test_an_answer_that_is_not_remembered_does_not_move_it_on(world: Any) -> Non
     sequence = world.gate().sequence("turns", remember=lambda ended: ended[0] != "busy")
     sequence.run(1, world.Effect("busy"))
 
-    assert "done" == sequence.run(1, world.Effect("done"))
+    assert sequence.run(1, world.Effect("done")) == "done"
 
 
 def test_sequences_of_other_names_and_scopes_count_by_themselves(world: Any) -> None:
@@ -274,7 +263,7 @@ def test_sequences_of_other_names_and_scopes_count_by_themselves(world: Any) -> 
         for name in ("turns", "steps"):
             world.gate(scope=scope).sequence(name).run(1, effect)
 
-    assert 4 == effect.count
+    assert effect.count == 4
 
 
 @pytest.mark.requirement("D30")
@@ -288,9 +277,9 @@ def test_a_second_writer_is_never_interleaved(world: Any) -> None:
         heard.extend(world.hear(lambda number=number: second.run(number, world.Effect())) for number in (1, 2))
         return "first"
 
-    assert "first" == first.run(1, slow)
+    assert first.run(1, slow) == "first"
     assert [InFlight, OutOfOrder] == [type(error) for error in heard]
-    assert "first" == second.run(1, world.Effect())
+    assert second.run(1, world.Effect()) == "first"
 
 
 @pytest.mark.requirement("D30")
@@ -313,5 +302,5 @@ def test_many_writers_at_once_run_every_number_once_and_in_order(threads: Any) -
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(writer, range(8)))
 
-    assert [1, 2, 3, 4, 5, 6] == order
-    assert 1 == len({tuple(answer) for answer in answers})
+    assert order == [1, 2, 3, 4, 5, 6]
+    assert len({tuple(answer) for answer in answers}) == 1

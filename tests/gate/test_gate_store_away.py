@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from onceward import Found, InDoubt, RetryAdvice, StoreUnavailable, Unrecorded
+from onceward import Found, InDoubt, StoreUnavailable
 from onceward._core.terms import WAITERS_MAX
+from onceward.errors import RetryAdvice, Unrecorded
 
 
 def test_when_the_claim_fails_nothing_runs(world: Any) -> None:
@@ -20,8 +21,8 @@ def test_when_the_claim_fails_nothing_runs(world: Any) -> None:
     with pytest.raises(StoreUnavailable) as refusal:
         gate.run("charge:1", charge)
 
-    assert (0, RetryAdvice.SAME_KEY) == (charge.count, refusal.value.retry)
-    assert "ch_1" == gate.run("charge:1", charge)
+    assert (charge.count, refusal.value.retry) == (0, RetryAdvice.SAME_KEY)
+    assert gate.run("charge:1", charge) == "ch_1"
 
 
 def test_a_claim_whose_answer_was_lost_is_taken_back(world: Any) -> None:
@@ -34,8 +35,8 @@ def test_a_claim_whose_answer_was_lost_is_taken_back(world: Any) -> None:
     with pytest.raises(StoreUnavailable):
         gate.run("charge:1", charge)
 
-    assert "released" == gate.get("charge:1").state
-    assert ("ch_1", 1) == (gate.run("charge:1", charge), charge.count)
+    assert gate.get("charge:1").state == "released"
+    assert (gate.run("charge:1", charge), charge.count) == ("ch_1", 1)
 
 
 def test_a_settle_is_put_again_while_the_store_is_away(world: Any) -> None:
@@ -46,11 +47,11 @@ def test_a_settle_is_put_again_while_the_store_is_away(world: Any) -> None:
     store.fail("settled", 5)
     before = world.env.monotonic()
 
-    assert "ch_1" == gate.run("charge:1", charge)
+    assert gate.run("charge:1", charge) == "ch_1"
 
-    assert 6 == store.calls.count("settled")
+    assert store.calls.count("settled") == 6
     assert 0 < world.env.monotonic() - before < 60
-    assert ("ch_1", 1) == (world.gate().run("charge:1", charge), charge.count)
+    assert (world.gate().run("charge:1", charge), charge.count) == ("ch_1", 1)
 
 
 def test_a_settle_whose_answer_was_lost_is_recognised(world: Any) -> None:
@@ -62,7 +63,7 @@ def test_a_settle_whose_answer_was_lost_is_recognised(world: Any) -> None:
 
     outcome = gate.call("charge:1", charge)
 
-    assert ("ch_1", False, 1) == (outcome.value, outcome.replayed, charge.count)
+    assert (outcome.value, outcome.replayed, charge.count) == ("ch_1", False, 1)
     assert gate.call("charge:1", charge).replayed
 
 
@@ -78,15 +79,15 @@ def test_when_the_store_stays_away_the_caller_gets_the_value_with_the_error(worl
         gate.run("charge:secret-order", charge)
 
     error = unrecorded.value
-    assert ({"id": "ch_1"}, RetryAdvice.NEVER) == (error.value, error.retry)
+    assert (error.value, error.retry) == ({"id": "ch_1"}, RetryAdvice.NEVER)
     assert f"onceward records reconcile {gate.get('charge:secret-order').digest}" in str(error)
     assert "secret-order" not in str(error)
-    assert 60 == pytest.approx(world.env.monotonic() - before, abs=1.5)
+    assert pytest.approx(world.env.monotonic() - before, abs=1.5) == 60
     other = world.gate()
     with pytest.raises(InDoubt):
         other.run("charge:secret-order", charge)
     other.reconcile("charge:secret-order", Found(error.value))
-    assert ({"id": "ch_1"}, 1) == (other.run("charge:secret-order", charge), charge.count)
+    assert (other.run("charge:secret-order", charge), charge.count) == ({"id": "ch_1"}, 1)
 
 
 def test_a_failure_that_cannot_be_recorded_is_raised_as_it_is(world: Any) -> None:
@@ -114,7 +115,7 @@ def test_a_crowd_of_waiters_does_not_keep_a_result_from_being_stored(world: Any)
     store.fail("settled", 1)
     gate.gate._wakeup._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
 
-    assert "ch_1" == world.hear(lambda: gate.run("charge:1", charge))
+    assert world.hear(lambda: gate.run("charge:1", charge)) == "ch_1"
 
 
 def test_other_errors_of_the_store_are_not_taken_for_it_being_away(world: Any) -> None:
@@ -130,7 +131,7 @@ def test_other_errors_of_the_store_are_not_taken_for_it_being_away(world: Any) -
     with pytest.raises(InDoubt):
         gate.run("charge:1", charge)
 
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 class Struck(BaseException):
@@ -208,4 +209,4 @@ def test_a_retry_while_the_store_is_away_again_changes_nothing(world: Any) -> No
         store.fail(what, 1)
         world.hear(lambda: gate.run("charge:1", charge))
 
-    assert ("ch_1", 1) == (gate.run("charge:1", charge), charge.count)
+    assert (gate.run("charge:1", charge), charge.count) == ("ch_1", 1)

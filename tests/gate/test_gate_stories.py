@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import KeyReused, RecordedFailure
+from onceward import KeyReused
+from onceward.errors import RecordedFailure
 
 CREATED = {"status": 201, "body": '{"status":"created"}'}
 
@@ -47,8 +48,8 @@ def test_forty_seven_attempts_send_one_mail(world: Any) -> None:
 
     answers = [world.gate().run("mail:welcome:u-1", lambda: mailer.send("welcome u-1")) for _ in range(47)]
 
-    assert ["welcome u-1"] == mailer.delivered
-    assert ["250 OK"] * 47 == answers
+    assert mailer.delivered == ["welcome u-1"]
+    assert answers == ["250 OK"] * 47
 
 
 def test_forty_seven_attempts_after_a_lost_answer_send_one_mail_too(world: Any) -> None:
@@ -63,8 +64,8 @@ def test_forty_seven_attempts_after_a_lost_answer_send_one_mail_too(world: Any) 
         world.hear(lambda: gate.run("mail:welcome:u-1", lambda: mailer.send("welcome u-1"))).code for _ in range(46)
     ]
 
-    assert ["welcome u-1"] == mailer.delivered
-    assert {"in_doubt"} == {*codes}
+    assert mailer.delivered == ["welcome u-1"]
+    assert {*codes} == {"in_doubt"}
 
 
 @pytest.mark.requirement("E03")
@@ -83,11 +84,11 @@ def test_a_message_delivered_twice_by_a_queue_has_one_effect(world: Any) -> None
     store.die_after("settled")
     with pytest.raises(world.Died):
         consume(crashing)
-    assert [] == acknowledged
+    assert acknowledged == []
     consume(world.gate())
 
-    assert [5, 7] == ledger
-    assert ["m-1", "m-2"] == acknowledged
+    assert ledger == [5, 7]
+    assert acknowledged == ["m-1", "m-2"]
 
 
 @pytest.mark.requirement("A04")
@@ -104,7 +105,7 @@ def test_a_replay_touches_no_row(world: Any, database: sqlite3.Connection) -> No
     changes = database.total_changes
     second = gate.run("charge:1", insert)
 
-    assert (1, 1) == (first, second)
+    assert (first, second) == (1, 1)
     assert changes == database.total_changes
 
 
@@ -122,8 +123,8 @@ def test_a_statement_that_failed_leaves_its_key_usable(world: Any, database: sql
         gate.run("refund:1", insert)
     database.execute("CREATE TABLE refunds (id)")
 
-    assert [1, 1] == [gate.run("refund:1", insert) for _ in range(2)]
-    assert [(1,)] == database.execute("SELECT id FROM refunds").fetchall()
+    assert [gate.run("refund:1", insert) for _ in range(2)] == [1, 1]
+    assert database.execute("SELECT id FROM refunds").fetchall() == [(1,)]
 
 
 @pytest.mark.requirement("E06", "E07", "E15", "C12")
@@ -138,7 +139,7 @@ def test_the_first_attempt_stores_status_and_body_and_later_ones_get_them(world:
 
     assert CREATED == gate.get("charge:1").result == first
     assert [first] * 3 == later
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 @pytest.mark.requirement("E14", "E25")
@@ -156,11 +157,11 @@ def test_first_run_replay_and_lost_race_answer_in_the_same_shape(world: Any) -> 
     store.before = race
     answers = [fresh, replayed, loser.call("charge:1", late)]
 
-    assert 0 == late.count
-    assert [CREATED] * 3 == [answer.value for answer in answers]
-    assert 1 == len({tuple(sorted(answer.value)) for answer in answers})
-    assert 1 == len({answer._fields for answer in answers})
-    assert [False, True, True] == [answer.replayed for answer in answers]
+    assert late.count == 0
+    assert [answer.value for answer in answers] == [CREATED] * 3
+    assert len({tuple(sorted(answer.value)) for answer in answers}) == 1
+    assert len({answer._fields for answer in answers}) == 1
+    assert [answer.replayed for answer in answers] == [False, True, True]
 
 
 @pytest.mark.requirement("E08")
@@ -175,7 +176,7 @@ def test_with_failures_remembered_a_failed_result_is_replayed_as_well(world: Any
     with pytest.raises(RecordedFailure, match="card declined"):
         gate.run("charge:1", charge)
 
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 @pytest.mark.requirement("C21")
@@ -188,7 +189,7 @@ def test_reordered_members_are_the_same_request(world: Any) -> None:
     gate.run("delta:1", emit, request={"customer": "c-1", "delta": -1, "meta": {"a": 1, "b": [1, 2]}})
     outcome = gate.call("delta:1", emit, request={"meta": {"b": [1, 2], "a": 1}, "delta": -1, "customer": "c-1"})
 
-    assert (True, 1) == (outcome.replayed, emit.count)
+    assert (outcome.replayed, emit.count) == (True, 1)
 
 
 def test_one_byte_of_the_amount_changed_is_another_request(world: Any) -> None:
@@ -202,7 +203,7 @@ def test_one_byte_of_the_amount_changed_is_another_request(world: Any) -> None:
         with pytest.raises(KeyReused):
             gate.run("delta:1", emit, request=other)
 
-    assert 1 == emit.count
+    assert emit.count == 1
 
 
 def test_safety_comes_from_the_key_and_not_from_the_verb(world: Any) -> None:
@@ -223,5 +224,5 @@ def test_safety_comes_from_the_key_and_not_from_the_verb(world: Any) -> None:
         gate.run(key, fn) for fn, key in ((put, "put:1"), (put, "put:1"), (patch, "patch:1"), (patch, "patch:1"))
     ]
 
-    assert [7, 7, 4, 4] == answers
-    assert {"stock": 4, "writes": 2} == shelf
+    assert answers == [7, 7, 4, 4]
+    assert shelf == {"stock": 4, "writes": 2}

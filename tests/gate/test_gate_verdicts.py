@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Action, Certainty, Classifier, ConfigurationError, InDoubt, Kind, StoreUnavailable, Verdict
+from onceward import ConfigurationError, InDoubt, StoreUnavailable
+from onceward.verdicts import Action, Certainty, Classifier, Kind, Verdict
 
 REJECTED = Verdict(Certainty.REJECTED, Kind.CLIENT, Action.NEVER)
 
@@ -62,7 +63,7 @@ def test_inside_the_mark_the_verdict_decides(world: Any, error: Exception, state
         gate.run("charge:1", marked(charge))
 
     assert state == gate.get("charge:1").state
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 def test_what_was_not_sent_is_run_by_the_next_caller(world: Any) -> None:
@@ -75,8 +76,8 @@ def test_what_was_not_sent_is_run_by_the_next_caller(world: Any) -> None:
         gate.run("charge:1", marked(charge))
     charge.value = "ch_1"
 
-    assert "ch_1" == gate.run("charge:1", marked(charge))
-    assert 2 == charge.count
+    assert gate.run("charge:1", marked(charge)) == "ch_1"
+    assert charge.count == 2
 
 
 def test_without_the_mark_the_same_error_proves_nothing(world: Any) -> None:
@@ -90,7 +91,7 @@ def test_without_the_mark_the_same_error_proves_nothing(world: Any) -> None:
     with pytest.raises(InDoubt):
         gate.run("charge:1", lambda: charge())
 
-    assert 1 == charge.count
+    assert charge.count == 1
 
 
 def test_after_the_marked_effect_the_same_error_proves_nothing(world: Any) -> None:
@@ -107,7 +108,7 @@ def test_after_the_marked_effect_the_same_error_proves_nothing(world: Any) -> No
     with pytest.raises(ConnectionRefusedError):
         gate.run("charge:1", pay)
 
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_the_second_of_two_marked_effects_does_not_speak_for_the_first(world: Any) -> None:
@@ -125,7 +126,7 @@ def test_the_second_of_two_marked_effects_does_not_speak_for_the_first(world: An
     with pytest.raises(ConnectionRefusedError):
         gate.run("charge:1", pay)
 
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_a_refused_second_try_in_one_run_does_not_clear_the_first(world: Any) -> None:
@@ -145,7 +146,7 @@ def test_a_refused_second_try_in_one_run_does_not_clear_the_first(world: Any) ->
     with pytest.raises(ConnectionRefusedError):
         gate.run("charge:1", pay)
 
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_a_rejection_does_not_clear_an_earlier_attempts_doubt(world: Any) -> None:
@@ -160,7 +161,7 @@ def test_a_rejection_does_not_clear_an_earlier_attempts_doubt(world: Any) -> Non
     with pytest.raises(ConnectionRefusedError):
         gate.run("charge:1", marked(charge))
 
-    assert "in_doubt" == gate.get("charge:1").state
+    assert gate.get("charge:1").state == "in_doubt"
 
 
 def test_an_error_of_an_operation_inside_says_nothing_of_this_one(world: Any) -> None:
@@ -176,7 +177,7 @@ def test_an_error_of_an_operation_inside_says_nothing_of_this_one(world: Any) ->
     with pytest.raises(ConnectionRefusedError):
         gate.run("outer:1", outer)
 
-    assert ("released", "in_doubt") == (gate.get("inner:1").state, gate.get("outer:1").state)
+    assert (gate.get("inner:1").state, gate.get("outer:1").state) == ("released", "in_doubt")
 
 
 def test_a_gate_can_be_taught_its_errors(world: Any) -> None:
@@ -189,7 +190,7 @@ def test_a_gate_can_be_taught_its_errors(world: Any) -> None:
         with pytest.raises(CardDeclined):
             gate.run(key, marked(world.Effect(CardDeclined())), **options)
 
-    assert ("released", "in_doubt") == (gate.get("charge:1").state, gate.get("charge:2").state)
+    assert (gate.get("charge:1").state, gate.get("charge:2").state) == ("released", "in_doubt")
 
 
 def test_a_classifier_that_is_none_is_refused_when_it_is_declared(world: Any) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, NothingHappened
+from onceward import ConfigurationError
+from onceward.errors import NothingHappened
 
 
 @pytest.mark.requirement("D31")
@@ -21,8 +22,8 @@ def test_an_equal_request_within_five_minutes_replays(world: Any) -> None:
     world.env.advance(200)
 
     assert window.call({"page": 1, "q": "shoes"}, search).replayed
-    assert ["hit"] == window.run({"q": "boots", "page": 1}, search)
-    assert 2 == search.count
+    assert window.run({"q": "boots", "page": 1}, search) == ["hit"]
+    assert search.count == 2
 
 
 @pytest.mark.requirement("D32")
@@ -37,7 +38,7 @@ def test_its_edge_is_sharp(world: Any) -> None:
     assert window.call("shoes", search).replayed
     world.env.advance(0.001)
     assert not window.call("shoes", search).replayed
-    assert 2 == search.count
+    assert search.count == 2
 
 
 @pytest.mark.requirement("D33")
@@ -50,10 +51,10 @@ def test_hits_do_not_stretch_it(world: Any) -> None:
     for _ in range(5):
         window.run("shoes", search)
         world.env.advance(60)
-    assert 1 == search.count
+    assert search.count == 1
     window.run("shoes", search)
 
-    assert 2 == search.count
+    assert search.count == 2
 
 
 @pytest.mark.requirement("D34")
@@ -70,7 +71,7 @@ def test_entries_past_it_are_removed(world: Any) -> None:
     world.env.advance(300)
     gate.purge()
 
-    assert [] == gate.rows()
+    assert gate.rows() == []
 
 
 def test_failed_requests_are_removed_as_well(world: Any) -> None:
@@ -84,7 +85,7 @@ def test_failed_requests_are_removed_as_well(world: Any) -> None:
     world.env.advance(300)
     gate.purge()
 
-    assert [] == gate.rows()
+    assert gate.rows() == []
 
 
 @pytest.mark.requirement("D35")
@@ -98,7 +99,7 @@ def test_after_it_duplicates_are_accepted(world: Any) -> None:
         window.run("shoes", search)
         world.env.advance(10)
 
-    assert 5 == search.count
+    assert search.count == 5
 
 
 @pytest.mark.parametrize("seconds", [60, 60.0, timedelta(minutes=1)], ids=repr)
@@ -110,11 +111,11 @@ def test_its_length_is_seconds_or_a_timedelta(world: Any, seconds: Any) -> None:
     window.run("shoes", search)
     world.env.advance(59.999)
     window.run("shoes", search)
-    assert 1 == search.count
+    assert search.count == 1
     world.env.advance(0.001)
     window.run("shoes", search)
 
-    assert 2 == search.count
+    assert search.count == 2
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), True, "60"], ids=repr)
@@ -138,7 +139,7 @@ def test_money_and_a_window_do_not_go_together(world: Any) -> None:
     with pytest.raises(ConfigurationError, match="money"):
         gate.window("charges").run({"amount": 12}, charge, money=True)
 
-    assert 0 == charge.count
+    assert charge.count == 0
 
 
 def test_windows_of_other_names_do_not_share(world: Any) -> None:
@@ -150,4 +151,4 @@ def test_windows_of_other_names_do_not_share(world: Any) -> None:
     gate.window("search").run("shoes", search)
     gate.window("suggest").run("shoes", search)
 
-    assert 2 == search.count
+    assert search.count == 2

@@ -58,12 +58,12 @@ def test_a_short_run_prints_ratios_and_aims(tmp_path: Path) -> None:
 
     done = subprocess.run([*command, "--json", str(out)], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     assert "### 2 KB with floats" in done.stdout
-    assert 3 == sum(line.startswith(("aim  met", "aim  MISSED")) for line in done.stdout.splitlines())
+    assert sum(line.startswith(("aim  met", "aim  MISSED")) for line in done.stdout.splitlines()) == 3
     keys: dict[str, Any] = json.loads(out.read_text())["keys"]
-    assert {} == keys["broken"]
-    assert {"json", "ours", "ours-pure", "rfc8785"} == set(keys["tables"]["200B"]["slices"])
+    assert keys["broken"] == {}
+    assert set(keys["tables"]["200B"]["slices"]) == {"json", "ours", "ours-pure", "rfc8785"}
 
 
 @pytest.mark.parametrize("name", ["raw", "raw-group", "ours"])
@@ -154,7 +154,7 @@ def test_a_delay_is_a_delay() -> None:
         took = time.monotonic() - begin
         far.close()
 
-    assert (b"question", b"answer") == (asked, answered)
+    assert (asked, answered) == (b"question", b"answer")
     assert took >= 0.04
 
 
@@ -191,7 +191,7 @@ def test_syncs_are_counted_between_marks() -> None:
 7 getsid(0) = 1
 """
 
-    assert [2, 0] == syncs_between_marks(log)
+    assert syncs_between_marks(log) == [2, 0]
 
 
 def test_a_ratio_is_taken_within_its_round() -> None:
@@ -207,5 +207,5 @@ def test_a_ratio_is_taken_within_its_round() -> None:
         "half": [Slice(90, 1.0, 0.5)],
     }
 
-    assert 0.9 == table.ratio("ours")
+    assert table.ratio("ours") == 0.9
     assert table.ratio("half") is None

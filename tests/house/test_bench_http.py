@@ -63,7 +63,7 @@ def test_requests_are_counted(place: str, tmp_path: Path) -> None:
         worker.quit()
 
     assert all(one["operations"] >= 1 and one["cpu"] > 0 for one in slices)
-    assert 50 == counted["operations"]
+    assert counted["operations"] == 50
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_a_crowd_of_duplicates_is_one_execution(tmp_path: Path, monkeypatch: pyt
 
     found = crowd.run({"sqlite": "sqlite:///{folder}/ours.db"}, tmp_path)
 
-    assert ([1, 1], [60, 60]) == (found["sqlite"]["effects"], found["sqlite"]["answered"])
+    assert (found["sqlite"]["effects"], found["sqlite"]["answered"]) == ([1, 1], [60, 60])

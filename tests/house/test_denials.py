@@ -16,10 +16,12 @@ from tempfile import TemporaryDirectory
 import pytest
 from doc_pages import FENCE, PAGES, ROOT
 
-from onceward import Certainty, Classifier, Client, ConfigurationError, Gate, KeyMissing, ScopeMissing
+from onceward import Client, ConfigurationError, Gate, KeyMissing
 from onceward.adapters import ADAPTERS
 from onceward.cli import build_parser
+from onceward.errors import ScopeMissing
 from onceward.stores import open_store
+from onceward.verdicts import Certainty, Classifier
 
 # What a sentence must say to be one of those.
 SUBJECT = r"(?:Onceward|[Ww]e|[Vv]ersion \d[\d.]*|[Tt]his (?:version|package|project|library))"
@@ -126,7 +128,7 @@ def test_every_denial_is_vouched_for() -> None:
     """
     What a page says that Onceward has not is in the table above, with its check.
     """
-    assert [] == unlisted(all_denials())
+    assert unlisted(all_denials()) == []
 
 
 @pytest.mark.parametrize("listed", STILL_SO, ids=lambda listed: f"{Path(listed[0]).name}: {listed[1]}")
@@ -167,7 +169,7 @@ def test_what_is_no_denial_is_left_alone() -> None:
         "There is no key, so nothing was run. Nothing else changes a record. It has no effect. The header is missing."
     )
 
-    assert [] == denials("docs/new.md", page)
+    assert denials("docs/new.md", page) == []
 
 
 def test_features_that_pages_used_to_deny_exist() -> None:
@@ -189,4 +191,4 @@ def test_the_glossary_defines_each_word_once() -> None:
     rows = [line.split("|")[1] for line in glossary.splitlines() if line.startswith("| ")][1:]
     words = [word.strip() for row in rows for word in row.split(",")]
 
-    assert [] == sorted({word for word in words if words.count(word) > 1})
+    assert sorted({word for word in words if words.count(word) > 1}) == []

@@ -196,7 +196,7 @@ def test_what_is_shown_works(page: Path, block: Block, tmp_path: Path) -> None:
     else:
         wrong = [] if block.body.startswith("# not run: ") else ["say why in the first line: `# not run: ...`"]
 
-    assert [] == wrong, "\n".join(wrong)
+    assert wrong == [], "\n".join(wrong)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -204,14 +204,14 @@ def test_no_example_escapes(page: Path) -> None:
     """
     Every fence is closed and speaks a language that this file knows to run, or plainly something else.
     """
-    assert [] == loose_fences(page.read_text(encoding="utf-8"))
+    assert loose_fences(page.read_text(encoding="utf-8")) == []
 
 
 def test_every_public_name_is_documented() -> None:
     """
     Whatever can be imported from the package is mentioned in the documentation.
     """
-    assert [] == unmentioned([name for name in onceward.__all__ if not name.startswith("_")], all_text())
+    assert unmentioned([name for name in onceward.__all__ if not name.startswith("_")], all_text()) == []
 
 
 def test_every_command_is_documented() -> None:
@@ -220,7 +220,7 @@ def test_every_command_is_documented() -> None:
     """
     from onceward.cli import build_parser
 
-    assert [] == unmentioned(cli_commands(build_parser()), all_text())
+    assert unmentioned(cli_commands(build_parser()), all_text()) == []
 
 
 class TestTheChecksThemselves:
@@ -261,22 +261,22 @@ value
         """
         found = blocks(self.PAGE)
 
-        assert [
+        assert [(block.words, block.line) for block in found] == [
             (("python",), 5),
             (("python", "continued"), 14),
             (("console", "continued"), 18),
             (("text",), 22),
             (("python",), 26),
-        ] == [(block.words, block.line) for block in found]
-        assert "assert value == 1\n" == found[1].body
+        ]
+        assert found[1].body == "assert value == 1\n"
 
     def test_an_escaping_example_is_noticed(self) -> None:
         """
         An unclosed fence, or a language by another name; a sound page has neither.
         """
-        assert [] == loose_fences(self.PAGE)
-        assert ["line 2: not closed"] == loose_fences("prose\n```python\nvalue\n")
-        assert ["line 1: py", "line 4: bash"] == loose_fences("```py\n1\n```\n```bash\nls\n```\n")
+        assert loose_fences(self.PAGE) == []
+        assert loose_fences("prose\n```python\nvalue\n") == ["line 2: not closed"]
+        assert loose_fences("```py\n1\n```\n```bash\nls\n```\n") == ["line 1: py", "line 4: bash"]
 
     def test_a_block_that_continues_brings_the_ones_before_it(self) -> None:
         """
@@ -288,8 +288,8 @@ value
         assert [first, second, third] == chain(all_blocks, third)
         assert [last] == chain(all_blocks, last)
         (language, script), (other, _) = scripts([first, second, third])
-        assert ("python", "console") == (language, other)
-        assert ["value = 1", "assert value == 1"] == [script.splitlines()[4], script.splitlines()[13]]
+        assert (language, other) == ("python", "console")
+        assert [script.splitlines()[4], script.splitlines()[13]] == ["value = 1", "assert value == 1"]
 
     def test_nothing_to_continue_is_an_error(self) -> None:
         """
@@ -319,10 +319,10 @@ value
 
         wrong = run_block(all_blocks, all_blocks[-1], tmp_path)
 
-        assert 1 == len(wrong)
+        assert len(wrong) == 1
         assert "line 26" in wrong[0]
         assert "NameError" in wrong[0]
-        assert [] == run_block(all_blocks, all_blocks[1], tmp_path)
+        assert run_block(all_blocks, all_blocks[1], tmp_path) == []
 
     def test_a_warning_is_noticed(self, tmp_path: Path) -> None:
         """
@@ -330,7 +330,7 @@ value
         """
         all_blocks = blocks("```python\nimport warnings\nwarnings.warn('old')\n```\n")
 
-        assert 1 == len(run_block(all_blocks, all_blocks[0], tmp_path))
+        assert len(run_block(all_blocks, all_blocks[0], tmp_path)) == 1
 
     def test_commands_are_read_with_their_code_and_output(self) -> None:
         """
@@ -353,10 +353,10 @@ value
         stand_in.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(stand_in.parent / "python"))
 
-        assert [] == run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path)
-        assert 1 == len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path))
-        assert 1 == len(run_console("$ onceward hello 3\n", tmp_path))
-        assert 1 == len(run_console("$ onceward hello 0  # exit 3\n", tmp_path))
+        assert run_console("$ onceward hello 0\nsaid h...\n$ onceward hello 3 # exit 3\n", tmp_path) == []
+        assert len(run_console("$ onceward hello 0\nsaid goodbye\n", tmp_path)) == 1
+        assert len(run_console("$ onceward hello 3\n", tmp_path)) == 1
+        assert len(run_console("$ onceward hello 0  # exit 3\n", tmp_path)) == 1
 
     @pytest.mark.parametrize(
         ("shown", "printed", "same"),
@@ -386,12 +386,12 @@ value
         records.add_parser("list").add_argument("--state")
         records.add_parser("show")
 
-        assert ["onceward serve", "onceward records list", "onceward records show"] == cli_commands(parser)
+        assert cli_commands(parser) == ["onceward serve", "onceward records list", "onceward records show"]
 
     def test_a_name_is_mentioned_only_as_a_word(self) -> None:
         """
         `Gate` is not mentioned by `AsyncGate`, nor `onceward key` by `onceward keys`.
         """
-        assert ["Gate", "onceward key"] == unmentioned(
+        assert unmentioned(
             ["Gate", "AsyncGate", "onceward key"], "An `AsyncGate`; onceward keys; onceward key-lint"
-        )
+        ) == ["Gate", "onceward key"]

@@ -143,16 +143,16 @@ def test_everything_public_is_described() -> None:
     """
     Classes, their public methods and functions have docstrings in the user's words.
     """
-    assert [] == [bare for name in onceward.__all__ for bare in undescribed(name, getattr(onceward, name))]
+    assert [bare for name in onceward.__all__ for bare in undescribed(name, getattr(onceward, name))] == []
 
 
 def test_every_module_says_what_it_is() -> None:
     """
     Each module begins with what it is and what it promises.
     """
-    assert [] == [
+    assert [
         file for file in MODULES if not ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8")))
-    ]
+    ] == []
 
 
 def test_the_drawing_of_the_errors_is_true() -> None:
@@ -175,8 +175,8 @@ def test_every_error_can_be_imported_from_the_root() -> None:
     """
     Whoever catches an error imports it from `onceward`.
     """
-    assert [] == [error.__name__ for error in ERRORS if getattr(onceward, error.__name__, None) is not error]
-    assert [] == [error.__name__ for error in ERRORS if error.__name__ not in onceward.__all__]
+    assert [error.__name__ for error in ERRORS if getattr(onceward, error.__name__, None) is not error] == []
+    assert [error.__name__ for error in ERRORS if error.__name__ not in onceward.__all__] == []
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
@@ -187,7 +187,7 @@ def test_every_error_is_described_as_it_is(error: type[errors.OncewardError]) ->
     code, parts = sections(ERRORS_PAGE).get(error.__name__, ("", {}))
 
     assert error.code == code
-    assert PARTS == tuple(parts)
+    assert tuple(parts) == PARTS
     assert parts["Whose fault"].startswith(f"`{error.fault}`")
     assert parts["Retry"].startswith(f"`{error.retry}`")
 
@@ -215,7 +215,7 @@ from onceward import *
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 class TestTheChecksThemselves:
@@ -228,15 +228,19 @@ class TestTheChecksThemselves:
         module = ModuleType("planted")
         vars(module).update(Gate=object, _hidden=1, sub=ModuleType("sub"), annotations=1)
 
-        assert {"Gate"} == public_names(module)
+        assert public_names(module) == {"Gate"}
 
     def test_exports_out_of_order_are_noticed(self) -> None:
         """
         The order is the one that ruff keeps: constants, classes, the rest.
         """
-        assert ["LIMIT", "REAL", "AsyncGate", "Gate", "derive"] == in_order(
-            ["derive", "Gate", "REAL", "AsyncGate", "LIMIT"]
-        )
+        assert in_order(["derive", "Gate", "REAL", "AsyncGate", "LIMIT"]) == [
+            "LIMIT",
+            "REAL",
+            "AsyncGate",
+            "Gate",
+            "derive",
+        ]
 
     def test_a_missing_docstring_is_noticed(self) -> None:
         """
@@ -264,10 +268,10 @@ class TestTheChecksThemselves:
         class Generated:
             __doc__ = "Generated(x: int)"
 
-        assert [] == undescribed("Described", Described)
-        assert ["Bare", "Bare.silent", "Bare.mute", "Bare.quiet"] == undescribed("Bare", Bare)
-        assert ["Generated"] == undescribed("Generated", Generated)
-        assert [] == undescribed("LIMIT", 7)
+        assert undescribed("Described", Described) == []
+        assert undescribed("Bare", Bare) == ["Bare", "Bare.silent", "Bare.mute", "Bare.quiet"]
+        assert undescribed("Generated", Generated) == ["Generated"]
+        assert undescribed("LIMIT", 7) == []
 
     def test_the_drawing_is_read_as_drawn(self) -> None:
         """
@@ -285,7 +289,7 @@ class TestTheChecksThemselves:
         Other prose.
 """
 
-        assert {
+        assert drawn_tree(drawing) == {
             "Root": None,
             "One": "Root",
             "Two": "One",
@@ -293,7 +297,7 @@ class TestTheChecksThemselves:
             "Four": "One",
             "Five": "Root",
             "Six": "Five",
-        } == drawn_tree(drawing)
+        }
 
     def test_the_classes_are_read_as_they_are(self) -> None:
         """
@@ -303,7 +307,7 @@ class TestTheChecksThemselves:
         exec("class Root(Exception): ...\nclass Leaf(Root): ...\nclass Other: ...", vars(module))
         vars(module)["Imported"] = errors.InDoubt
 
-        assert {"Root": None, "Leaf": "Root"} == real_tree(module)
+        assert real_tree(module) == {"Root": None, "Leaf": "Root"}
 
     def test_sections_are_read_as_written(self) -> None:
         """
@@ -312,7 +316,7 @@ class TestTheChecksThemselves:
         good = "## Good (`good`)\n\n- **Retry:** `never`: it\n  ran.\n- **What next:** look.\n\n"
         page = f"# E\n\n{good}## Bad\n\n- Retry: x\n"
 
-        assert {
+        assert sections(page) == {
             "Good": ("good", {"Retry": "`never`: it\n  ran.", "What next": "look."}),
             "Bad": ("", {}),
-        } == sections(page)
+        }

@@ -48,7 +48,7 @@ def test_the_first_example_can_be_run_again_and_nothing_is_charged(tmp_path: Pat
     """
     wrong = run_block(blocks(README), first_example(README), tmp_path)
 
-    assert ([], "o-17 12.50\n") == (wrong, (tmp_path / "charges.txt").read_text())
+    assert (wrong, (tmp_path / "charges.txt").read_text()) == ([], "o-17 12.50\n")
     assert "Run it again: nothing is charged" in README and "nothing is charged" in TUTORIAL
     assert "read_text()" in first_example(README).body.splitlines()[-1]
 
@@ -61,4 +61,4 @@ def test_pip_is_shown_inside_of_a_virtual_environment(page: str) -> None:
     shown = [block.body for block in blocks(page) if "pip install" in block.body]
 
     assert shown != []
-    assert [] == [body for body in shown if body.find("-m venv") not in range(body.index("pip install"))]
+    assert [body for body in shown if body.find("-m venv") not in range(body.index("pip install"))] == []

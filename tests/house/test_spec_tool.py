@@ -130,16 +130,16 @@ def test_only_passing_tests_without_a_failing_companion_prove(project: Path, spe
     done = spec("--json", "--workers", workers)
 
     report = json.loads(done.stdout)
-    assert ["A01", "B01", "C01", "E40"] == [number for number, entry in entries(report).items() if entry["proved"]]
-    assert 4 == report["proved"]
-    assert 273 == report["of"]
-    assert [1, 1, 1, 0, 1] == [document["proved"] for document in report["sources"]]
-    assert ["tests/test_planted.py::test_fails"] == entries(report)["A02"]["failed"]
-    assert [
+    assert [number for number, entry in entries(report).items() if entry["proved"]] == ["A01", "B01", "C01", "E40"]
+    assert report["proved"] == 4
+    assert report["of"] == 273
+    assert [document["proved"] for document in report["sources"]] == [1, 1, 1, 0, 1]
+    assert entries(report)["A02"]["failed"] == ["tests/test_planted.py::test_fails"]
+    assert report["problems"] == [
         "failed: tests/test_planted.py::test_fails",
         "failed: tests/test_planted.py::test_fails_while_cleaning_up",
-    ] == report["problems"]
-    assert 1 == done.returncode
+    ]
+    assert done.returncode == 1
 
 
 def test_people_see_tests_beside_what_is_proved_and_promises_beside_what_is_not(project: Path, spec: Spec) -> None:
@@ -166,8 +166,8 @@ def test_what_is_unproved_alone_is_no_failure(project: Path, spec: Spec) -> None
 
     done = spec("--json", "--workers", "0")
 
-    assert 0 == done.returncode
-    assert [] == json.loads(done.stdout)["problems"]
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["problems"] == []
     assert "1 passed" in done.stderr
 
 
@@ -180,9 +180,9 @@ def test_an_unknown_number_is_named_and_fails(project: Path, spec: Spec, options
 
     done = spec("--json", *options)
 
-    assert 1 == done.returncode
-    assert ["no such requirement: A41"] == [
-        problem[problem.index("no such") :] for problem in json.loads(done.stdout)["problems"]
+    assert done.returncode == 1
+    assert [problem[problem.index("no such") :] for problem in json.loads(done.stdout)["problems"]] == [
+        "no such requirement: A41"
     ]
 
 
@@ -197,8 +197,8 @@ def test_checking_runs_no_test(project: Path, spec: Spec) -> None:
     the_list.write_text(the_list.read_text().replace("- B13: ", "- "))
     damaged = spec("--check")
 
-    assert (0, "9 of 273 requirements have a marked test\n") == (whole.returncode, whole.stdout)
-    assert (1, "problem: the list lacks B13") == (damaged.returncode, damaged.stdout.splitlines()[-1])
+    assert (whole.returncode, whole.stdout) == (0, "9 of 273 requirements have a marked test\n")
+    assert (damaged.returncode, damaged.stdout.splitlines()[-1]) == (1, "problem: the list lacks B13")
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_every_example_type_checks(checker: str, tmp_path: Path) -> None:
     """
     from_page = write_scripts(PAGES, tmp_path)
 
-    assert [] == on_pages(CHECKERS[checker](tmp_path), from_page)
+    assert on_pages(CHECKERS[checker](tmp_path), from_page) == []
 
 
 FAULTS = pytest.mark.fault(
@@ -60,8 +60,8 @@ def test_right_calls_pass_and_wrong_ones_are_reported(checker: str, tmp_path: Pa
     }
     reported = CHECKERS[checker](tmp_path)
 
-    assert [] == sorted(f"{one.file}:{one.line}: {one.message}" for one in reported if place_of(one) not in marked)
-    assert [] == sorted(marked - {place_of(one) for one in reported}), "these wrong calls pass"
+    assert sorted(f"{one.file}:{one.line}: {one.message}" for one in reported if place_of(one) not in marked) == []
+    assert sorted(marked - {place_of(one) for one in reported}) == [], "these wrong calls pass"
 
 
 def place_of(complaint: Complaint) -> str:
@@ -107,4 +107,4 @@ print(value)
         from_page = write_scripts([page], folder, text_of=lambda _: self.PAGE)
         told = on_pages(CHECKERS[checker](folder), from_page)
 
-        assert ["docs/planted.md:8", "docs/planted.md:12"] == [re.match(r"[^:]+:\d+", line)[0] for line in told]  # type: ignore[index]
+        assert [re.match(r"[^:]+:\d+", line)[0] for line in told] == ["docs/planted.md:8", "docs/planted.md:12"]  # type: ignore[index]

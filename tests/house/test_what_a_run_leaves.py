@@ -44,7 +44,7 @@ sys.stdin.read()
 
 def is_gone(pid: int) -> bool:
     try:
-        return "Z" == Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
 
@@ -115,7 +115,7 @@ def test_a_test_is_marked_if_it_or_its_helpers_look_at_a_clock() -> None:
     def not_at_all() -> int:
         return Helper().reckons()
 
-    assert [True, True, True, False] == [reaches_a_clock(one) for one in (by_function, by_method, by_text, not_at_all)]
+    assert [reaches_a_clock(one) for one in (by_function, by_method, by_text, not_at_all)] == [True, True, True, False]
 
 
 def test_the_mark_is_there_when_tests_are_chosen(request: pytest.FixtureRequest) -> None:
@@ -163,7 +163,7 @@ def test_what_was_left_out_is_told_in_one_line(tmp_path: Path) -> None:
     )
     told = re.findall(r"^left out .*$", done.stdout, re.MULTILINE)
 
-    assert ["left out 4: 3 x no server here; 1 x not today"] == told, done.stdout + done.stderr
+    assert told == ["left out 4: 3 x no server here; 1 x not today"], done.stdout + done.stderr
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this system does not tell what runs")

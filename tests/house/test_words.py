@@ -95,7 +95,7 @@ def test_nothing_claims_what_cannot_be_offered() -> None:
     """
     Neither code nor documentation claims more than at-least-once delivery with one effect.
     """
-    assert [] == hits_in(CLAIM, [file for file in SHOWN if file not in MAY_SAY_IT])
+    assert hits_in(CLAIM, [file for file in SHOWN if file not in MAY_SAY_IT]) == []
 
 
 @pytest.mark.requirement("E01")
@@ -114,36 +114,36 @@ def test_no_sql_of_ours_merges() -> None:
     """
     No statement that the package writes uses MERGE.
     """
-    assert [] == hits_in(MERGE, SRC)
+    assert hits_in(MERGE, SRC) == []
 
 
 def test_no_file_names_a_package_registry() -> None:
     """
     Where packages come from is the reader's own setting.
     """
-    assert [] == hits_in(HOSTS, ALL)
+    assert hits_in(HOSTS, ALL) == []
 
 
 def test_no_file_holds_a_path_of_one_machine() -> None:
     """
     Nothing depends on, or shows, where it was written.
     """
-    assert [] == hits_in(MACHINE_PATHS, ALL)
+    assert hits_in(MACHINE_PATHS, ALL) == []
 
 
 def test_nothing_in_the_source_is_marked_unfinished() -> None:
     """
     What is in the source is finished; what is not is not in it.
     """
-    assert [] == hits_in(UNFINISHED, SRC)
+    assert hits_in(UNFINISHED, SRC) == []
 
 
 def test_files_and_functions_stay_small() -> None:
     """
     A file past 500 lines or a function past a screen wants to be two.
     """
-    assert [] == [file for file in PYTHON if len(read(file).splitlines()) > LINES_IN_A_FILE_MAX]
-    assert [] == [f"{file}: {one}" for file in PYTHON for one in long_functions(read(file))]
+    assert [file for file in PYTHON if len(read(file).splitlines()) > LINES_IN_A_FILE_MAX] == []
+    assert [f"{file}: {one}" for file in PYTHON for one in long_functions(read(file))] == []
 
 
 def test_modules_of_tests_have_names_of_their_own() -> None:
@@ -152,7 +152,7 @@ def test_modules_of_tests_have_names_of_their_own() -> None:
     """
     names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
 
-    assert [] == [name for name, many in names.items() if many > 1 and name != "conftest.py"]
+    assert [name for name, many in names.items() if many > 1 and name != "conftest.py"] == []
 
 
 class TestTheChecksThemselves:
@@ -165,7 +165,7 @@ class TestTheChecksThemselves:
         """
         With a hyphen, across lines, as an identifier.
         """
-        assert 1 == len(hits(CLAIM, text))
+        assert len(hits(CLAIM, text)) == 1
 
     @pytest.mark.parametrize(
         ("pattern", "guilty", "innocent"),
@@ -182,14 +182,14 @@ class TestTheChecksThemselves:
         """
         And its innocent neighbour is not.
         """
-        assert 1 == len(hits(pattern, guilty))
-        assert [] == hits(pattern, innocent)
+        assert len(hits(pattern, guilty)) == 1
+        assert hits(pattern, innocent) == []
 
     def test_the_line_of_a_hit_is_told(self) -> None:
         """
         A hit names its line, so that it can be found.
         """
-        assert ["line 3: FIXME"] == hits(UNFINISHED, "a\nb\nFIXME\n")
+        assert hits(UNFINISHED, "a\nb\nFIXME\n") == ["line 3: FIXME"]
 
     @pytest.mark.parametrize("kind", ["def", "async def"])
     def test_a_function_past_a_screen_is_found(self, kind: str) -> None:
@@ -198,8 +198,8 @@ class TestTheChecksThemselves:
         """
         fits = f"class C:\n  {kind} f():\n" + "    pass\n" * (LINES_IN_A_FUNCTION_MAX - 1)
 
-        assert [] == long_functions(fits)
-        assert ["f: 71 lines"] == long_functions(fits + "    pass\n")
+        assert long_functions(fits) == []
+        assert long_functions(fits + "    pass\n") == ["f: 71 lines"]
 
     def test_the_files_looked_at_are_there(self) -> None:
         """

@@ -14,17 +14,9 @@ from typing import Any
 import pytest
 from journal_support import SCOPE, WORKER, opened, url_of
 
-from onceward import (
-    AsyncGate,
-    ConfigurationError,
-    Event,
-    EventType,
-    Gate,
-    InFlight,
-    OutcomeUnknown,
-    RecordedFailure,
-    insert_once,
-)
+from onceward import AsyncGate, ConfigurationError, Gate, InFlight, OutcomeUnknown, insert_once
+from onceward.errors import RecordedFailure
+from onceward.gate import Event, EventType
 from onceward.gate.operator_actions import id_of_key
 from onceward.journal import Journal
 from onceward.journal.notes import run_subject
@@ -44,9 +36,9 @@ def test_notes_put_behind_the_work_are_there_after_a_flush(journal: Any) -> None
         journal.put([run_subject(REAL, SCOPE, "march", WORKER, None).begun()])
     journal.flush()
 
-    assert ["march"] == [run.id for run in journal.runs()]
-    assert ["charge"] == [call.tool for call in journal.find(CallFilter(None))]
-    assert [] == journal.find(CallFilter("live:nobody"))
+    assert [run.id for run in journal.runs()] == ["march"]
+    assert [call.tool for call in journal.find(CallFilter(None))] == ["charge"]
+    assert journal.find(CallFilter("live:nobody")) == []
 
 
 @pytest.mark.requirement("B43")
@@ -67,13 +59,13 @@ def test_after_a_deduplicated_retry_there_are_two_attempts_and_one_effect(journa
 
     [told] = journal.runs()
     first, second = journal.calls(run="run-42")
-    assert (2, 1, 0) == (told.attempts, told.effects, told.unended)
-    assert (2, "completed") == (told.begun, told.status)
-    assert ["executed", "replayed"] == [first.outcome, second.outcome]
+    assert (told.attempts, told.effects, told.unended) == (2, 1, 0)
+    assert (told.begun, told.status) == (2, "completed")
+    assert [first.outcome, second.outcome] == ["executed", "replayed"]
     assert first.digest == second.digest == id_of_key(SCOPE, "demo-key-001").hex()[:12]
     assert first.fingerprint == second.fingerprint is not None
-    assert [(1, "completed", 2)] == [(turn.seq, turn.status, turn.begun) for turn in journal.turns("run-42")]
-    assert 1 == connection.execute("SELECT count(*) FROM expenses").fetchone()[0]
+    assert [(turn.seq, turn.status, turn.begun) for turn in journal.turns("run-42")] == [(1, "completed", 2)]
+    assert connection.execute("SELECT count(*) FROM expenses").fetchone()[0] == 1
     connection.close()
 
 
@@ -135,7 +127,7 @@ def test_the_same_is_true_of_cancelled_tasks(tmp_path: Path) -> None:
     [call], [run] = made.calls(), made.runs()
     made.close()
 
-    assert ("unknown", "CancelledError", "cancelled") == (call.outcome, call.detail, run.status)
+    assert (call.outcome, call.detail, run.status) == ("unknown", "CancelledError", "cancelled")
 
 
 _DIES = """
@@ -157,10 +149,10 @@ def test_an_attempt_that_is_killed_has_a_beginning_and_no_end(url: str) -> None:
     with opened("blocking", url) as journal:
         [call], [run], [turn] = journal.calls(), journal.runs(), journal.turns("run-1")
 
-    assert -signal.SIGKILL == done.returncode
-    assert (None, None) == (call.outcome, call.finished_at)
-    assert ("running", None, 1) == (run.status, run.finished_at, run.unended)
-    assert ("running", None) == (turn.status, turn.finished_at)
+    assert done.returncode == -signal.SIGKILL
+    assert (call.outcome, call.finished_at) == (None, None)
+    assert (run.status, run.finished_at, run.unended) == ("running", None, 1)
+    assert (turn.status, turn.finished_at) == ("running", None)
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -201,8 +193,8 @@ class TestAGate:
                     gate.call("charge:2", fail, name="charge")
             calls = journal.calls(run="run-1")
 
-        assert ["executed", "replayed", "unknown", "refused"] == [call.outcome for call in calls]
-        assert {("charge", 7, WORKER)} == {(call.tool, call.turn, call.worker) for call in calls}
+        assert [call.outcome for call in calls] == ["executed", "replayed", "unknown", "refused"]
+        assert {(call.tool, call.turn, call.worker) for call in calls} == {("charge", 7, WORKER)}
         assert id_of_key(SCOPE, "charge:1").hex()[:12] == calls[0].digest
 
     def test_an_awaiting_gate_is_not_kept_waiting(self, url: str, tmp_path: Path) -> None:
@@ -222,7 +214,7 @@ class TestAGate:
         calls = made.calls()
         made.close()
 
-        assert ["executed", "replayed"] == [call.outcome for call in calls]
+        assert [call.outcome for call in calls] == ["executed", "replayed"]
 
     def test_a_dead_holders_attempt_is_not_ended_by_others(self, url: str) -> None:
         """
@@ -234,7 +226,7 @@ class TestAGate:
             journal.listener()(claimed._replace(type=EventType.IN_DOUBT))
             [call] = journal.calls()
 
-        assert (None, None) == (call.outcome, call.finished_at)
+        assert (call.outcome, call.finished_at) == (None, None)
 
 
 def test_nothing_of_the_arguments_is_kept_but_a_fingerprint(tmp_path: Path) -> None:
@@ -250,8 +242,8 @@ def test_nothing_of_the_arguments_is_kept_but_a_fingerprint(tmp_path: Path) -> N
             raise ValueError(canary)
         [first, _] = journal.calls()
 
-    assert "charge of 1 fields" == first.arguments
-    assert [] == [file.name for file in tmp_path.iterdir() if canary.encode() in file.read_bytes()]
+    assert first.arguments == "charge of 1 fields"
+    assert [file.name for file in tmp_path.iterdir() if canary.encode() in file.read_bytes()] == []
 
 
 def test_a_secret_makes_fingerprints_that_cannot_be_guessed(tmp_path: Path) -> None:
@@ -279,8 +271,8 @@ def test_pages_follow_each_other_without_a_gap(journal: Any) -> None:
     first = journal.calls(limit=3)
     second = journal.calls(limit=3, after=first[-1].id)
 
-    assert 5 == len({call.digest for call in first + second})
-    assert (3, 2) == (len(first), len(second))
+    assert len({call.digest for call in first + second}) == 5
+    assert (len(first), len(second)) == (3, 2)
 
 
 def test_what_is_old_or_too_much_is_forgotten(journal: Any) -> None:
@@ -292,11 +284,11 @@ def test_what_is_old_or_too_much_is_forgotten(journal: Any) -> None:
             pass
     newest = journal.calls()[-1]
 
-    assert 0 == journal.prune(retain=3600)
-    assert 4 == journal.prune(retain=3600, rows=1)
+    assert journal.prune(retain=3600) == 0
+    assert journal.prune(retain=3600, rows=1) == 4
     assert [newest] == journal.calls()
-    assert 11 == journal.prune(retain=0.000_001)
-    assert ([], [], []) == (journal.calls(), journal.runs(), journal.turns("run-1"))
+    assert journal.prune(retain=0.000_001) == 11
+    assert (journal.calls(), journal.runs(), journal.turns("run-1")) == ([], [], [])
 
 
 @pytest.mark.parametrize(
@@ -316,7 +308,7 @@ def test_what_cannot_be_a_journal_is_refused_at_once(options: dict[str, Any], sa
     taken = {"url": f"sqlite:///{tmp_path}/a.db", "scope": SCOPE, "worker": WORKER, **options}
     with pytest.raises(ConfigurationError, match=says):
         Journal(taken.pop("url"), **taken)
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_end_that_there_is_not_is_refused(tmp_path: Path) -> None:

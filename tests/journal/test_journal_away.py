@@ -52,11 +52,11 @@ def test_without_its_journal_the_gate_still_holds(how: str, tmp_path: Path, capl
         ran = charges(gate, 3)
     warned = [record.getMessage() for record in caplog.records if record.name == "onceward.journal"]
 
-    assert 1 == ran
+    assert ran == 1
     assert (0 if journal is None else 1) == len(warned)
     if journal is not None:
         assert "the work is not affected" in warned[0]
-        assert 4 == journal.missed
+        assert journal.missed == 4
         journal.close()
 
 
@@ -79,8 +79,8 @@ def test_without_its_journal_the_database_still_refuses_the_second_row(colour: s
                 written.append(call.wrote(insert_once(connection, "expenses", row, key=list(row))))
     journal.close()
 
-    assert [1, 0, 0] == written
-    assert 1 == len(caplog.records)
+    assert written == [1, 0, 0]
+    assert len(caplog.records) == 1
     connection.close()
 
 
@@ -97,7 +97,7 @@ def test_nothing_of_the_gate_imports_the_journal() -> None:
 
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
-    assert ("[]\n", "") == (done.stdout, done.stderr)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_a_journal_that_comes_back_is_written_again_and_makes_up_for_the_beginning(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_a_journal_that_comes_back_is_written_again_and_makes_up_for_the_beginni
             environment.advance(PAUSE_SECONDS)
         [call] = journal.calls()
 
-        assert 3 == journal.missed
+        assert journal.missed == 3
     assert call.finished_at is not None
-    assert PAUSE_SECONDS == (call.finished_at - call.started_at).total_seconds()
+    assert (call.finished_at - call.started_at).total_seconds() == PAUSE_SECONDS
 
 
 def test_a_database_that_is_away_is_asked_once_in_a_while(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_database_that_is_away_is_asked_once_in_a_while(tmp_path: Path) -> Non
             with journal.call("charge"):
                 pass
 
-        assert (1, 200) == (len(asked), journal.missed)
+        assert (len(asked), journal.missed) == (1, 200)
 
 
 class Slow:
@@ -170,9 +170,9 @@ def test_the_queue_is_bounded_and_what_does_not_fit_is_told(caplog: Any) -> None
     slow.may.set()
     batches.close()
 
-    assert 11 == len(slow.written)
-    assert 20 == trouble.missed
-    assert 1 == len(caplog.records)
+    assert len(slow.written) == 11
+    assert trouble.missed == 20
+    assert len(caplog.records) == 1
 
 
 def test_what_waits_is_written_when_a_journal_is_closed() -> None:
@@ -186,5 +186,5 @@ def test_what_waits_is_written_when_a_journal_is_closed() -> None:
     batches.close()
     batches.put([note(0)])
 
-    assert 1_200 == len(slow.written)
-    assert 1 == trouble.missed
+    assert len(slow.written) == 1_200
+    assert trouble.missed == 1

@@ -17,8 +17,8 @@ def test_the_ceilings_double_from_a_tenth_of_a_second_to_ten_seconds() -> None:
     """
     backoff = Backoff()
 
-    assert [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10] == [pytest.approx(backoff.ceiling(n)) for n in range(9)]
-    assert 10 == backoff.ceiling(100_000)
+    assert [pytest.approx(backoff.ceiling(n)) for n in range(9)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+    assert backoff.ceiling(100_000) == 10
 
 
 @pytest.mark.requirement("D50", "C33")
@@ -31,7 +31,7 @@ def test_full_jitter_is_spread_evenly_below_its_ceiling() -> None:
 
     assert 0 <= min(waits) < 0.01
     assert 0.79 < max(waits) < 0.8
-    assert 0.4 == pytest.approx(sum(waits) / len(waits), rel=0.02)
+    assert pytest.approx(sum(waits) / len(waits), rel=0.02) == 0.4
 
 
 @pytest.mark.requirement("D56")
@@ -53,7 +53,7 @@ def test_without_jitter_a_thousand_clients_do_come_back_together() -> None:
     """
     chance, backoff = random.Random(1), Backoff(base=1, cap=1, jitter="none", reason="to show the herd")
 
-    assert {1.0} == {backoff.wait(0, chance.random()) for _ in range(1_000)}
+    assert {backoff.wait(0, chance.random()) for _ in range(1_000)} == {1.0}
 
 
 def test_the_other_shapes_keep_to_their_bounds() -> None:
@@ -65,9 +65,9 @@ def test_the_other_shapes_keep_to_their_bounds() -> None:
     halves = [equal.wait(2, chance.random()) for _ in range(1_000)]
     walks = [decorrelated.wait(2, chance.random(), previous=0.5) for _ in range(1_000)]
 
-    assert 0.2 <= min(halves) and max(halves) <= 0.4
-    assert 0.1 <= min(walks) and 1.4 < max(walks) <= 1.5
-    assert 10 >= max(decorrelated.wait(9, chance.random(), previous=10) for _ in range(1_000))
+    assert min(halves) >= 0.2 and max(halves) <= 0.4
+    assert min(walks) >= 0.1 and 1.4 < max(walks) <= 1.5
+    assert max(decorrelated.wait(9, chance.random(), previous=10) for _ in range(1_000)) <= 10
 
 
 @pytest.mark.requirement("D57")
@@ -107,13 +107,13 @@ def test_a_servers_wait_is_a_floor_and_not_an_appointment() -> None:
     """
     At least what was asked for, our own growing back-off on top; a wait that is no wait is none.
     """
-    assert 5.25 == wait_after_server(5, 0.25)
-    assert [0.25] * 4 == [wait_after_server(asked, 0.25) for asked in (0, -3, float("nan"), float("inf"))]
+    assert wait_after_server(5, 0.25) == 5.25
+    assert [wait_after_server(asked, 0.25) for asked in (0, -3, float("nan"), float("inf"))] == [0.25] * 4
 
 
 def test_chance_is_a_number_from_zero_to_almost_one() -> None:
     """
     All bytes zero is 0, all bytes set is just below 1.
     """
-    assert 0 == random_fraction(bytes(7))
+    assert random_fraction(bytes(7)) == 0
     assert 0.999 < random_fraction(b"\xff" * 7) < 1

@@ -29,13 +29,13 @@ def test_its_life(call: Any, still: Sleepless) -> None:
     fail(call, through, 5)
     with pytest.raises(CircuitOpen) as raised:
         call(through, script)
-    assert (0, 30, "open") == (script.calls, raised.value.retry_after_seconds, through.state)
+    assert (script.calls, raised.value.retry_after_seconds, through.state) == (0, 30, "open")
     assert raised.value.retry_at is not None
     still.advance(30)
 
-    assert "done" == call(through, script)
-    assert "closed" == through.state
-    assert [("payments", "open"), ("payments", "half_open"), ("payments", "closed")] == changes
+    assert call(through, script) == "done"
+    assert through.state == "closed"
+    assert changes == [("payments", "open"), ("payments", "half_open"), ("payments", "closed")]
 
 
 @pytest.mark.requirement("D65")
@@ -46,13 +46,13 @@ def test_business_errors_neither_trip_nor_save_it(call: Any, still: Sleepless, e
     """
     through = Breaker("payments", environment=still)
     fail(call, through, 20, error)
-    assert "closed" == through.state
+    assert through.state == "closed"
     for _ in range(4):
         fail(call, through, 1)
         fail(call, through, 1, error)
     fail(call, through, 1)
 
-    assert "open" == through.state
+    assert through.state == "open"
 
 
 @pytest.mark.requirement("D67")
@@ -63,7 +63,7 @@ def test_a_fallback_answers_while_it_is_open(call: Any, still: Sleepless) -> Non
     through = Breaker("payments", fallback=lambda error: f"ask a human: {error.code}", environment=still)
     fail(call, through, 5)
 
-    assert "ask a human: circuit_open" == call(through, Script("done"))
+    assert call(through, Script("done")) == "ask a human: circuit_open"
 
 
 def test_an_awaited_fallback_is_awaited(still: Sleepless) -> None:
@@ -80,7 +80,7 @@ def test_an_awaited_fallback_is_awaited(still: Sleepless) -> None:
     through = Breaker("payments", fallback=human, environment=still)
     through.trip()
 
-    assert "asked" == asyncio.run(through.acall(fetch))
+    assert asyncio.run(through.acall(fetch)) == "asked"
 
 
 def test_calls_run_side_by_side(still: Sleepless) -> None:
@@ -129,7 +129,7 @@ def test_of_twenty_waiting_threads_one_probes(still: Sleepless) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert (1, 19) == (len(inside), len(refused))
+    assert (len(inside), len(refused)) == (1, 19)
 
 
 def test_cancelling_a_call_counts_for_nothing(still: Sleepless) -> None:
@@ -145,7 +145,7 @@ def test_cancelling_a_call_counts_for_nothing(still: Sleepless) -> None:
         for _ in range(3):
             with pytest.raises(asyncio.CancelledError):
                 await through.acall(cancelled)
-        assert "closed" == through.state
+        assert through.state == "closed"
         through.trip()
         still.advance(31)
         with pytest.raises(asyncio.CancelledError):
@@ -154,7 +154,7 @@ def test_cancelling_a_call_counts_for_nothing(still: Sleepless) -> None:
         async def fetch() -> str:
             return "done"
 
-        assert "done" == await through.acall(fetch)
+        assert await through.acall(fetch) == "done"
 
     asyncio.run(main())
 
@@ -183,7 +183,7 @@ def test_answers_can_count_as_failures(call: Any, still: Sleepless) -> None:
     for status in (404, 503, 404, 503):
         call(through, Script(Answer(status)))
 
-    assert "open" == through.state
+    assert through.state == "open"
 
 
 def test_a_block_and_a_decorator(still: Sleepless) -> None:
@@ -210,10 +210,10 @@ def test_a_block_and_a_decorator(still: Sleepless) -> None:
         asyncio.run(awaited())
     with pytest.raises(REFUSED), through.guard():
         raise REFUSED
-    assert "closed" == through.state
+    assert through.state == "closed"
     with pytest.raises(REFUSED):
         asyncio.run(guarded())
-    assert "open" == through.state
+    assert through.state == "open"
     with pytest.raises(CircuitOpen), through.guard():
         raise AssertionError("entered")
     with pytest.raises(CircuitOpen):
@@ -249,7 +249,7 @@ def test_a_hook_that_raises_changes_nothing(call: Any, still: Sleepless) -> None
     through = Breaker("p", threshold=1, on_change=Script(RuntimeError), environment=still)
     fail(call, through, 1)
 
-    assert "open" == through.state
+    assert through.state == "open"
 
 
 def test_a_slow_rate_of_failures_opens_it(call: Any, still: Sleepless) -> None:
@@ -261,7 +261,7 @@ def test_a_slow_rate_of_failures_opens_it(call: Any, still: Sleepless) -> None:
         call(through, Script("done"))
         fail(call, through, 1)
 
-    assert "open" == through.state
+    assert through.state == "open"
 
 
 def test_it_can_be_opened_and_closed_by_hand(call: Any, still: Sleepless) -> None:
@@ -270,11 +270,11 @@ def test_it_can_be_opened_and_closed_by_hand(call: Any, still: Sleepless) -> Non
     """
     through = Breaker("p", environment=still)
     through.trip()
-    assert 30 == through.retry_after()
+    assert through.retry_after() == 30
     through.reset()
 
     assert through.retry_after() is None
-    assert "done" == call(through, Script("done"))
+    assert call(through, Script("done")) == "done"
 
 
 def test_the_wall_clock_does_not_matter(call: Any, still: Sleepless) -> None:
@@ -289,7 +289,7 @@ def test_the_wall_clock_does_not_matter(call: Any, still: Sleepless) -> None:
     still.jump(-7_200)
     still.advance(30)
 
-    assert "done" == call(through, Script("done"))
+    assert call(through, Script("done")) == "done"
 
 
 class TestLeavingItOut:
@@ -313,7 +313,7 @@ class TestLeavingItOut:
         with off.guard():
             pass
         assert CircuitState.CLOSED is off.state
-        assert "done" == call(Retry(breaker=off, environment=still), Script(REFUSED, REFUSED, "done"))
+        assert call(Retry(breaker=off, environment=still), Script(REFUSED, REFUSED, "done")) == "done"
         with pytest.raises(ConfigurationError, match="enabled"):
             Breaker("p", enabled="no")  # type: ignore[arg-type]
 
@@ -322,4 +322,4 @@ class TestLeavingItOut:
         """
         Declared safe, an unknown outcome is no reason to stop.
         """
-        assert "done" == call(Retry(safe=True, environment=still), Script(TimeoutError, "done"))
+        assert call(Retry(safe=True, environment=still), Script(TimeoutError, "done")) == "done"

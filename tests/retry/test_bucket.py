@@ -83,12 +83,12 @@ def test_finagle_counts_the_calls_of_the_last_ten_seconds() -> None:
     bucket = TokenBucket(FINAGLE)
     for number in range(1_000):
         bucket.succeeded(number / 100)
-    assert 300 == pytest.approx(retries_in_a_row(bucket, 9.99), rel=0.26)  # A failing call is a call, and deposits too.
+    assert pytest.approx(retries_in_a_row(bucket, 9.99), rel=0.26) == 300  # A failing call is a call, and deposits too.
 
     fresh = TokenBucket(FINAGLE)
     for number in range(1_000):
         fresh.succeeded(number / 100)
-    assert 500 == pytest.approx(fresh.levels(60.0) and fresh.tokens)
+    assert pytest.approx(fresh.levels(60.0) and fresh.tokens) == 500
 
 
 def test_a_retry_that_succeeds_gives_its_cost_back_at_aws() -> None:
@@ -97,13 +97,13 @@ def test_a_retry_that_succeeds_gives_its_cost_back_at_aws() -> None:
     """
     bucket = TokenBucket(AWS_2026)
     paid = bucket.withdraw(0.0)
-    assert (14, 486) == (paid, bucket.tokens)
+    assert (paid, bucket.tokens) == (14, 486)
     bucket.succeeded(0.0, paid)
-    assert 500 == bucket.tokens
+    assert bucket.tokens == 500
     bucket.withdraw(0.0)
     bucket.succeeded(0.0)
 
-    assert 487 == bucket.tokens
+    assert bucket.tokens == 487
 
 
 def test_a_refused_withdrawal_takes_nothing() -> None:
@@ -112,9 +112,9 @@ def test_a_refused_withdrawal_takes_nothing() -> None:
     """
     bucket = TokenBucket(BudgetRule(capacity=20, deposit=1, cost=14))
     bucket.withdraw(0.0)
-    assert [None] * 5 == [bucket.withdraw(0.0) for _ in range(5)]
+    assert [bucket.withdraw(0.0) for _ in range(5)] == [None] * 5
 
-    assert 6 == bucket.tokens
+    assert bucket.tokens == 6
 
 
 @pytest.mark.parametrize("rule_", [RATIO, GRPC, AWS_2026, FINAGLE])
@@ -139,10 +139,10 @@ def test_stored_levels_go_on_ageing() -> None:
     """
     bucket = TokenBucket(FINAGLE)
     bucket.withdraw(0.0)
-    assert 495 == bucket.tokens
+    assert bucket.tokens == 495
 
-    assert 495 == TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 5.0).tokens
-    assert 500 == TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 11.0).tokens
+    assert TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 5.0).tokens == 495
+    assert TokenBucket.from_levels(FINAGLE, bucket.levels(0.0), 50.0, 11.0).tokens == 500
 
 
 @pytest.mark.parametrize("levels", [None, [], "x", ["x"], [1, 2], [True], [float("inf")], {"a": 1}, 7])
@@ -150,7 +150,7 @@ def test_levels_that_are_none_make_a_new_bucket(levels: Any) -> None:
     """
     A record that somebody else wrote cannot break a call.
     """
-    assert 10 == TokenBucket.from_levels(RATIO, levels, 0.0, 0.0).tokens
+    assert TokenBucket.from_levels(RATIO, levels, 0.0, 0.0).tokens == 10
 
 
 @pytest.mark.parametrize(

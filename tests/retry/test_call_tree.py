@@ -11,20 +11,8 @@ import pytest
 from retry_support import REFUSED, UNKNOWN, Script, Sleepless
 
 from colours import Colour
-from onceward import (
-    CircuitOpen,
-    ConfigurationError,
-    DeadlineExceeded,
-    OutcomeUnknown,
-    Retry,
-    StopReason,
-    deadline,
-    deadline_header,
-    parse_deadline,
-    stop_of,
-    time_left,
-)
-from onceward.retry import Breaker, Budget, is_replayable
+from onceward import CircuitOpen, ConfigurationError, DeadlineExceeded, OutcomeUnknown, Retry, deadline, stop_of
+from onceward.retry import Breaker, Budget, StopReason, deadline_header, is_replayable, parse_deadline, time_left
 
 
 class TestOneOwner:
@@ -43,8 +31,8 @@ class TestOneOwner:
             outer.call(lambda: inner.call(lambda: inner.call(script)))
         stop = stop_of(raised.value)
         assert stop is not None
-        assert (3, 27, "outer") == (script.calls, stop.amplification, stop.name)
-        assert ("outer", 27) == (told[-1].owner, told[-1].amplification)
+        assert (script.calls, stop.amplification, stop.name) == (3, 27, "outer")
+        assert (told[-1].owner, told[-1].amplification) == ("outer", 27)
 
     def test_the_negative_control_multiplies(self, still: Sleepless) -> None:
         """
@@ -57,7 +45,7 @@ class TestOneOwner:
 
         with pytest.raises(REFUSED):
             alone(lambda: alone(lambda: alone(script)))
-        assert 27 == script.calls
+        assert script.calls == 27
 
     def test_the_inner_layer_leaves_the_decision_to_the_owner(self, still: Sleepless) -> None:
         """
@@ -65,7 +53,7 @@ class TestOneOwner:
         """
         script = Script(UNKNOWN, "done")
 
-        assert "done" == Retry(environment=still).bind(key="k").call(lambda: Retry(environment=still).call(script))
+        assert Retry(environment=still).bind(key="k").call(lambda: Retry(environment=still).call(script)) == "done"
 
     def test_it_reaches_tasks_and_threads(self, still: Sleepless) -> None:
         """
@@ -81,7 +69,7 @@ class TestOneOwner:
 
         with pytest.raises(REFUSED):
             asyncio.run(Retry(environment=still).acall(in_a_task))
-        assert 3 == script.calls
+        assert script.calls == 3
 
         def by_hand() -> None:
             errors: list[BaseException] = []
@@ -99,7 +87,7 @@ class TestOneOwner:
 
         with pytest.raises(REFUSED):
             Retry(environment=still).call(by_hand)
-        assert 6 == script.calls
+        assert script.calls == 6
 
     def test_a_task_that_outlives_the_call_is_on_its_own(self, still: Sleepless) -> None:
         """
@@ -123,7 +111,7 @@ class TestOneOwner:
             await task
 
         asyncio.run(main())
-        assert 3 == script.calls
+        assert script.calls == 3
 
     def test_recursion_through_a_policy_is_bounded(self, still: Sleepless) -> None:
         """
@@ -140,7 +128,7 @@ class TestOneOwner:
 
         with pytest.raises(REFUSED):
             down(10)
-        assert 33 == len(calls)
+        assert len(calls) == 33
 
     @pytest.mark.requirement("D68")
     def test_an_inner_breaker_ends_the_outer_retries(self, still: Sleepless) -> None:
@@ -153,7 +141,7 @@ class TestOneOwner:
 
         with pytest.raises(CircuitOpen):
             Retry(environment=still).call(lambda: breaker.call(script))
-        assert (0, []) == (script.calls, still.slept)
+        assert (script.calls, still.slept) == (0, [])
 
 
 class TestDeadlines:
@@ -169,7 +157,7 @@ class TestDeadlines:
             Retry(environment=still).call(script)
         stop = stop_of(raised.value)
         assert stop is not None and stop.retry_at is not None
-        assert (1, [], StopReason.DEADLINE) == (script.calls, still.slept, stop.reason)
+        assert (script.calls, still.slept, stop.reason) == (1, [], StopReason.DEADLINE)
 
     def test_our_own_wait_does_not_go_past_it_either(self, still: Sleepless) -> None:
         """
@@ -189,11 +177,11 @@ class TestDeadlines:
         Five inside two is two; two inside five is two; outside there is none.
         """
         with deadline(2, environment=still), deadline(5, environment=still):
-            assert 2 == time_left(environment=still)
+            assert time_left(environment=still) == 2
         with deadline(5, environment=still):
             with deadline(2, environment=still):
-                assert 2 == time_left(environment=still)
-            assert 5 == time_left(environment=still)
+                assert time_left(environment=still) == 2
+            assert time_left(environment=still) == 5
         assert time_left() is None
 
     def test_the_policys_own_time_goes_down_too(self, still: Sleepless) -> None:
@@ -203,7 +191,7 @@ class TestDeadlines:
         seen = []
         Retry(elapsed=10, environment=still).call(lambda: seen.append(time_left(environment=still)))
 
-        assert [10] == seen
+        assert seen == [10]
 
     def test_a_deadline_inside_a_policy_keeps_its_owner(self, still: Sleepless) -> None:
         """
@@ -217,7 +205,7 @@ class TestDeadlines:
 
         with pytest.raises(REFUSED):
             Retry(environment=still).call(inner)
-        assert 3 == script.calls
+        assert script.calls == 3
 
     def test_it_reaches_threads_and_tasks(self, still: Sleepless) -> None:
         """
@@ -228,20 +216,20 @@ class TestDeadlines:
             with deadline(7, environment=still):
                 return await asyncio.create_task(asyncio.to_thread(time_left, environment=still))
 
-        assert 7 == asyncio.run(main())
+        assert asyncio.run(main()) == 7
 
     def test_it_leaves_the_process_as_milliseconds_left(self, still: Sleepless) -> None:
         """
         A header with what is left, because two hosts' clocks differ; and back.
         """
-        assert {} == deadline_header()
+        assert deadline_header() == {}
         with deadline(1.5, environment=still):
-            assert {"Onceward-Timeout-Ms": "1500"} == deadline_header(environment=still)
+            assert deadline_header(environment=still) == {"Onceward-Timeout-Ms": "1500"}
             still.advance(2)
-            assert {"Onceward-Timeout-Ms": "0"} == deadline_header(environment=still)
-        assert 1.5 == parse_deadline(" 1500 ")
+            assert deadline_header(environment=still) == {"Onceward-Timeout-Ms": "0"}
+        assert parse_deadline(" 1500 ") == 1.5
         assert parse_deadline(None) is None
-        assert 86_400 == parse_deadline("999999999999")
+        assert parse_deadline("999999999999") == 86_400
 
     @pytest.mark.parametrize("value", ["", "-1", "1.5", "1e3", "٣", "soon", "1" * 13, "0x10"])
     def test_a_header_that_is_no_deadline_is_refused(self, value: str) -> None:
@@ -290,7 +278,7 @@ class TestSharing:
 
             return await asyncio.gather(*(one(number) for number in range(200)))
 
-        assert list(range(200)) == asyncio.run(main())
+        assert asyncio.run(main()) == list(range(200))
 
     def test_two_hundred_tasks_loop_over_a_shared_policy(self, still: Sleepless) -> None:
         """
@@ -309,7 +297,7 @@ class TestSharing:
 
             return await asyncio.gather(*(one(number) for number in range(200)))
 
-        assert list(range(200)) == asyncio.run(main())
+        assert asyncio.run(main()) == list(range(200))
 
     def test_threads_share_a_policy(self, still: Sleepless) -> None:
         """
@@ -333,7 +321,7 @@ class TestSharing:
             thread.start()
         for thread in threads:
             thread.join()
-        assert (100, 1_700) == (budget.granted, calls[0])
+        assert (budget.granted, calls[0]) == (100, 1_700)
 
 
 class TestLoops:
@@ -351,7 +339,7 @@ class TestLoops:
 
         colour.loop(Retry(environment=still).bind(key="k"), body)
 
-        assert [(1, "k"), (2, "k"), (3, "k")] == seen
+        assert seen == [(1, "k"), (2, "k"), (3, "k")]
 
     def test_a_loop_raises_the_last_error(self, colour: Colour, still: Sleepless) -> None:
         """
@@ -362,7 +350,7 @@ class TestLoops:
             colour.loop(Retry(environment=still), script)
         stop = stop_of(raised.value)
         assert stop is not None
-        assert (3, StopReason.ATTEMPTS) == (script.calls, stop.reason)
+        assert (script.calls, stop.reason) == (3, StopReason.ATTEMPTS)
         with pytest.raises(OutcomeUnknown):
             colour.loop(Retry(environment=still), Script(UNKNOWN))
 
@@ -374,14 +362,14 @@ class TestLoops:
         policy = Retry(breaker=breaker, budget=budget, environment=still)
         with pytest.raises(REFUSED):
             colour.loop(policy, Script(REFUSED))
-        assert 2 == budget.granted
+        assert budget.granted == 2
         script = Script("done")
         with pytest.raises(CircuitOpen):
             colour.loop(policy, script)
-        assert 0 == script.calls
+        assert script.calls == 0
         still.advance(31)
         colour.loop(policy, script)
-        assert (1, "closed") == (script.calls, breaker.state)
+        assert (script.calls, breaker.state) == (1, "closed")
 
     def test_a_loop_without_its_block_is_refused(self, still: Sleepless) -> None:
         """
@@ -411,7 +399,7 @@ class TestLoops:
         script = Script(colour.stop)
         with pytest.raises(colour.stop):
             colour.loop(Retry(environment=still), script)
-        assert 1 == script.calls
+        assert script.calls == 1
 
 
 def test_a_body_is_judged_before_it_is_sent(tmp_path: Any) -> None:
@@ -428,8 +416,8 @@ def test_a_body_is_judged_before_it_is_sent(tmp_path: Any) -> None:
             raise OSError
 
     with (tmp_path / "body").open("rb") as file:
-        assert [True] * 5 == [is_replayable(body) for body in (None, b"x", "x", {"a": 1}, file)]
-    assert [False] * 4 == [is_replayable(body) for body in ((b for b in b"x"), iter([1]), astream(), Odd())]
+        assert [is_replayable(body) for body in (None, b"x", "x", {"a": 1}, file)] == [True] * 5
+    assert [is_replayable(body) for body in ((b for b in b"x"), iter([1]), astream(), Odd())] == [False] * 4
 
 
 def test_cancelling_is_not_a_failure(still: Sleepless) -> None:
@@ -452,4 +440,4 @@ def test_cancelling_is_not_a_failure(still: Sleepless) -> None:
             await task
 
     asyncio.run(main())
-    assert "closed" == breaker.state
+    assert breaker.state == "closed"

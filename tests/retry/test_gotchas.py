@@ -50,7 +50,7 @@ def test_business_errors_inside_a_guard_neither_trip_nor_save_it(
         raise AssertionError("nothing was raised")
 
     assert [type(error)] * 20 == [heard(error) for _ in range(20)]
-    assert "closed" == through.state
+    assert through.state == "closed"
     assert [REFUSED, type(error)] * 4 == [heard(what) for _ in range(4) for what in (REFUSED, error)]
     assert (REFUSED, "open", CircuitOpen) == (heard(REFUSED), through.state, heard(REFUSED))
 
@@ -122,7 +122,7 @@ def test_wherever_the_breaker_opens_the_workflow_restarts_at_step_one_and_repeat
     ends = worker.runs(colour, opens_at, None, None)
 
     assert [CircuitOpen, list(STEPS), list(STEPS)] == ends
-    assert list(STEPS) == worker.done
+    assert worker.done == list(STEPS)
 
 
 @pytest.mark.requirement("D80")
@@ -138,8 +138,8 @@ def test_what_was_refused_for_what_it_is_is_sent_once(call: Any, still: Sleeples
     slept = list(still.slept)
     call(Retry(environment=still).bind(key="k"), away)
 
-    assert (1, []) == (refused.calls, slept)
-    assert 2 == away.calls
+    assert (refused.calls, slept) == (1, [])
+    assert away.calls == 2
 
 
 @pytest.mark.requirement("D80")
@@ -156,8 +156,8 @@ def test_without_a_word_about_it_waits_are_spread(call: Any) -> None:
         waits += still.slept
     top = Retry().backoff.base
 
-    assert 100 == len(waits)
-    assert 90 < len(set(waits))
+    assert len(waits) == 100
+    assert len(set(waits)) > 90
     assert min(waits) < top / 4 < 3 * top / 4 < max(waits) <= top
 
 
@@ -198,4 +198,4 @@ def test_two_tenants_with_one_key_have_two_effects_and_neither_reads_the_others(
     assert [(f"the secret of {tenant}", number > 1) for number, tenant in enumerate(tenants)] == [
         (outcome.value, outcome.replayed) for outcome in outcomes
     ]
-    assert ["test:alice", "test:bob"] == ran
+    assert ran == ["test:alice", "test:bob"]

@@ -15,16 +15,9 @@ from typing import Any
 import pytest
 from retry_support import REFUSED, UNKNOWN, Failed, Says, Script, Sleepless
 
-from onceward import (
-    ConfigurationError,
-    DeadlineExceeded,
-    OutcomeUnknown,
-    Retry,
-    StopReason,
-    stop_of,
-)
+from onceward import ConfigurationError, DeadlineExceeded, OutcomeUnknown, Retry, stop_of
 from onceward._core.verdict import Action, Certainty, Kind
-from onceward.retry import Breaker, CircuitState, breaker
+from onceward.retry import Breaker, CircuitState, StopReason, breaker
 from onceward.testing import no_sleeping
 
 
@@ -46,7 +39,7 @@ class TestOddErrors:
         with pytest.raises(Frozen) as raised:
             call(Retry(on_stop=told.append, environment=still), Script(error))
         assert raised.value is error
-        assert (None, StopReason.ATTEMPTS) == (stop_of(error), told[0].reason)
+        assert (stop_of(error), told[0].reason) == (None, StopReason.ATTEMPTS)
 
     def test_an_error_with_slots_carries_its_stop(self, call: Any, still: Sleepless) -> None:
         """
@@ -70,8 +63,9 @@ class TestOddErrors:
             with pytest.raises(REFUSED):
                 call(Retry(name="fetch", environment=still), Script(error))
 
-        assert ["theirs", "onceward: fetch stopped after 3 attempts"] == [
-            n.partition(" in ")[0] for n in error.__notes__
+        assert [n.partition(" in ")[0] for n in error.__notes__] == [
+            "theirs",
+            "onceward: fetch stopped after 3 attempts",
         ]
 
     def test_a_group_is_tried_again_if_every_one_of_it_may_be(self, still: Sleepless) -> None:
@@ -94,7 +88,7 @@ class TestOddErrors:
             attempts.clear()
             with pytest.raises(ExceptionGroup) as raised:
                 asyncio.run(Retry(environment=still).acall(counted, *errors))
-            assert expected == len(attempts)
+            assert len(attempts) == expected
             assert stop_of(raised.value) is not None
 
     @staticmethod
@@ -141,7 +135,7 @@ class TestOddErrors:
 
         with pytest.raises(error):
             Retry(breaker=circuit, environment=still).call(script)
-        assert (1, CircuitState.HALF_OPEN, None) == (script.calls, circuit.state, circuit.retry_after())
+        assert (script.calls, circuit.state, circuit.retry_after()) == (1, CircuitState.HALF_OPEN, None)
 
     def test_a_response_cut_in_the_middle_may_have_had_its_effect(self, call: Any, still: Sleepless) -> None:
         """
@@ -151,7 +145,7 @@ class TestOddErrors:
 
         with pytest.raises(OutcomeUnknown):
             call(Retry(environment=still), Script(cut))
-        assert "done" == call(Retry(environment=still).bind(key="charge:1"), Script(cut, "done"))
+        assert call(Retry(environment=still).bind(key="charge:1"), Script(cut, "done")) == "done"
 
     @pytest.mark.parametrize("ends", [(REFUSED,), (REFUSED, REFUSED, "done"), (UNKNOWN,)])
     def test_nothing_is_left_to_the_garbage_collector(self, ends: tuple[Any, ...]) -> None:
@@ -210,8 +204,8 @@ class TestOddWaits:
         """
         Malformed, negative, long ago: as if nothing had been said.
         """
-        assert "done" == call(Retry(environment=still), Script(Failed(429, Retry_After=asked), "done"))
-        assert 1 == len(still.slept) and 0 <= still.slept[0] <= 0.1
+        assert call(Retry(environment=still), Script(Failed(429, Retry_After=asked), "done")) == "done"
+        assert len(still.slept) == 1 and 0 <= still.slept[0] <= 0.1
 
     @pytest.mark.parametrize("asked", ["99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT", "86400"])
     def test_what_is_too_long_stops_at_once_and_can_be_shown(self, call: Any, still: Sleepless, asked: str) -> None:
@@ -220,7 +214,7 @@ class TestOddWaits:
         """
         with pytest.raises(DeadlineExceeded) as raised:
             call(Retry(environment=still), Script(Failed(429, Retry_After=asked)))
-        assert [] == still.slept
+        assert still.slept == []
         assert raised.value.retry_at is not None and 86_400 <= (raised.value.retry_after_seconds or 0) <= 30 * 86_400
 
     @pytest.mark.parametrize("wait", [float("nan"), float("inf"), -1.0, 1e308])
@@ -274,8 +268,8 @@ class TestOddFunctions:
         ]
         for form in forms:
             script.calls = 0
-            assert ("done", "v") == (form() if form is forms[5] else form("v"))  # type: ignore[call-arg]
-            assert 2 == script.calls
+            assert (form() if form is forms[5] else form("v")) == ("done", "v")  # type: ignore[call-arg]
+            assert script.calls == 2
 
     @pytest.mark.parametrize("kind", [staticmethod, classmethod, property])
     def test_a_descriptor_is_refused(self, kind: Any) -> None:
@@ -315,7 +309,7 @@ class TestOddFunctions:
         It is found by its name there, policy and all.
         """
         assert pickle.loads(pickle.dumps(decorated)) is decorated
-        assert "done" == decorated()
+        assert decorated() == "done"
 
     @pytest.mark.parametrize(
         "options",

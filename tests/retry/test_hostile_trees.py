@@ -13,8 +13,9 @@ import pytest
 from retry_support import REFUSED, UNKNOWN, Script, Sleepless
 
 from colours import Colour
-from onceward import Found, Retry, StoreFull, deadline, time_left
-from onceward.retry import Breaker, Budget, CircuitState
+from onceward import Found, Retry, deadline
+from onceward.errors import StoreFull
+from onceward.retry import Breaker, Budget, CircuitState, time_left
 from onceward.retry.call_context import CURRENT
 from onceward.stores.memory import AsyncMemoryStore, MemoryStore
 from onceward.testing import no_sleeping, retries_off
@@ -50,7 +51,7 @@ class TestFrames:
                 await task
             return seen
 
-        assert [5, 5, 5] == asyncio.run(main())
+        assert asyncio.run(main()) == [5, 5, 5]
 
     def test_a_task_that_outlives_an_inner_call_still_has_the_outer_owner(self, still: Sleepless) -> None:
         """
@@ -76,7 +77,7 @@ class TestFrames:
             await task
 
         asyncio.run(policy.acall(outer))
-        assert 1 == script.calls
+        assert script.calls == 1
 
     def test_tasks_that_start_each_other_for_ever_keep_nothing(self, still: Sleepless) -> None:
         """
@@ -94,7 +95,7 @@ class TestFrames:
         async def start(left: int) -> asyncio.Task[int]:
             return asyncio.create_task(link(left - 1))
 
-        assert 3 >= asyncio.run(link(50))
+        assert asyncio.run(link(50)) <= 3
 
 
 class TestSwitches:
@@ -114,12 +115,12 @@ class TestSwitches:
 
         with retries_off():
             with retries_off(), no_sleeping():
-                assert 1 == calls()
-            assert 1 == calls()
+                assert calls() == 1
+            assert calls() == 1
         with no_sleeping():
-            assert (3, []) == (calls(), still.slept)
-        assert 3 == calls()
-        assert 2 == len(still.slept)
+            assert (calls(), still.slept) == (3, [])
+        assert calls() == 3
+        assert len(still.slept) == 2
 
     def test_threads_that_turn_them_at_once_leave_them_as_they_were(self, still: Sleepless) -> None:
         """
@@ -141,7 +142,7 @@ class TestSwitches:
         script = Script(REFUSED)
         with pytest.raises(REFUSED):
             Retry(environment=still).call(script)
-        assert (3, 2) == (script.calls, len(still.slept))
+        assert (script.calls, len(still.slept)) == (3, 2)
 
 
 class TestLoops:
@@ -165,7 +166,7 @@ class TestLoops:
                 seen.append(attempt.number)
                 raise UNKNOWN
         asyncio.run(awaiting())
-        assert [1, 1] == seen
+        assert seen == [1, 1]
 
 
 class TestManyAtOnce:
@@ -200,7 +201,7 @@ class TestManyAtOnce:
         probing.set()
         for thread in threads:
             thread.join()
-        assert (1, CircuitState.CLOSED) == (len(called), breaker.state)
+        assert (len(called), breaker.state) == (1, CircuitState.CLOSED)
 
     def test_a_store_that_is_full_leaves_the_local_rules(self, colour: Colour, still: Sleepless) -> None:
         """
@@ -222,11 +223,11 @@ class TestManyAtOnce:
         assert colour.ask(budget, "connect")  # Before that a process has no burst of its own.
         full.append(True)
 
-        assert "done" == colour.call(policy, Script(REFUSED, "done"))
-        assert (1, 0) == (budget.granted, budget.refused)
+        assert colour.call(policy, Script(REFUSED, "done")) == "done"
+        assert (budget.granted, budget.refused) == (1, 0)
         with pytest.raises(Exception):  # noqa: B017 - the budget is spent now
             colour.call(policy, Script(REFUSED))
-        assert (1, 1) == (budget.granted, budget.refused)
+        assert (budget.granted, budget.refused) == (1, 1)
 
     def test_two_kinds_of_rules_under_one_name_are_two_budgets(self, colour: Colour, still: Sleepless) -> None:
         """
@@ -237,8 +238,8 @@ class TestManyAtOnce:
         tokens = Budget.shared(store, "p", burst=2, environment=still)
 
         granted = [tuple(colour.ask(one, "withdraw") is not None for one in (window, tokens)) for _ in range(6)]
-        assert [(True, True), (True, True), (False, False)] == granted[:3]
-        assert (2, 2) == (window.granted, tokens.granted)
+        assert granted[:3] == [(True, True), (True, True), (False, False)]
+        assert (window.granted, tokens.granted) == (2, 2)
 
     def test_two_bursts_under_one_name_are_one_budget_of_the_smaller(self, colour: Colour, still: Sleepless) -> None:
         """
@@ -249,7 +250,7 @@ class TestManyAtOnce:
         new = Budget.shared(store, "p", burst=3, environment=still)
 
         assert colour.ask(new, "withdraw") is not None
-        assert [True, True, False] == [colour.ask(old, "withdraw") is not None for _ in range(3)]
+        assert [colour.ask(old, "withdraw") is not None for _ in range(3)] == [True, True, False]
 
     def test_a_fork_takes_a_shared_budget_along(self, colour: Colour, tmp_path: Path) -> None:
         """
@@ -259,10 +260,10 @@ class TestManyAtOnce:
         command = [sys.executable, "-c", FORKING, tests, f"sqlite:///{tmp_path}/shared.db", colour.name]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-        assert ("", 0) == (done.stderr, done.returncode)
+        assert (done.stderr, done.returncode) == ("", 0)
         granted = sorted(int(line.split()[0]) for line in done.stdout.splitlines())
-        assert 10 == sum(granted)
-        assert 2 == len({line.split()[1] for line in done.stdout.splitlines()})
+        assert sum(granted) == 10
+        assert len({line.split()[1] for line in done.stdout.splitlines()}) == 2
 
 
 FORKING = """

@@ -13,9 +13,9 @@ import pytest
 from retry_support import REFUSED, Script, Sleepless
 
 from colours import Colour
-from onceward import Retry, StopReason, stop_of, time_left
+from onceward import Retry, stop_of
 from onceward._core.flow import Raised
-from onceward.retry import Breaker, Budget, CircuitState
+from onceward.retry import Breaker, Budget, CircuitState, StopReason, time_left
 from onceward.retry.resilience import OperationResilience
 
 
@@ -50,7 +50,7 @@ class TestInterruptions:
         with pytest.raises(KeyboardInterrupt):
             Retry(budget=budget, environment=environment).call(Script(REFUSED))
 
-        assert (10, 0) == (budget.tokens, budget.granted)
+        assert (budget.tokens, budget.granted) == (10, 0)
         assert time_left() is None
 
     def test_a_cancelled_wait_gives_the_budget_back(self) -> None:
@@ -70,7 +70,7 @@ class TestInterruptions:
                 await task
             return budget
 
-        assert 10 == asyncio.run(main()).tokens
+        assert asyncio.run(main()).tokens == 10
 
     @pytest.mark.parametrize("reason", [StopReason.BREAKER, StopReason.ELAPSED])
     def test_a_retry_that_is_not_made_after_all_is_not_paid_for(self, colour: Colour, reason: StopReason) -> None:
@@ -113,8 +113,8 @@ class TestInterruptions:
                 await asyncio.sleep(0)
 
         asyncio.run(self._cancelled(Retry(breaker=circuit, environment=still), slow, steps))
-        assert [1] == begun
-        assert (CircuitState.HALF_OPEN, None) == (circuit.state, circuit.retry_after())
+        assert begun == [1]
+        assert (circuit.state, circuit.retry_after()) == (CircuitState.HALF_OPEN, None)
 
     @pytest.mark.parametrize("steps", range(1, 9))
     def test_a_call_that_is_cancelled_anywhere_has_paid_for_the_retries_it_made(
@@ -183,4 +183,4 @@ def test_held_work_that_is_thrown_away_lets_its_ticket_go(still: Sleepless) -> N
     with suppress(RuntimeError):  # "coroutine ignored GeneratorExit", if this is broken.
         thrown.close()
 
-    assert ["let go"] == back
+    assert back == ["let go"]

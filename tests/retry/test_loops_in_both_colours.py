@@ -63,7 +63,7 @@ def test_an_awaiting_loop_that_is_refused_keeps_its_letter_and_awaits_its_hook(s
         with pytest.raises(CircuitOpen):
             asyncio.run(main())
 
-    assert ([StopReason.BREAKER], [StopReason.BREAKER]) == (letters.kept, told)
+    assert (letters.kept, told) == ([StopReason.BREAKER], [StopReason.BREAKER])
 
 
 def test_a_refused_loop_keeps_its_letter(colour: Colour, still: Sleepless) -> None:
@@ -75,9 +75,9 @@ def test_a_refused_loop_keeps_its_letter(colour: Colour, still: Sleepless) -> No
         colour.loop(Retry(breaker=opened(still), dead=letters, environment=still), script)
     stop = stop_of(raised.value)
 
-    assert ([StopReason.BREAKER], 0) == (letters.kept, script.calls)
+    assert (letters.kept, script.calls) == ([StopReason.BREAKER], 0)
     assert stop is not None
-    assert 0 == stop.attempts
+    assert stop.attempts == 0
 
 
 @pytest.mark.fault("a-refused-loop-asks-the-fallback-and-goes-on")
@@ -89,7 +89,7 @@ def test_a_loop_does_not_enter_its_body_because_there_is_a_fallback(colour: Colo
     with pytest.raises(CircuitOpen):
         colour.loop(Retry(breaker=opened(still, fallback=lambda _: "instead"), environment=still), script)
 
-    assert 0 == script.calls
+    assert script.calls == 0
 
 
 @pytest.mark.fault("a-loop-without-time-takes-the-probe")
@@ -221,7 +221,7 @@ class TestSharedProbes:
         admitted = colour.ask(two, "admit")
 
         assert isinstance(admitted, int)
-        assert "closed" == two.state
+        assert two.state == "closed"
 
 
 async def in_guard(breaker: Breaker, body: Callable[[], Coroutine[Any, Any, Any]]) -> None:

@@ -14,7 +14,6 @@ from retry_support import REFUSED, UNKNOWN, Answer, Failed, Says, Script, Sleepl
 
 from onceward import (
     NOT_FOUND,
-    Attempt,
     BudgetExhausted,
     CircuitOpen,
     ConfigurationError,
@@ -22,16 +21,14 @@ from onceward import (
     Found,
     Gate,
     OutcomeUnknown,
-    RateLimitError,
     Retry,
-    Stop,
-    StopReason,
     deadline,
     stop_of,
 )
 from onceward._core.classifier import DEFAULT
 from onceward._core.verdict import Action, Certainty, Kind, Verdict
-from onceward.retry import Breaker, Budget, GivenUp
+from onceward.errors import RateLimitError
+from onceward.retry import Attempt, Breaker, Budget, GivenUp, Stop, StopReason
 from onceward.stores import open_store
 from onceward.testing import no_sleeping, retries_off
 
@@ -53,7 +50,7 @@ class TestHowOften:
 
         with pytest.raises(REFUSED) as raised:
             call(Retry(environment=still), script)
-        assert 3 == script.calls
+        assert script.calls == 3
         assert StopReason.ATTEMPTS is reason(raised.value)
 
     @pytest.mark.requirement("C34")
@@ -63,8 +60,8 @@ class TestHowOften:
         """
         with pytest.raises(ConfigurationError, match="say it twice"):
             Retry(6)
-        assert 6 == Retry(6, allow_many=True).max_attempts
-        assert 5 == Retry(5).max_attempts
+        assert Retry(6, allow_many=True).max_attempts == 6
+        assert Retry(5).max_attempts == 5
         with pytest.raises(ConfigurationError, match="at most 100"):
             Retry(101, allow_many=True)
 
@@ -73,8 +70,8 @@ class TestHowOften:
         """
         max_retries=2 is attempts=3; both together are refused.
         """
-        assert 3 == Retry(max_retries=2).max_attempts
-        assert 1 == Retry(max_retries=0).max_attempts
+        assert Retry(max_retries=2).max_attempts == 3
+        assert Retry(max_retries=0).max_attempts == 1
         with pytest.raises(ConfigurationError, match="not both"):
             Retry(3, max_retries=2)
 
@@ -116,7 +113,7 @@ class TestHowOften:
         policy = Retry()
         with pytest.raises(ConfigurationError, match="does not change"):
             policy.elapsed = 5
-        assert 60 == policy.elapsed
+        assert policy.elapsed == 60
 
 
 class TestHowLong:
@@ -135,7 +132,7 @@ class TestHowLong:
             return still.slept
 
         waits = slept("a")
-        assert 4 == len(waits)
+        assert len(waits) == 4
         assert all(0 <= wait <= ceiling for wait, ceiling in zip(waits, (0.1, 0.2, 0.4, 0.8), strict=True))
         assert waits == slept("a")
         assert waits != slept("b")
@@ -153,7 +150,7 @@ class TestHowLong:
 
         with pytest.raises(REFUSED) as raised:
             call(Retry(5, environment=still), slow)
-        assert 3 == script.calls
+        assert script.calls == 3
         assert StopReason.ELAPSED is reason(raised.value)
 
     @pytest.mark.requirement("C36")
@@ -173,8 +170,8 @@ class TestHowLong:
         """
         script = Script(Failed(429, retry_after="7"), Failed(429, retry_after="7"), "done")
 
-        assert "done" == call(Retry(environment=still), script)
-        assert 2 == len(still.slept)
+        assert call(Retry(environment=still), script) == "done"
+        assert len(still.slept) == 2
         assert 7 < still.slept[0] <= 7.1
         assert 7 < still.slept[1] <= 7.2
 
@@ -201,17 +198,17 @@ class TestHowLong:
 
         with pytest.raises(DeadlineExceeded) as raised:
             call(Retry(elapsed=5, safe=True, environment=still), script)
-        assert (1, []) == (script.calls, still.slept)
+        assert (script.calls, still.slept) == (1, [])
         assert StopReason.DEADLINE is reason(raised.value)
         assert isinstance(raised.value.__cause__, Failed)
         assert datetime.fromtimestamp(still.wall_us() / 1e6, UTC) + timedelta(hours=1) == raised.value.retry_at
-        assert 3600 == raised.value.retry_after_seconds
+        assert raised.value.retry_after_seconds == 3600
 
     def test_our_own_error_for_a_rate_limit_is_obeyed(self, call: Any, still: Sleepless) -> None:
         """
         A client raises `RateLimitError(retry_after_seconds=3)`; the policy waits that long, key or no key.
         """
-        assert "done" == call(Retry(environment=still), Script(RateLimitError(retry_after_seconds=3), "done"))
+        assert call(Retry(environment=still), Script(RateLimitError(retry_after_seconds=3), "done")) == "done"
         assert 3 < still.slept[0] <= 3.1
 
     def test_an_attempt_gets_its_timeout_or_what_is_left(self, call: Any, still: Sleepless) -> None:
@@ -227,14 +224,14 @@ class TestHowLong:
 
         with pytest.raises(REFUSED):
             call_with(call, Retry(environment=still), slow)
-        assert [30, 30] == seen[:2]
+        assert seen[:2] == [30, 30]
         assert 11 < seen[2] < 12.1
 
     def test_a_timeout_that_the_caller_gives_is_left_alone(self, still: Sleepless) -> None:
         """
         Ours is handed in only where nobody else's is.
         """
-        assert 5 == Retry(environment=still).call(lambda timeout: timeout, timeout=5)
+        assert Retry(environment=still).call(lambda timeout: timeout, timeout=5) == 5
 
     def test_the_wall_clock_may_jump(self, call: Any, still: Sleepless) -> None:
         """
@@ -248,7 +245,7 @@ class TestHowLong:
 
         with pytest.raises(REFUSED):
             call(Retry(environment=still), jumping)
-        assert 3 == script.calls
+        assert script.calls == 3
 
     def test_an_awaited_attempt_is_held_to_its_timeout(self) -> None:
         """
@@ -288,7 +285,7 @@ class TestWhetherItIsSafe:
 
         with pytest.raises(OutcomeUnknown) as raised:
             call(Retry(environment=still), script)
-        assert 1 == script.calls
+        assert script.calls == 1
         assert StopReason.NO_KEY is reason(raised.value)
         assert isinstance(raised.value.__cause__, UNKNOWN)
 
@@ -309,7 +306,7 @@ class TestWhetherItIsSafe:
         """
         The key decides, and not the method alone: a POST with a key is tried again.
         """
-        assert "done" == call(Retry(environment=still).bind(**bound), Script(UNKNOWN, UNKNOWN, "done"))
+        assert call(Retry(environment=still).bind(**bound), Script(UNKNOWN, UNKNOWN, "done")) == "done"
 
     @pytest.mark.parametrize("method", ["POST", "PATCH", "CONNECT"])
     def test_a_post_without_a_key_is_not_repeated(self, call: Any, still: Sleepless, method: str) -> None:
@@ -320,7 +317,7 @@ class TestWhetherItIsSafe:
 
         with pytest.raises(OutcomeUnknown):
             call(Retry(environment=still).bind(method=method), script)
-        assert 1 == script.calls
+        assert script.calls == 1
 
     @pytest.mark.requirement("D41")
     @pytest.mark.parametrize(
@@ -331,13 +328,13 @@ class TestWhetherItIsSafe:
         """
         Reset, unknown host, failed handshake, refused, no answer: with a key, every one of them.
         """
-        assert "done" == call(Retry(environment=still).bind(key="k"), Script(error, "done"))
+        assert call(Retry(environment=still).bind(key="k"), Script(error, "done")) == "done"
 
     def test_what_certainly_did_not_happen_needs_no_key(self, call: Any, still: Sleepless) -> None:
         """
         A refused connection and a rate limit are tried again without one.
         """
-        assert "done" == call(Retry(environment=still), Script(REFUSED, Failed(429), "done"))
+        assert call(Retry(environment=still), Script(REFUSED, Failed(429), "done")) == "done"
 
     def test_doubt_is_sticky(self, call: Any, still: Sleepless) -> None:
         """
@@ -349,7 +346,7 @@ class TestWhetherItIsSafe:
             call(Retry(environment=still).bind(key="k"), script)
         stop = stop_of(raised.value)
         assert stop is not None
-        assert (Certainty.UNKNOWN, Certainty.REJECTED) == (stop.verdict.certainty, stop.last.certainty)
+        assert (stop.verdict.certainty, stop.last.certainty) == (Certainty.UNKNOWN, Certainty.REJECTED)
         assert "may have happened" in raised.value.__notes__[0]
 
     @pytest.mark.requirement("D55")
@@ -367,17 +364,17 @@ class TestWhetherItIsSafe:
                 raise UNKNOWN
             return "charged"
 
-        assert "charged" == charge({"id": 17})  # type: ignore[call-arg]
-        assert [(1, "charge:17"), (2, "charge:17"), (3, "charge:17")] == seen
+        assert charge({"id": 17}) == "charged"  # type: ignore[call-arg]
+        assert seen == [(1, "charge:17"), (2, "charge:17"), (3, "charge:17")]
 
     def test_a_probe_decides(self, call: Any, still: Sleepless) -> None:
         """
         Found: its result, and no second call. Not found: again. A probe that fails, or does not know: stop.
         """
         script = Script(UNKNOWN, "done")
-        assert "found" == call(Retry(probe=lambda attempt: Found("found"), environment=still), script)
-        assert 1 == script.calls
-        assert "done" == call(Retry(probe=lambda attempt: NOT_FOUND, environment=still), script)
+        assert call(Retry(probe=lambda attempt: Found("found"), environment=still), script) == "found"
+        assert script.calls == 1
+        assert call(Retry(probe=lambda attempt: NOT_FOUND, environment=still), script) == "done"
 
         for useless in (Script(ValueError), Script(None)):
             with pytest.raises(OutcomeUnknown):
@@ -391,7 +388,7 @@ class TestWhetherItIsSafe:
 
         with pytest.raises(REFUSED) as raised:
             call(Retry(environment=still).bind(key="k", replayable=False), script)
-        assert (1, StopReason.NOT_REPLAYABLE) == (script.calls, reason(raised.value))
+        assert (script.calls, reason(raised.value)) == (1, StopReason.NOT_REPLAYABLE)
 
     def test_a_generator_is_refused_when_it_is_declared(self) -> None:
         """
@@ -425,8 +422,8 @@ class TestWhatIsNotWorthIt:
         with caplog.at_level(logging.WARNING, "onceward"), pytest.raises(Failed) as raised:
             call(Retry(environment=still), script)
         error = raised.value
-        assert (1, [], StopReason.NEVER) == (script.calls, still.slept, reason(error))
-        assert 1 == len(caplog.records)
+        assert (script.calls, still.slept, reason(error)) == (1, [], StopReason.NEVER)
+        assert len(caplog.records) == 1
 
     @pytest.mark.requirement("D38", "D39", "D40")
     @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
@@ -434,7 +431,7 @@ class TestWhatIsNotWorthIt:
         """
         With a key, every one of them.
         """
-        assert "done" == call(Retry(environment=still).bind(key="k"), Script(Failed(status), "done"))
+        assert call(Retry(environment=still).bind(key="k"), Script(Failed(status), "done")) == "done"
 
     @pytest.mark.requirement("D48")
     def test_an_error_that_nobody_knows_is_not_tried_again(self, call: Any, still: Sleepless) -> None:
@@ -445,7 +442,7 @@ class TestWhatIsNotWorthIt:
 
         with pytest.raises(ValueError) as raised:
             call(Retry(environment=still).bind(key="k"), script)
-        assert (1, StopReason.NEVER) == (script.calls, reason(raised.value))
+        assert (script.calls, reason(raised.value)) == (1, StopReason.NEVER)
 
     def test_a_server_that_says_no_is_believed(self, call: Any, still: Sleepless) -> None:
         """
@@ -455,7 +452,7 @@ class TestWhatIsNotWorthIt:
 
         with pytest.raises(Failed) as raised:
             call(Retry(environment=still).bind(key="k"), script)
-        assert (1, StopReason.SERVER_SAID_NO) == (script.calls, reason(raised.value))
+        assert (script.calls, reason(raised.value)) == (1, StopReason.SERVER_SAID_NO)
 
     @pytest.mark.requirement("C29", "D43")
     def test_operators_are_told_once_about_refused_credentials(self, call: Any, still: Sleepless) -> None:
@@ -471,13 +468,13 @@ class TestWhatIsNotWorthIt:
 
         for _ in range(10):
             refused(policy)
-        assert 1 == len(alerts)
+        assert len(alerts) == 1
         assert Action.REFRESH is alerts[0].last.action
         refused(policy.bind(credential="other"))
-        assert 2 == len(alerts)
+        assert len(alerts) == 2
         call(policy, Script("done"))
         refused(policy)
-        assert 3 == len(alerts)
+        assert len(alerts) == 3
 
     @pytest.mark.requirement("D68")
     def test_an_open_circuit_further_down_is_not_knocked_at(self, call: Any, still: Sleepless) -> None:
@@ -488,7 +485,7 @@ class TestWhatIsNotWorthIt:
 
         with pytest.raises(CircuitOpen) as raised:
             call(Retry(environment=still).bind(key="k"), script)
-        assert (1, StopReason.BREAKER) == (script.calls, reason(raised.value))
+        assert (script.calls, reason(raised.value)) == (1, StopReason.BREAKER)
 
 
 class TestWhatIsRaised:
@@ -505,7 +502,7 @@ class TestWhatIsRaised:
             call(Retry(environment=still), Script(*errors))
         assert errors[2] is raised.value
         assert raised.value.__context__ is None
-        assert 1 == len(raised.value.__notes__)
+        assert len(raised.value.__notes__) == 1
 
     def test_an_error_whose_words_fail_is_raised_all_the_same(self, call: Any, still: Sleepless) -> None:
         """
@@ -522,7 +519,7 @@ class TestWhatIsRaised:
         script = Script(Mute())
         with pytest.raises(Mute):
             call(Retry(environment=still), script)
-        assert 3 == script.calls
+        assert script.calls == 3
 
     @pytest.mark.parametrize("broken", ["raises", "nonsense"])
     def test_a_classifier_that_fails_means_unknown_and_never(self, call: Any, still: Sleepless, broken: str) -> None:
@@ -541,7 +538,7 @@ class TestWhatIsRaised:
             call(Retry(classifier=Broken(), environment=still), script)
         stop = stop_of(raised.value)
         assert stop is not None
-        assert (1, StopReason.NEVER, Certainty.UNKNOWN) == (script.calls, stop.reason, stop.verdict.certainty)
+        assert (script.calls, stop.reason, stop.verdict.certainty) == (1, StopReason.NEVER, Certainty.UNKNOWN)
 
     def test_answers_can_count_as_failures(self, call: Any, still: Sleepless) -> None:
         """
@@ -559,7 +556,7 @@ class TestWhatIsRaised:
         """
         Then what was returned is returned.
         """
-        assert 7 == call(Retry(failed=Script(ValueError), environment=still), Script(7))
+        assert call(Retry(failed=Script(ValueError), environment=still), Script(7)) == 7
 
     def test_an_interrupt_is_not_an_error(self, call: Any, still: Sleepless) -> None:
         """
@@ -602,8 +599,8 @@ class TestBudgetAndBreaker:
             except REFUSED as error:
                 outcomes.append(reason(error))
 
-        assert [StopReason.ATTEMPTS] * 5 + [StopReason.BUDGET] * 15 == outcomes
-        assert (30, 10, 15) == (script.calls, budget.granted, budget.refused)
+        assert outcomes == [StopReason.ATTEMPTS] * 5 + [StopReason.BUDGET] * 15
+        assert (script.calls, budget.granted, budget.refused) == (30, 10, 15)
 
     def test_successes_pay_for_retries(self, call: Any, still: Sleepless) -> None:
         """
@@ -618,7 +615,7 @@ class TestBudgetAndBreaker:
         for _ in range(11):
             call(policy, Script("done"))
 
-        assert "done" == call(policy, Script(REFUSED, "done"))
+        assert call(policy, Script(REFUSED, "done")) == "done"
 
     @pytest.mark.requirement("D59", "D67")
     def test_an_open_circuit_means_no_call(self, call: Any, still: Sleepless) -> None:
@@ -632,13 +629,13 @@ class TestBudgetAndBreaker:
         with pytest.raises(CircuitOpen) as raised:
             call(policy, script)
         assert isinstance(raised.value.__cause__, REFUSED)
-        assert 5 == script.calls
+        assert script.calls == 5
         with pytest.raises(CircuitOpen) as raised:
             call(policy, script)
-        assert (5, StopReason.BREAKER) == (script.calls, reason(raised.value))
+        assert (script.calls, reason(raised.value)) == (5, StopReason.BREAKER)
         assert 29 < (raised.value.retry_after_seconds or 0) <= 30
         human = Retry(environment=still, breaker=breaker_with(breaker, lambda error: "asked a human"))
-        assert "asked a human" == call(human, script)
+        assert call(human, script) == "asked a human"
 
     def test_retries_only_lets_first_tries_through(self, call: Any, still: Sleepless) -> None:
         """
@@ -650,8 +647,8 @@ class TestBudgetAndBreaker:
 
         with pytest.raises(CircuitOpen):
             call(policy, script)
-        assert 1 == script.calls
-        assert "done" == call(policy, Script("done"))
+        assert script.calls == 1
+        assert call(policy, Script("done")) == "done"
 
     def test_a_failure_in_between_does_not_leave_a_probe_behind(self, call: Any, still: Sleepless) -> None:
         """
@@ -663,8 +660,8 @@ class TestBudgetAndBreaker:
         with pytest.raises(KeyboardInterrupt):
             call(Retry(environment=still, breaker=breaker), Script(KeyboardInterrupt))
 
-        assert "done" == call(Retry(environment=still, breaker=breaker), Script("done"))
-        assert "closed" == breaker.state
+        assert call(Retry(environment=still, breaker=breaker), Script("done")) == "done"
+        assert breaker.state == "closed"
 
 
 def breaker_with(breaker: Breaker, fallback: Any) -> Breaker:
@@ -697,7 +694,7 @@ class TestWhoIsTold:
         ((stop, given_up),) = letters.kept
         assert [stop] == alerts
         assert (3, raised.value, "charge:1") == (stop.attempts, stop.problem, given_up.key)
-        assert ((12,), {"currency": "EUR"}) == (given_up.args, given_up.kwargs)
+        assert (given_up.args, given_up.kwargs) == ((12,), {"currency": "EUR"})
 
     def test_what_would_never_work_is_not_kept(self, call: Any, still: Sleepless) -> None:
         """
@@ -706,7 +703,7 @@ class TestWhoIsTold:
         letters = Letters()
         with pytest.raises(Failed):
             call(Retry(dead=letters, environment=still), Script(Failed(400)))
-        assert [] == letters.kept
+        assert letters.kept == []
 
     def test_retries_are_told_of(self, call: Any, still: Sleepless) -> None:
         """
@@ -715,7 +712,7 @@ class TestWhoIsTold:
         told: list[Any] = []
         call(Retry(on_retry=told.append, environment=still), Script(REFUSED, REFUSED, "done"))
 
-        assert [1, 2] == [one.attempt for one in told]
+        assert [one.attempt for one in told] == [1, 2]
         assert still.slept == [one.wait for one in told]
 
     def test_a_hook_that_raises_changes_nothing(
@@ -747,7 +744,7 @@ class TestWhoIsTold:
 
         with pytest.raises(REFUSED) as raised:
             call(policy, script)
-        assert (1, [], StopReason.ELAPSED) == (script.calls, still.slept, reason(raised.value))
+        assert (script.calls, still.slept, reason(raised.value)) == (1, [], StopReason.ELAPSED)
 
     def test_an_awaited_hook_that_hangs_is_left_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -778,10 +775,10 @@ class TestTheSwitch:
         policy, script = Retry(environment=still), Script(REFUSED)
         with retries_off(), retries_off(), pytest.raises(REFUSED):
             call(policy, script)
-        assert 1 == script.calls
+        assert script.calls == 1
         with pytest.raises(REFUSED):
             call(policy, script)
-        assert 4 == script.calls
+        assert script.calls == 4
 
     def test_sleeping_can_be_switched_off(self, call: Any) -> None:
         """
@@ -790,7 +787,7 @@ class TestTheSwitch:
         script = Script(REFUSED)
         with no_sleeping(), pytest.raises(REFUSED):
             call(Retry(base=3_000, cap=3_600, elapsed=80_000, jitter="equal"), script)
-        assert 3 == script.calls
+        assert script.calls == 3
 
     def test_the_environment_variable_switches_a_whole_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -801,7 +798,7 @@ class TestTheSwitch:
         for value, expected in (("off", (1, 0)), ("no-sleep", (0, 1)), ("", (0, 0))):
             switch = _Switch()
             switch.read(value)
-            assert expected == (switch.retries_off, switch.no_sleeping)
+            assert (switch.retries_off, switch.no_sleeping) == expected
         with pytest.raises(ConfigurationError, match="ONCEWARD_RETRIES"):
             _Switch().read("maybe")
 
@@ -812,8 +809,8 @@ def test_every_choice_is_explicit_and_shown() -> None:
     """
     policy = Retry(attempts=2, elapsed=timedelta(seconds=45), timeout=5)
 
-    assert (2, 45.0, 5.0) == (policy.max_attempts, policy.elapsed, policy.timeout)
-    assert "<Retry 2 attempts, 45 s in all, 5 s each>" == repr(policy)
+    assert (policy.max_attempts, policy.elapsed, policy.timeout) == (2, 45.0, 5.0)
+    assert repr(policy) == "<Retry 2 attempts, 45 s in all, 5 s each>"
 
 
 @pytest.mark.parametrize("kind", list(Kind))
@@ -841,7 +838,7 @@ def test_a_deadline_that_is_over_means_no_call(call: Any, still: Sleepless) -> N
         still.advance(6)
         with pytest.raises(DeadlineExceeded) as raised:
             call(Retry(environment=still), script)
-    assert (0, StopReason.DEADLINE) == (script.calls, reason(raised.value))
+    assert (script.calls, reason(raised.value)) == (0, StopReason.DEADLINE)
 
 
 @pytest.mark.requirement("D82")
@@ -860,7 +857,7 @@ def test_the_checklist_of_error_handling(still: Sleepless) -> None:
     assert dict.fromkeys(refused, 1) == {status: calls(Failed(status)) for status in refused}
     passing = (429, 500, 502, 503, 504)
     assert dict.fromkeys(passing, 3) == {status: calls(Failed(status)) for status in passing}
-    assert [3, 3, 3] == [calls(error) for error in (ConnectionResetError(), TimeoutError(), socket.gaierror())]
+    assert [calls(error) for error in (ConnectionResetError(), TimeoutError(), socket.gaierror())] == [3, 3, 3]
 
 
 @pytest.mark.requirement("D83")
@@ -869,7 +866,7 @@ def test_the_checklist_of_back_off_and_breakers(still: Sleepless) -> None:
     Exponential, full jitter, a cap, a base; a breaker per dependency, a threshold, a recovery, a fallback.
     """
     backoff = Retry().backoff
-    assert ("full", 0.1, 10) == (backoff.jitter, backoff.base, backoff.cap)
+    assert (backoff.jitter, backoff.base, backoff.cap) == ("full", 0.1, 10)
     assert 2 * backoff.ceiling(0) == backoff.ceiling(1)
     one, two = (
         Breaker("one", threshold=2, recovery=7, fallback=lambda error: "later", environment=still),
@@ -878,8 +875,8 @@ def test_the_checklist_of_back_off_and_breakers(still: Sleepless) -> None:
     for _ in range(2):
         with pytest.raises(REFUSED):
             one.call(Script(REFUSED))
-    assert ("open", "closed", 7) == (one.state, two.state, one.retry_after())
-    assert "later" == one.call(Script("now"))
+    assert (one.state, two.state, one.retry_after()) == ("open", "closed", 7)
+    assert one.call(Script("now")) == "later"
 
 
 @pytest.mark.requirement("D71")
@@ -919,11 +916,11 @@ def test_a_plan_goes_on_where_an_open_circuit_stopped_it(still: Sleepless) -> No
 
     with pytest.raises(CircuitOpen):
         run()
-    assert ["account", "card"] == done
+    assert done == ["account", "card"]
     still.advance(31)
     run()
 
-    assert ["account", "card", "mail", "report"] == done
+    assert done == ["account", "card", "mail", "report"]
     gate.close()
 
 
@@ -951,9 +948,9 @@ def test_two_thousand_failures_are_a_handful_of_lines(call: Any, still: Sleeples
     with pytest.raises(CircuitOpen):
         call(Retry(breaker=breaker, environment=still, name="fetch"), Script("done"))
 
-    assert [
+    assert [record.getMessage() for record in caplog.records] == [
         "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)",
         "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)"
         " (and 1999 more like it since the last such line)",
         "onceward: fetch was not called: the circuit is open (breaker)",
-    ] == [record.getMessage() for record in caplog.records]
+    ]

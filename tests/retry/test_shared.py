@@ -40,7 +40,7 @@ class TestBudget:
 
         granted = [way.asks.ask(budgets[turn % 2], "withdraw") for turn in range(14)]
 
-        assert 10 == sum(paid is not None for paid in granted)
+        assert sum(paid is not None for paid in granted) == 10
         way.close(*stores)
 
     def test_the_awaiting_colour_shares_with_the_blocking_one(self, url: str, name: str) -> None:
@@ -59,8 +59,8 @@ class TestBudget:
             await other.close()
             return sum(paid is not None for paid in granted)
 
-        assert 6 == asyncio.run(main())
-        assert 4 == sum(blocking.withdraw() is not None for _ in range(6))
+        assert asyncio.run(main()) == 6
+        assert sum(blocking.withdraw() is not None for _ in range(6)) == 4
         gate.close()
 
     def test_calls_that_succeed_never_touch_the_store(self, colour: Colour, store: Counting, still: Sleepless) -> None:
@@ -71,10 +71,10 @@ class TestBudget:
         policy = Retry(budget=budget, environment=still)
         for _ in range(100):
             colour.call(policy, Script("done"))
-        assert 0 == store.calls
+        assert store.calls == 0
         colour.call(policy, Script(REFUSED, "done"))
 
-        assert 2 == store.calls  # One look, one swap.
+        assert store.calls == 2  # One look, one swap.
 
     def test_successes_of_one_pay_for_retries_of_another(
         self, colour: Colour, store: Counting, still: Sleepless
@@ -83,22 +83,22 @@ class TestBudget:
         They are handed in with the next retry that is wanted there.
         """
         one, two = (Budget.shared(store, "p", burst=2, patience=20, environment=still) for _ in range(2))
-        assert [1, 1, None] == [colour.ask(two, "withdraw") for _ in range(3)]
+        assert [colour.ask(two, "withdraw") for _ in range(3)] == [1, 1, None]
         for _ in range(20):
             one.succeeded()
         colour.ask(one, "withdraw")
         still.advance(2)
 
-        assert 1 == colour.ask(two, "withdraw")
+        assert colour.ask(two, "withdraw") == 1
 
     def test_a_refusal_is_believed_for_a_while(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
         For `staleness` seconds nobody asks again; then somebody does.
         """
         budget = Budget.shared(store, "p", burst=1, patience=20, staleness=1, environment=still)
-        assert [1, None] == [colour.ask(budget, "withdraw") for _ in range(2)]
+        assert [colour.ask(budget, "withdraw") for _ in range(2)] == [1, None]
         asked = store.calls
-        assert [None] * 50 == [colour.ask(budget, "withdraw") for _ in range(50)]
+        assert [colour.ask(budget, "withdraw") for _ in range(50)] == [None] * 50
         assert asked == store.calls
         still.advance(1.1)
         assert colour.ask(budget, "withdraw") is None
@@ -116,7 +116,7 @@ class TestBudget:
         store.away, before = True, store.calls
         granted = sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
 
-        assert (10, 1) == (granted, store.calls - before)
+        assert (granted, store.calls - before) == (10, 1)
 
     @pytest.mark.fault("a-cold-process-has-a-burst-of-its-own")
     def test_before_the_store_has_answered_once_there_is_no_burst(
@@ -128,10 +128,10 @@ class TestBudget:
         store.away = True
         budget = Budget.shared(store, "p", patience=20, environment=still)
         assert not colour.ask(budget, "connect")
-        assert 0 == sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
+        assert sum(colour.ask(budget, "withdraw") is not None for _ in range(20)) == 0
         for _ in range(11):
             budget.succeeded()
-        assert 1 == sum(colour.ask(budget, "withdraw") is not None for _ in range(20))
+        assert sum(colour.ask(budget, "withdraw") is not None for _ in range(20)) == 1
         store.away = False
         still.advance(2)
 
@@ -147,7 +147,7 @@ class TestBudget:
         connected = colour.ask(budget, "connect")
 
         assert connected
-        assert 10 == sum(colour.ask(budget, "withdraw") is not None for _ in range(12))
+        assert sum(colour.ask(budget, "withdraw") is not None for _ in range(12)) == 10
 
     def test_a_store_that_hangs_holds_nobody_up(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
@@ -161,7 +161,7 @@ class TestBudget:
         finally:
             store.hang.set()
 
-        assert ([1, 1], 1) == (paid, store.calls - before)
+        assert (paid, store.calls - before) == ([1, 1], 1)
 
     def test_a_hundred_who_ask_at_once_cost_a_few_visits(
         self, colour: Colour, store: Counting, still: Sleepless
@@ -180,7 +180,7 @@ class TestBudget:
             with ThreadPoolExecutor(100) as pool:
                 granted = list(pool.map(lambda _: budget.withdraw(), range(100)))
 
-        assert 40 == sum(paid is not None for paid in granted)
+        assert sum(paid is not None for paid in granted) == 40
         assert store.calls <= (20 if colour.awaits else 200)
 
     def test_a_record_that_somebody_else_wrote_is_a_full_bucket(
@@ -197,7 +197,7 @@ class TestBudget:
 
         colour.run(store.put, _write(cell, {"not": "levels"}, found, bytes(range(48))), found.version)
 
-        assert 10 == sum(colour.ask(budget, "withdraw") is not None for _ in range(12))
+        assert sum(colour.ask(budget, "withdraw") is not None for _ in range(12)) == 10
 
     @pytest.mark.parametrize("options", [{"staleness": 0}, {"patience": 61}, {"patience": "1"}, {"scope": "two words"}])
     def test_options_that_cannot_work_are_refused(self, store: Counting, options: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ class TestBreaker:
         self.fail(way.asks, one, 2)
         self.fail(way.asks, two, 3)
 
-        assert "open" == two.state
+        assert two.state == "open"
         self.fail(way.asks, one, 1)
         with pytest.raises(CircuitOpen):
             way.asks.call(one, Script("done"))
@@ -107,7 +107,7 @@ class TestBreaker:
         colour.call(two, Script("done"))
         self.fail(colour, two, 1)
 
-        assert ("closed", "closed") == (one.state, two.state)
+        assert (one.state, two.state) == ("closed", "closed")
 
     def test_calls_that_succeed_never_touch_the_store(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
@@ -117,7 +117,7 @@ class TestBreaker:
         for _ in range(100):
             colour.call(through, Script("done"))
 
-        assert 0 == store.calls
+        assert store.calls == 0
 
     def test_one_process_in_all_probes(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
@@ -128,16 +128,16 @@ class TestBreaker:
         ]
         for through in every:
             self.fail(colour, through, 5 if through is every[0] else 1)
-        assert ["open"] * 5 == [through.state for through in every]
+        assert [through.state for through in every] == ["open"] * 5
         still.advance(31)
         tickets = [colour.ask(through, "admit") for through in every]
         probing = [ticket for ticket in tickets if isinstance(ticket, int)]
-        assert 1 == len(probing)
+        assert len(probing) == 1
         colour.ask(every[0], "report", tickets[0], "succeeded")
         still.advance(6)
 
-        assert ["done"] * 5 == [colour.call(through, Script("done")) for through in every]
-        assert ["closed"] * 5 == [through.state for through in every]
+        assert [colour.call(through, Script("done")) for through in every] == ["done"] * 5
+        assert [through.state for through in every] == ["closed"] * 5
 
     def test_a_probe_that_dies_gives_its_slot_up(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
@@ -152,7 +152,7 @@ class TestBreaker:
             colour.call(two, Script("done"))
         still.advance(6)
 
-        assert "done" == colour.call(two, Script("done"))
+        assert colour.call(two, Script("done")) == "done"
 
     def test_a_probe_that_fails_keeps_it_open_for_all(self, colour: Colour, store: Counting, still: Sleepless) -> None:
         """
@@ -177,11 +177,11 @@ class TestBreaker:
         store.away = True
         through = Breaker.shared(store, "p", patience=20, environment=still)
         self.fail(colour, through, 5)
-        assert "open" == through.state
+        assert through.state == "open"
         still.advance(31)
 
-        assert "done" == colour.call(through, Script("done"))
-        assert "closed" == through.state
+        assert colour.call(through, Script("done")) == "done"
+        assert through.state == "closed"
 
     @pytest.mark.fault("an-awaiting-policy-asks-its-breaker-by-blocking")
     def test_a_policy_that_tries_again_asks_the_store_whose_probe_it_is(self, way: Way) -> None:
@@ -205,7 +205,7 @@ class TestBreaker:
         stop = stop_of(raised.value)
         assert stop is not None
         assert [int] == [type(ticket) for ticket in still.told]
-        assert (StopReason.BREAKER, 1) == (stop.reason, script.calls)
+        assert (stop.reason, script.calls) == (StopReason.BREAKER, 1)
 
     @pytest.mark.parametrize("then", COLOURS)
     @pytest.mark.parametrize("first", COLOURS)
@@ -222,7 +222,7 @@ class TestBreaker:
             for failures, colour in (("5", first), ("1", then))
         ]  # fmt: skip
 
-        assert [("open", "", 0)] * 2 == [(one.stdout.strip(), one.stderr, one.returncode) for one in said]
+        assert [(one.stdout.strip(), one.stderr, one.returncode) for one in said] == [("open", "", 0)] * 2
 
     @pytest.mark.parametrize("options", [{"rate": 0.5}, {"probes": 2}, {"successes": 2}, {"age": 5}])
     def test_what_cannot_be_shared_is_refused(self, store: Counting, options: dict[str, Any]) -> None:

@@ -47,10 +47,10 @@ class TestTokens:
             for raw in (b'{"sql": "SELECT 1"}', b"not JSON")
         ]
 
-        assert {(401, "token_invalid", "Bearer")} == {
-            (one.status, one.code, one.headers["www-authenticate"]) for one in answers
+        assert {(one.status, one.code, one.headers["www-authenticate"]) for one in answers} == {
+            (401, "token_invalid", "Bearer")
         }
-        assert 1 == len({one.body for one in answers})
+        assert len({one.body for one in answers}) == 1
 
     def test_the_scheme_may_be_written_in_any_case(self, served: Served) -> None:
         """
@@ -58,7 +58,7 @@ class TestTokens:
         """
         answer = served.call("GET", "/v1/db/demo", token="", headers={"Authorization": f"bearer  {served.token}"})
 
-        assert 200 == answer.status
+        assert answer.status == 200
 
     def test_a_revoked_token_is_refused_within_a_second(self, served: Served) -> None:
         """
@@ -71,8 +71,8 @@ class TestTokens:
         calls = (served.call("GET", "/v1/db/demo", token=token).status for _ in range(5_000))
         refused = next((status for status in calls if status != 200), None)
 
-        assert (200, 401) == (before.status, refused), "it is believed for half a second at most"
-        assert {401} == {served.call("GET", "/v1/db/demo", token=token).status for _ in range(20)}
+        assert (before.status, refused) == (200, 401), "it is believed for half a second at most"
+        assert {served.call("GET", "/v1/db/demo", token=token).status for _ in range(20)} == {401}
 
     @pytest.mark.parametrize(
         "sql",
@@ -98,9 +98,9 @@ class TestTokens:
 
         refused = served.query(database, sql, token=token, key=key)
 
-        assert (403, "sql_error") == (refused.status, refused.code)
+        assert (refused.status, refused.code) == (403, "sql_error")
         assert refused.document["kind"] in ("readonly", "denied")
-        assert 0 == served.count(database)
+        assert served.count(database) == 0
 
     def test_a_token_for_some_databases_sees_no_others(self, served: Served, database: str) -> None:
         """
@@ -111,9 +111,9 @@ class TestTokens:
         token = served.new_token("demo", databases=[name])
 
         assert [name] == served.call("GET", "/v1/db/demo", token=token).document["databases"]
-        assert 200 == served.query(database, "SELECT 1", token=token).status
-        assert 403 == served.query(f"/v1/db/demo/{other}", "SELECT 1", token=token).status
-        assert 403 == served.query("/v1/db/demo/not-there", "SELECT 1", token=token).status
+        assert served.query(database, "SELECT 1", token=token).status == 200
+        assert served.query(f"/v1/db/demo/{other}", "SELECT 1", token=token).status == 403
+        assert served.query("/v1/db/demo/not-there", "SELECT 1", token=token).status == 403
 
     def test_secrets_are_nowhere_but_with_their_owner(self, served: Served, database: str) -> None:
         """
@@ -123,7 +123,7 @@ class TestTokens:
         secret = served.token.split("_")[3].encode()
         files = [path for path in served.folder.rglob("*") if path.is_file()]
 
-        assert [] == [path.name for path in files if secret in path.read_bytes()]
+        assert [path.name for path in files if secret in path.read_bytes()] == []
         assert "canary-key-7f3a" not in served.log
 
 
@@ -156,10 +156,10 @@ class TestMoney:
             access.top_up("payer-0", 1_000_000, reference="second")
         again = priced.query(path, INSERT, ["e-2", "x"], key="k2", token=token)
 
-        assert [200, 200, 200] == [made.status, *(row.status for row in rows)]
-        assert (402, "balance_exhausted") == (refused.status, refused.code)
-        assert (200, "true") == (replayed.status, replayed.headers["idempotency-replayed"])
-        assert (200, None) == (again.status, again.headers.get("idempotency-replayed"))
+        assert [made.status, *(row.status for row in rows)] == [200, 200, 200]
+        assert (refused.status, refused.code) == (402, "balance_exhausted")
+        assert (replayed.status, replayed.headers["idempotency-replayed"]) == (200, "true")
+        assert (again.status, again.headers.get("idempotency-replayed")) == (200, None)
 
     def test_what_failed_is_given_back(self, priced: Served) -> None:
         """
@@ -174,7 +174,7 @@ class TestMoney:
         answers = [priced.query("/v1/db/careful/shop", sql, token=token, key=key).status
                    for sql, key in (("SELEC", None), ("SELEC", "k"), ("SELECT 1", "j"), ("SELECT 1", "l"))]  # fmt: skip
 
-        assert [400, 400, 200, 402] == answers
+        assert answers == [400, 400, 200, 402]
 
 
 class TestFloods:
@@ -192,10 +192,10 @@ class TestFloods:
         finally:
             service.stop()
 
-        assert [401] * 5 + [429] * 3 == [one.status for one in strangers]
+        assert [one.status for one in strangers] == [401] * 5 + [429] * 3
         assert all(re.fullmatch(r"[1-9][0-9]*", one.headers["retry-after"]) for one in strangers[5:])
-        assert {"rate_limited"} == {one.code for one in strangers[5:]}
-        assert {200} == set(known)
+        assert {one.code for one in strangers[5:]} == {"rate_limited"}
+        assert set(known) == {200}
 
 
 class TestRecords:
@@ -228,9 +228,9 @@ class TestRecords:
         again = served.call("POST", f"/v1/records/{in_doubt}/release", {})
 
         assert (in_doubt, "in_doubt") in {(one["id"], one["state"]) for one in listed}
-        assert (200, "settled") == (decided.status, decided.document["state"])
-        assert {"id": "ch_1"} == shown.document["result"]
-        assert (409, "illegal_move") == (again.status, again.code)
+        assert (decided.status, decided.document["state"]) == (200, "settled")
+        assert shown.document["result"] == {"id": "ch_1"}
+        assert (again.status, again.code) == (409, "illegal_move")
 
     def test_a_stale_decision_is_refused(self, served: Served, in_doubt: str) -> None:
         """
@@ -238,8 +238,8 @@ class TestRecords:
         """
         refused = served.call("POST", f"/v1/records/{in_doubt}/release", {"fence": 1})
 
-        assert 409 == refused.status
-        assert "in_doubt" == served.call("GET", f"/v1/records/{in_doubt}").document["state"]
+        assert refused.status == 409
+        assert served.call("GET", f"/v1/records/{in_doubt}").document["state"] == "in_doubt"
 
     def test_other_tenants_records_look_as_if_there_were_none(self, served: Served, in_doubt: str) -> None:
         """
@@ -250,9 +250,9 @@ class TestRecords:
         paths = [("GET", f"/v1/records/{in_doubt}", None), ("GET", "/v1/records?scope=test:demo", None),
                  ("POST", f"/v1/records/{in_doubt}/release", {})]  # fmt: skip
 
-        assert [404, 404, 404] == [served.call(*path, token=stranger).status for path in paths]
-        assert [403, 403, 403] == [served.call(*path, token=writer).status for path in paths]
-        assert [] == served.call("GET", "/v1/records", token=stranger).document["records"]
+        assert [served.call(*path, token=stranger).status for path in paths] == [404, 404, 404]
+        assert [served.call(*path, token=writer).status for path in paths] == [403, 403, 403]
+        assert served.call("GET", "/v1/records", token=stranger).document["records"] == []
 
     @pytest.mark.parametrize(
         "path",
@@ -265,7 +265,7 @@ class TestRecords:
         """
         answer = served.call("GET", path.replace("９", "%EF%BC%99"))
 
-        assert (400, "request_invalid") == (answer.status, answer.code)
+        assert (answer.status, answer.code) == (400, "request_invalid")
 
 
 class TestRunning:
@@ -285,7 +285,7 @@ class TestRunning:
         finally:
             again.stop()
 
-        assert 0 == code
+        assert code == 0
         assert (first.body, "true", 1) == (replayed.body, replayed.headers["idempotency-replayed"], rows)
 
     def test_killed_it_keeps_what_it_acknowledged(self, tmp_path: Path) -> None:
@@ -326,9 +326,9 @@ class TestRunning:
         code = main(["serve", "--folder", str(tmp_path / "data"), *flags])
         told = capsys.readouterr()
 
-        assert (2, "") == (code, told.out)
+        assert (code, told.out) == (2, "")
         assert words in told.err
-        assert 1 == told.err.count("\n")
+        assert told.err.count("\n") == 1
         assert not (tmp_path / "data").exists()
 
     def test_the_file_and_the_environment_say_what_the_flags_do_not(self, tmp_path: Path) -> None:
@@ -342,7 +342,7 @@ class TestRunning:
         finally:
             service.stop()
 
-        assert 7_200 == contract["retainSeconds"]
+        assert contract["retainSeconds"] == 7_200
 
     def test_what_there_is_can_be_read_by_programs_and_people(self, served: Served) -> None:
         """
@@ -351,8 +351,10 @@ class TestRunning:
         document = served.call("GET", "/openapi.json", token="").document
         page = served.call("GET", "/", token="")
 
-        assert "3.1.0" == document["openapi"]
+        assert document["openapi"] == "3.1.0"
         assert {
+            operation["operationId"] for methods in document["paths"].values() for operation in methods.values()
+        } == {
             "query",
             "batch",
             "tables",
@@ -365,8 +367,8 @@ class TestRunning:
             "released",
             *("emitted", "emitted_many", "closed", "derived", "receipted", "looked_up", "gaps_found"),
             "received",
-        } == {operation["operationId"] for methods in document["paths"].values() for operation in methods.values()}
-        assert 200 == page.status
+        }
+        assert page.status == 200
         assert not re.search(rb"(?:src|href)\s*=\s*['\"]?(?:https?:)?//", page.body)
         assert b"<script" not in page.body
 
@@ -397,7 +399,7 @@ class TestRunning:
         """
         For whoever watches.
         """
-        assert [200, 200] == [served.call("GET", path, token="").status for path in ("/health", "/ready")]
+        assert [served.call("GET", path, token="").status for path in ("/health", "/ready")] == [200, 200]
 
     def test_its_log_is_lines_of_json_with_digests_of_keys(self, served: Served, database: str) -> None:
         """
@@ -410,5 +412,5 @@ class TestRunning:
             lines = [json.loads(line) for line in served.log.splitlines()]
             calls = [line for line in lines if line.get("path") == f"{database}/query" and "idempotency-key" in line]
 
-        assert 1 == len(calls)
+        assert len(calls) == 1
         assert re.fullmatch(r"[0-9a-f]{12}", calls[0]["idempotency-key"])

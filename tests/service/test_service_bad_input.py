@@ -128,9 +128,9 @@ def test_bad_inputs_are_refused_and_change_nothing(world: World) -> None:
             wrong.append((bad.number, bad.what, found, heard.body[:200]))
         codes.add(heard.document.get("type"))
 
-    assert [] == wrong, "\n".join(map(str, wrong))
+    assert wrong == [], "\n".join(map(str, wrong))
     assert before == world.state()
-    assert {200} == {world.served.call("GET", page, token="").status for page in codes}
+    assert {world.served.call("GET", page, token="").status for page in codes} == {200}
     assert '"status": 500' not in world.served.log
 
 
@@ -140,7 +140,7 @@ def test_the_check_itself_sees_what_is_written(world: World) -> None:
     """
     before = world.state()
 
-    assert 200 == world.send(Sent()).status
+    assert world.send(Sent()).status == 200
     assert before[0] + 1 == world.state()[0]
 
 
@@ -150,7 +150,7 @@ def test_every_number_is_in_a_table() -> None:
     """
     tried = {bad.number for bad in BAD} | FINE.keys() | SAME.keys()
 
-    assert set(range(1, 82)) == tried | ELSEWHERE.keys()
+    assert tried | ELSEWHERE.keys() == set(range(1, 82))
     assert all(ELSEWHERE.values())
 
 
@@ -162,10 +162,10 @@ def test_keys_that_look_odd_are_keys_of_their_own(world: World) -> None:
     first = [world.send(key(one)) for one in keys]
     again = [world.send(key(one)) for one in keys]
 
-    assert {200} == {one.status for one in (*first, *again)}
+    assert {one.status for one in (*first, *again)} == {200}
     assert [one.body for one in first] == [one.body for one in again]
     assert not any("idempotency-replayed" in one.headers for one in first)
-    assert {"true"} == {one.headers.get("idempotency-replayed") for one in again}
+    assert {one.headers.get("idempotency-replayed") for one in again} == {"true"}
     assert before + len(keys) == world.state()[0]
 
 
@@ -198,9 +198,9 @@ def test_what_is_odd_and_means_one_thing_works(world: World) -> None:
     heard = [world.send(one) for one in requests]
 
     assert [200] * len(requests) == [one.status for one in heard]
-    assert "true" == heard[1].headers["idempotency-replayed"]
-    assert [["a\0b"]] == heard[2].document["rows"]
-    assert (["a", "a", ""], [[1, 2, 3]]) == (heard[6].document["columns"], heard[6].document["rows"])
+    assert heard[1].headers["idempotency-replayed"] == "true"
+    assert heard[2].document["rows"] == [["a\0b"]]
+    assert (heard[6].document["columns"], heard[6].document["rows"]) == (["a", "a", ""], [[1, 2, 3]])
 
 
 def test_who_is_refused_at_the_door_is_told_once(world: World) -> None:
@@ -218,7 +218,7 @@ def test_who_is_refused_at_the_door_is_told_once(world: World) -> None:
             while piece := line.recv(65_536):
                 heard += piece
 
-    assert (1, True) == (heard.count(b"HTTP/1.1 "), heard.startswith(b"HTTP/1.1 401"))
+    assert (heard.count(b"HTTP/1.1 "), heard.startswith(b"HTTP/1.1 401")) == (1, True)
 
 
 def test_the_head_of_an_answer(world: World) -> None:
@@ -233,8 +233,8 @@ def test_the_head_of_an_answer(world: World) -> None:
         while b'"databases"' not in heard and (piece := line.recv(65_536)):
             heard += piece
 
-    assert 2 == heard.count(b"HTTP/1.1 200 OK")
-    assert 1 == heard.count(b'"databases"')
+    assert heard.count(b"HTTP/1.1 200 OK") == 2
+    assert heard.count(b'"databases"') == 1
 
 
 def test_those_who_send_nothing_hinder_nobody(world: World) -> None:
@@ -252,5 +252,5 @@ def test_those_who_send_nothing_hinder_nobody(world: World) -> None:
         for line in lines:
             line.close()
 
-    assert 200 == served
-    assert {b"", b"HTTP/1.1 408"} == {one[:12] for one in ends}
+    assert served == 200
+    assert {one[:12] for one in ends} == {b"", b"HTTP/1.1 408"}

@@ -31,9 +31,11 @@ def test_a_retry_has_the_first_answer_byte_for_byte(served: Served) -> None:
     first, again = post(served, "delta", body, key="a-1"), post(served, "delta", body, key="a-1")
 
     assert (200, 200, first.body) == (first.status, again.status, again.body)
-    assert (None, "true") == tuple(one.headers.get("idempotency-replayed") for one in (first, again))
-    assert ("-0.1", "verified", {"model": "m", "share": 0.25}) == tuple(
-        first.document[name] for name in ("delta", "status", "metadata")
+    assert tuple(one.headers.get("idempotency-replayed") for one in (first, again)) == (None, "true")
+    assert tuple(first.document[name] for name in ("delta", "status", "metadata")) == (
+        "-0.1",
+        "verified",
+        {"model": "m", "share": 0.25},
     )
     assert first.body == served.call("GET", f"{BASE}/delta/{first.document['id']}").body
 
@@ -46,9 +48,9 @@ def test_a_key_with_one_digit_changed_is_a_409(served: Served) -> None:
     post(served, "delta", delta("cus_b", -1), key="b-1")
     refused = post(served, "delta", delta("cus_b", -2), key="b-1")
 
-    assert (409, "key_reused", "new-key") == (refused.status, refused.code, refused.document["retry"])
-    assert "application/problem+json" == refused.headers["content-type"]
-    assert "-1" == served.call("GET", f"{BASE}/derive/cus_b").document["balance"]
+    assert (refused.status, refused.code, refused.document["retry"]) == (409, "key_reused", "new-key")
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert served.call("GET", f"{BASE}/derive/cus_b").document["balance"] == "-1"
 
 
 @pytest.mark.requirement("C24")
@@ -60,8 +62,8 @@ def test_a_reference_alone_is_enough_and_says_duplicate(served: Served) -> None:
     refused = post(served, "delta", delta("cus_c", 5, referenceId="c-1"))
 
     assert {**first.document, "duplicate": True} == again.document
-    assert (409, "reference_reused") == (refused.status, refused.code)
-    assert "-1" == served.call("GET", f"{BASE}/derive/cus_c").document["balance"]
+    assert (refused.status, refused.code) == (409, "reference_reused")
+    assert served.call("GET", f"{BASE}/derive/cus_c").document["balance"] == "-1"
 
 
 @pytest.mark.parametrize("raw", ["0.1", "-0.3000000000", '"0.1"', "1e-9", "123456789.123456789"])
@@ -75,7 +77,7 @@ def test_numbers_are_taken_by_their_digits(served: Served, raw: str) -> None:
     answer = served.call("POST", f"{BASE}/delta", raw=text.encode(), headers={"Idempotency-Key": key})
     wanted = {"-0.3000000000": "-0.3", '"0.1"': "0.1", "1e-9": "0.000000001"}.get(raw, raw)
 
-    assert (200, wanted) == (answer.status, answer.document["delta"])
+    assert (answer.status, answer.document["delta"]) == (200, wanted)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,9 @@ def test_what_is_no_delta_is_a_400_that_says_why(served: Served, raw: bytes) -> 
     """
     refused = served.call("POST", f"{BASE}/delta", raw=raw, headers={"Idempotency-Key": "e-1"})
 
-    assert (400, "application/problem+json") == (refused.status, refused.headers["content-type"])
+    assert (refused.status, refused.headers["content-type"]) == (400, "application/problem+json")
     assert refused.code in ("request_invalid", "key_invalid")
-    assert 404 == served.call("GET", f"{BASE}/derive/c").status
+    assert served.call("GET", f"{BASE}/derive/c").status == 404
 
 
 @pytest.mark.requirement("E05")
@@ -117,7 +119,7 @@ def test_a_delta_without_a_name_is_a_400(served: Served) -> None:
     """
     The service makes no key up.
     """
-    assert (400, "key_missing") == ((heard := post(served, "delta", delta("cus_e"))).status, heard.code)
+    assert ((heard := post(served, "delta", delta("cus_e"))).status, heard.code) == (400, "key_missing")
 
 
 @pytest.mark.requirement("C07", "C08", "C45", "C46", "C58")
@@ -128,14 +130,14 @@ def test_a_batch_a_checkpoint_a_balance_a_receipt(served: Served) -> None:
     batch = {"deltas": [delta("cus_f", "0.1", referenceId=f"f-{n}", period="2020-01") for n in range(100)]}
     first, again = (post(served, "delta/batch", batch, key="f-batch") for _ in range(2))
     assert (200, 100, first.body) == (first.status, first.document["booked"], again.body)
-    assert 400 == post(served, "delta/batch", {"deltas": batch["deltas"] * 2}, key="f-more").status
+    assert post(served, "delta/batch", {"deltas": batch["deltas"] * 2}, key="f-more").status == 400
 
     closing = {"customerId": "cus_f", "period": "2020-01"}
     closed = [post(served, "checkpoint", closing, key=key).document for key in ("f-1", "f-1", "f-2")]
-    assert ("10", 1) == (closed[0]["balance"], len({one["id"] for one in closed}))
-    assert [False, False, True] == [one["duplicate"] for one in closed]
+    assert (closed[0]["balance"], len({one["id"] for one in closed})) == ("10", 1)
+    assert [one["duplicate"] for one in closed] == [False, False, True]
     late = post(served, "delta", delta("cus_f", period="2020-01"), key="f-late")
-    assert (409, "period_closed") == (late.status, late.code)
+    assert (late.status, late.code) == (409, "period_closed")
 
     running = post(served, "delta", delta("cus_f", referenceId="f-now")).document
     mark = post(served, "checkpoint", {"customerId": "cus_f", "period": running["period"]})
@@ -146,7 +148,7 @@ def test_a_batch_a_checkpoint_a_balance_a_receipt(served: Served) -> None:
     assert ("10", closed[0]["id"], 2) == (derived["balance"], derived["checkpoint"]["id"], derived["deltas"])
     receipts = [served.call("GET", f"{BASE}/receipt/cus_f?referenceId=f-7").document for _ in range(2)]
     assert receipts[0] == receipts[1]
-    assert {"customerId": "cus_f", "lastSeq": 102, "gaps": []} == served.call("GET", f"{BASE}/gaps/cus_f").document
+    assert served.call("GET", f"{BASE}/gaps/cus_f").document == {"customerId": "cus_f", "lastSeq": 102, "gaps": []}
 
 
 @pytest.mark.requirement("C44")
@@ -162,7 +164,7 @@ def test_who_derives_after_every_emit_is_advised_not_to(served: Served) -> None:
     for number in range(6):
         post(served, "delta", delta("cus_g"), key=f"g-{number}")
         heard.append(derive())
-    assert [False] * 4 + [True] * 2 == [one is not None and one.startswith("derive-per-emit") for one in heard]
+    assert [one is not None and one.startswith("derive-per-emit") for one in heard] == [False] * 4 + [True] * 2
 
     post(served, "delta", delta("cus_g"), key="g-7")
     post(served, "delta", delta("cus_g"), key="g-8")
@@ -184,14 +186,14 @@ def test_environments_and_tenants_have_ledgers_of_their_own(served: Served) -> N
         for name, token in tokens.items()
     }
 
-    assert [False] * 3 == [one["duplicate"] for one in made.values()]
-    assert 3 == len({one["id"] for one in made.values()})
+    assert [one["duplicate"] for one in made.values()] == [False] * 3
+    assert len({one["id"] for one in made.values()}) == 3
     for name, token in tokens.items():
-        assert 200 == served.call("GET", f"{BASE}/delta/{made[name]['id']}", token=token).status
+        assert served.call("GET", f"{BASE}/delta/{made[name]['id']}", token=token).status == 200
         for other in set(tokens) - {name}:
-            assert 404 == served.call("GET", f"{BASE}/delta/{made[other]['id']}", token=token).status
+            assert served.call("GET", f"{BASE}/delta/{made[other]['id']}", token=token).status == 404
     refused = post(served, "delta", delta("cus_h"), key="test:h-2", token=tokens["live"])
-    assert (400, "key_invalid") == (refused.status, refused.code)
+    assert (refused.status, refused.code) == (400, "key_invalid")
 
 
 def test_who_may_not_write_may_look(served: Served) -> None:
@@ -201,7 +203,7 @@ def test_who_may_not_write_may_look(served: Served) -> None:
     post(served, "delta", delta("cus_i"), key="i-1")
     reader = served.new_token(role="read")
 
-    assert 403 == post(served, "delta", delta("cus_i"), key="i-2", token=reader).status
-    assert 200 == served.call("GET", f"{BASE}/derive/cus_i", token=reader).status
-    assert 401 == served.call("GET", f"{BASE}/derive/cus_i", token="").status
-    assert 401 == post(served, "delta", {"not": "even looked at"}, token="").status
+    assert post(served, "delta", delta("cus_i"), key="i-2", token=reader).status == 403
+    assert served.call("GET", f"{BASE}/derive/cus_i", token=reader).status == 200
+    assert served.call("GET", f"{BASE}/derive/cus_i", token="").status == 401
+    assert post(served, "delta", {"not": "even looked at"}, token="").status == 401

@@ -28,7 +28,7 @@ def test_queued_deltas_are_verified_by_the_services_worker_also_after_a_kill(tmp
     """
     served = Served.started(tmp_path, "--ledger-verify", "queued", "--ledger-late", "next", "--flood-burst", "3")
     try:
-        assert [(200, "queued")] * 5 == [send(served, number) for number in range(5)]
+        assert [send(served, number) for number in range(5)] == [(200, "queued")] * 5
         served.process.send_signal(signal.SIGKILL)
         served.stop()
         served = served.again()
@@ -38,12 +38,12 @@ def test_queued_deltas_are_verified_by_the_services_worker_also_after_a_kill(tmp
             if not derived["queued"]:
                 break
             waited.wait(0.05)
-        assert ("-5", 5) == (derived["balance"], derived["deltas"])
-        assert (200, "queued") == send(served, 4), "a replay is the first answer, whatever has become of the delta"
+        assert (derived["balance"], derived["deltas"]) == ("-5", 5)
+        assert send(served, 4) == (200, "queued"), "a replay is the first answer, whatever has become of the delta"
 
         heard = [served.call("GET", f"{BASE}/derive/cus_1", token="") for _ in range(5)]
-        assert 401 == heard[0].status
-        assert (429, "rate_limited") == (heard[-1].status, heard[-1].code)
-        assert 1 <= int(heard[-1].headers["retry-after"])
+        assert heard[0].status == 401
+        assert (heard[-1].status, heard[-1].code) == (429, "rate_limited")
+        assert int(heard[-1].headers["retry-after"]) >= 1
     finally:
         served.stop()

@@ -52,9 +52,9 @@ def test_a_charge_has_one_answer_on_every_way_out(served: Served) -> None:
     total = served.query(path, "SELECT sum(amount) FROM charges WHERE id < 'ch-3'").document["rows"][0][0]
 
     assert {(200, answers[0].body)} == {(one.status, one.body) for one in answers}
-    assert 20 == sum("idempotency-replayed" in one.headers for one in answers)
-    assert [["ch-1", "created", 1_000]] == answers[0].document["rows"]
-    assert (Decimal("0.3"), 3) == (Decimal(total).scaleb(-4), served.count(path, "charges"))
+    assert sum("idempotency-replayed" in one.headers for one in answers) == 20
+    assert answers[0].document["rows"] == [["ch-1", "created", 1_000]]
+    assert (Decimal(total).scaleb(-4), served.count(path, "charges")) == (Decimal("0.3"), 3)
     assert [["ch-3", "created", {"integer": str(2**63 - 1)}]] == largest.document["rows"]
 
 
@@ -74,14 +74,14 @@ def test_a_violation_is_told_and_never_taken_for_a_duplicate(served: Served) -> 
     aborted = served.call("POST", f"{path}/batch", batch, headers={"Idempotency-Key": "charge-2"})
     taken = charge(served, path, "charge-2", "ch-2", "1", "inv-2")
 
-    assert [(409, "uniqueViolation", "charges")] * 2 == [
-        (one.status, one.document["kind"], one.document["table"]) for one in (primary, unique)
-    ]
-    assert ("id", "invoice") == (primary.document["column"], unique.document["column"])
-    assert (400, "check") == (check.status, check.document["kind"])
-    assert (409, 1) == (aborted.status, aborted.document["statement"])
+    assert [(one.status, one.document["kind"], one.document["table"]) for one in (primary, unique)] == [
+        (409, "uniqueViolation", "charges")
+    ] * 2
+    assert (primary.document["column"], unique.document["column"]) == ("id", "invoice")
+    assert (check.status, check.document["kind"]) == (400, "check")
+    assert (aborted.status, aborted.document["statement"]) == (409, 1)
     assert not any("idempotency-replayed" in one.headers for one in (primary, unique, check, aborted, taken))
-    assert (200, 2) == (taken.status, served.count(path, "charges"))
+    assert (taken.status, served.count(path, "charges")) == (200, 2)
 
 
 @pytest.mark.requirement("E03", "A16")
@@ -95,7 +95,7 @@ def test_a_message_that_is_delivered_twice_has_one_effect(served: Served, databa
     ]
 
     assert {(200, heard[0].body)} == {(one.status, one.body) for one in heard}
-    assert 1 == served.count(database)
+    assert served.count(database) == 1
 
 
 @pytest.mark.requirement("A26", "A39")
@@ -115,9 +115,9 @@ def test_what_is_stored_is_one_row_per_step_beside_its_effect(served: Served, da
     everything = b"".join(path.read_bytes() for path in served.folder.rglob("*") if path.is_file())
 
     steps = [key for scope, key in rows if "p-1" in key]
-    assert {f"test:demo:db:{name}"} == {scope for scope, _ in rows}
-    assert (2, 2, 2) == (len(steps), len(set(steps)), effects)
-    assert (True, False) == (id.encode() in everything, secret.encode() in everything)
+    assert {scope for scope, _ in rows} == {f"test:demo:db:{name}"}
+    assert (len(steps), len(set(steps)), effects) == (2, 2, 2)
+    assert (id.encode() in everything, secret.encode() in everything) == (True, False)
 
 
 @pytest.mark.parametrize("sql", ["VACUUM", "VACUUM INTO 'x'", "PRAGMA journal_mode = DELETE", "PRAGMA wal_checkpoint"])
@@ -131,10 +131,10 @@ def test_what_cannot_run_in_a_transaction_is_refused_as_that(
     refused = served.query(database, sql, key=key)
     after = served.query(database, INSERT, ["e-1", "x"], key="k")
 
-    assert (400, "notInTransaction", "never") == (
+    assert (
         refused.status, refused.document["kind"], refused.document["retry"]
-    )  # fmt: skip
-    assert (200, None) == (after.status, after.headers.get("idempotency-replayed"))
+    ) == (400, "notInTransaction", "never")  # fmt: skip
+    assert (after.status, after.headers.get("idempotency-replayed")) == (200, None)
 
 
 def test_more_databases_than_open_files(served: Served) -> None:
@@ -147,16 +147,16 @@ def test_more_databases_than_open_files(served: Served) -> None:
         path = f"/v1/db/many/{name}"
         made = [served.call("PUT", path, token=token), served.query(path, "CREATE TABLE t (i)", key="k", token=token),
                 served.query(path, "SELECT count(*) FROM t", token=token)]  # fmt: skip
-        assert {200, 201} == {one.status for one in made}
+        assert {one.status for one in made} == {200, 201}
     listed = served.call("GET", "/v1/db/many", token=token).document["databases"]
     again = served.query("/v1/db/many/n0", "CREATE TABLE t (i)", key="k", token=token)
 
     assert sorted(names) == listed
-    assert "true" == again.headers["idempotency-replayed"]
-    assert DATABASES > DEFAULT_LIMITS.open_databases
+    assert again.headers["idempotency-replayed"] == "true"
+    assert DEFAULT_LIMITS.open_databases < DATABASES
     opened = [open_databases(pid) for pid in [served.process.pid, *children(served.process.pid)]]
     assert 0 < max(opened) <= DEFAULT_LIMITS.open_databases
-    assert 0 == opened[0], "the service itself has none open"
+    assert opened[0] == 0, "the service itself has none open"
 
 
 def children(pid: int) -> list[int]:

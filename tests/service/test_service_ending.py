@@ -74,12 +74,12 @@ def test_what_is_under_way_at_the_end_settles_or_is_left_honest(tmp_path: Path) 
     finally:
         again.stop()
 
-    assert 0 == code
+    assert code == 0
     settled = [one is not None and one.status == 200 for one in heard]
     assert settled[0] + 2 * settled[1] <= before, "what was answered is there"
-    assert 3 == after
+    assert after == 3
     for first, second, was in zip(heard, retried, settled, strict=True):
-        assert 200 == second.status
+        assert second.status == 200
         if was and first is not None:
             assert (first.body, "true") == (second.body, second.headers["idempotency-replayed"])
 
@@ -123,12 +123,12 @@ class TestStoreAway:
         finally:
             service.stop()
 
-        assert [200, 200] == ready
-        assert (200, "store_unavailable") == (health, away.code)
-        assert ("store_unavailable", "same-key") == (refused.code, refused.document["retry"])
+        assert ready == [200, 200]
+        assert (health, away.code) == (200, "store_unavailable")
+        assert (refused.code, refused.document["retry"]) == ("store_unavailable", "same-key")
         assert int(refused.headers["retry-after"]) >= 1
         assert b"127.0.0.1" not in away.body + refused.body
-        assert (200, 1) == (taken.status, rows)
+        assert (taken.status, rows) == (200, 1)
 
 
 def until(ask: Any, status: int) -> Heard:
@@ -165,13 +165,13 @@ def test_an_answer_replays_as_long_as_is_published_and_then_it_runs_again(forget
     ran = [forgetful.query(path, counted, key="k"), forgetful.query(path, counted, headers=step)]
     again = forgetful.query(path, INSERT, ROW, key="row")
 
-    assert 2 == promised
-    assert {200} == {one.status for one in first}
+    assert promised == 2
+    assert {one.status for one in first} == {200}
     assert [one.body for one in first[:2]] == [one.body for one in within]
-    assert [True, True, False, False] == [is_replay(one) for one in (*within, *ran)]
-    assert {200} == {one.status for one in ran}
-    assert (409, "uniqueViolation") == (again.status, again.document["kind"]), "key and constraint together: one row"
-    assert 5 == forgetful.count(path), "a key and a step, both twice, and the row"
+    assert [is_replay(one) for one in (*within, *ran)] == [True, True, False, False]
+    assert {one.status for one in ran} == {200}
+    assert (again.status, again.document["kind"]) == (409, "uniqueViolation"), "key and constraint together: one row"
+    assert forgetful.count(path) == 5, "a key and a step, both twice, and the row"
 
 
 def is_replay(heard: Heard) -> bool:
@@ -208,5 +208,5 @@ def test_a_thousand_keyed_requests_of_one_token_are_not_held_back(served: Served
     for thread in threads:
         thread.join(120)
 
-    assert [200] * 1_000 == statuses
-    assert 1_000 == served.count(database)
+    assert statuses == [200] * 1_000
+    assert served.count(database) == 1_000

@@ -32,7 +32,7 @@ def journal(served: Served, token: str | None = None, **query: str) -> list[dict
     """What the journal shows, the latest first; once everything that was called is there."""
     asked = "&".join(f"{name}={value}" for name, value in query.items())
     heard = served.call("GET", f"/v1/journal?{asked}", token=token)
-    assert 200 == heard.status, heard.body
+    assert heard.status == 200, heard.body
     return list(heard.document["attempts"])
 
 
@@ -58,13 +58,15 @@ def test_a_retry_is_two_attempts_and_one_effect(noted: Served) -> None:
 
     first = until_ended(noted, "secret-key-1", 3)
     second = until_ended(noted, "secret-key-2", 1)
-    assert [("executed", "200"), ("replayed", "200"), ("refused", "key_reused")] == [
-        (one["outcome"], one["detail"]) for one in first
+    assert [(one["outcome"], one["detail"]) for one in first] == [
+        ("executed", "200"),
+        ("replayed", "200"),
+        ("refused", "key_reused"),
     ]
-    assert [("failed", "sql_error")] == [(one["outcome"], one["detail"]) for one in second]
-    assert {f"POST {path}/query"} == {one["call"] for one in first}
+    assert [(one["outcome"], one["detail"]) for one in second] == [("failed", "sql_error")]
+    assert {one["call"] for one in first} == {f"POST {path}/query"}
     assert {noted.token.split("_")[2][:12]} == {one["token"] for one in first}
-    assert 1 == noted.count(path)
+    assert noted.count(path) == 1
 
 
 def test_neither_keys_nor_secrets_are_in_the_journal(noted: Served) -> None:
@@ -91,10 +93,10 @@ def test_only_an_admin_sees_it_and_only_of_the_own_tenant_and_environment(noted:
     other = noted.new_token("demo-2", role="admin")
     live = noted.new_token(environment="live", role="admin")
 
-    assert 403 == noted.call("GET", "/v1/journal", token=writer).status
-    assert 401 == noted.call("GET", "/v1/journal", token="").status
-    assert [] == journal(noted, token=other)
-    assert [] == journal(noted, token=live)
+    assert noted.call("GET", "/v1/journal", token=writer).status == 403
+    assert noted.call("GET", "/v1/journal", token="").status == 401
+    assert journal(noted, token=other) == []
+    assert journal(noted, token=live) == []
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,7 @@ def test_what_the_endpoint_does_not_take_is_a_400(query: str, noted: Served) -> 
     """
     heard = noted.call("GET", f"/v1/journal?{query}")
 
-    assert (400, "request_invalid") == (heard.status, heard.code)
+    assert (heard.status, heard.code) == (400, "request_invalid")
 
 
 def test_pages_follow_each_other(noted: Served) -> None:
@@ -123,7 +125,7 @@ def test_pages_follow_each_other(noted: Served) -> None:
     second = noted.call("GET", f"/v1/journal?limit=2&after={first['after']}").document
     ids = [one["id"] for one in first["attempts"] + second["attempts"]]
     assert sorted(set(ids), reverse=True) == ids
-    assert 4 == len(ids)
+    assert len(ids) == 4
 
 
 def test_the_command_line_shows_it_and_erasing_a_tenant_erases_it(noted: Served) -> None:
@@ -145,7 +147,7 @@ def test_the_command_line_shows_it_and_erasing_a_tenant_erases_it(noted: Served)
     after = typed("journal", "list", "--scope", "test:gone")
 
     assert "PUT /v1/db/gone/shop" in before
-    assert "" == after
+    assert after == ""
 
 
 def test_after_a_kill_the_service_begins_again_with_its_journal(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_after_a_kill_the_service_begins_again_with_its_journal(tmp_path: Path) 
     found = until_ended(second, "before", 2)
     second.stop()
 
-    assert ["executed", "replayed"] == [one["outcome"] for one in found]
+    assert [one["outcome"] for one in found] == ["executed", "replayed"]
 
 
 @pytest.mark.requirement("B44")
@@ -179,9 +181,9 @@ def test_without_a_journal_the_service_still_holds(how: str, tmp_path: Path) -> 
     heard = [served.query(path, INSERT, ["e-1", "click"], key="k") for _ in range(3)]
     status = served.call("GET", "/v1/journal").status
     count = served.count(path)
-    assert 0 == served.stop()
+    assert served.stop() == 0
 
-    assert ([200] * 3, 1) == ([one.status for one in heard], count)
+    assert ([one.status for one in heard], count) == ([200] * 3, 1)
     assert (404 if how == "off" else 503) == status
     assert ("the journal could not be written" in served.log) is (how == "broken")
     if how == "off":

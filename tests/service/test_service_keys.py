@@ -25,10 +25,10 @@ class TestKeys:
         """
         first, *others = [served.query(database, INSERT, ROW, key="evt-1") for _ in range(4)]
 
-        assert (200, 1) == (first.status, first.document["rowsWritten"])
+        assert (first.status, first.document["rowsWritten"]) == (200, 1)
         assert "idempotency-replayed" not in first.headers
         assert {(200, first.body, "true")} == {(o.status, o.body, o.headers["idempotency-replayed"]) for o in others}
-        assert 1 == served.count(database)
+        assert served.count(database) == 1
 
     @pytest.mark.requirement("A07")
     def test_a_request_that_failed_may_be_sent_again_under_its_key(self, served: Served) -> None:
@@ -41,8 +41,8 @@ class TestKeys:
 
         again = served.query(database, INSERT, ROW, key="evt-1")
 
-        assert (400, "sql_error", "unknownTable") == (missing.status, missing.code, missing.document["kind"])
-        assert (200, 1) == (again.status, again.document["rowsWritten"])
+        assert (missing.status, missing.code, missing.document["kind"]) == (400, "sql_error", "unknownTable")
+        assert (again.status, again.document["rowsWritten"]) == (200, 1)
         assert "idempotency-replayed" not in again.headers
 
     @pytest.mark.requirement("A08")
@@ -62,9 +62,9 @@ class TestKeys:
         answers = [served.call("POST", f"{database}/query", raw=body, headers={"Idempotency-Key": "evt-1"})
                    for _ in range(2)]  # fmt: skip
 
-        assert {200} == {answer.status for answer in answers}
-        assert "true" == answers[1].headers["idempotency-replayed"]
-        assert 1 == served.count(database)
+        assert {answer.status for answer in answers} == {200}
+        assert answers[1].headers["idempotency-replayed"] == "true"
+        assert served.count(database) == 1
 
     @pytest.mark.requirement("A09", "A12", "E19", "E20")
     def test_fifty_at_the_same_instant_are_one_execution(self, served: Served, database: str) -> None:
@@ -73,10 +73,10 @@ class TestKeys:
         """
         answers = at_once(50, lambda _: served.query(database, INSERT, ROW, key="evt-1"))
 
-        assert {200} == {answer.status for answer in answers}
-        assert 1 == len({answer.body for answer in answers})
-        assert 1 == sum("idempotency-replayed" not in answer.headers for answer in answers)
-        assert 1 == served.count(database)
+        assert {answer.status for answer in answers} == {200}
+        assert len({answer.body for answer in answers}) == 1
+        assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 1
+        assert served.count(database) == 1
 
     @pytest.mark.requirement("A11", "A13", "A14")
     def test_the_constraint_stands_behind_the_key(self, served: Served, database: str) -> None:
@@ -87,13 +87,13 @@ class TestKeys:
         ignored = served.query(database, f"{INSERT} ON CONFLICT (id) DO NOTHING", ROW)
         refused = [answer for answer in answers if answer.status != 200]
 
-        assert 7 == len(refused)
-        assert {(409, "sql_error", "uniqueViolation", "events", "never")} == {
+        assert len(refused) == 7
+        assert {
             (one.status, one.code, one.document["kind"], one.document["table"], one.document["retry"])
             for one in refused
-        }
+        } == {(409, "sql_error", "uniqueViolation", "events", "never")}
         assert all("ON CONFLICT" in one.document["hint"] for one in refused)
-        assert (200, 0) == (ignored.status, ignored.document["rowsWritten"])
+        assert (ignored.status, ignored.document["rowsWritten"]) == (200, 0)
 
     @pytest.mark.requirement("A17", "A20")
     @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ class TestKeys:
         first = served.query(database, INSERT, ROW, key="evt-1")
         other = served.query(database, sql, params, key="evt-1")
 
-        assert (422, "key_reused", "new-key") == (other.status, other.code, other.document["retry"])
+        assert (other.status, other.code, other.document["retry"]) == (422, "key_reused", "new-key")
         assert first.body == served.query(database, INSERT, ROW, key="evt-1").body
-        assert 1 == served.count(database)
+        assert served.count(database) == 1
 
     @pytest.mark.requirement("A18")
     def test_a_key_has_at_most_two_hundred_characters_and_is_never_cut(self, served: Served, database: str) -> None:
@@ -117,11 +117,11 @@ class TestKeys:
         """
         longest = "k" * 200
 
-        assert 200 == served.query(database, INSERT, ROW, key=longest).status
+        assert served.query(database, INSERT, ROW, key=longest).status == 200
         for key in (longest + "a", longest + "b", "k" * 300):
             refused = served.query(database, INSERT, ["e-2", "x"], key=key)
-            assert (400, "key_invalid") == (refused.status, refused.code)
-        assert 1 == served.count(database)
+            assert (refused.status, refused.code) == (400, "key_invalid")
+        assert served.count(database) == 1
 
     @pytest.mark.requirement("A40")
     def test_without_a_key_nothing_is_remembered(self, served: Served, database: str) -> None:
@@ -131,7 +131,7 @@ class TestKeys:
         insert = "INSERT INTO events VALUES (hex(randomblob(8)), 'x')"
         answers = [served.query(database, insert) for _ in range(2)]
 
-        assert 2 == served.count(database)
+        assert served.count(database) == 2
         assert not any("idempotency-replayed" in answer.headers for answer in answers)
 
     @pytest.mark.parametrize("key", ["evt-1", '"evt-1"', "  evt-1  "])
@@ -141,7 +141,7 @@ class TestKeys:
         """
         served.query(database, INSERT, ROW, key="evt-1")
 
-        assert "true" == served.query(database, INSERT, ROW, key=key).headers["idempotency-replayed"]
+        assert served.query(database, INSERT, ROW, key=key).headers["idempotency-replayed"] == "true"
 
     def test_a_batch_has_one_key_and_happens_whole_or_not_at_all(self, served: Served, database: str) -> None:
         """
@@ -155,11 +155,11 @@ class TestKeys:
 
         taken = [served.call("POST", f"{database}/batch", good, headers=headers) for _ in range(2)]
 
-        assert (409, "uniqueViolation", 1) == (refused.status, refused.document["kind"], refused.document["statement"])
-        assert 0 == empty
+        assert (refused.status, refused.document["kind"], refused.document["statement"]) == (409, "uniqueViolation", 1)
+        assert empty == 0
         assert taken[0].body == taken[1].body
-        assert "true" == taken[1].headers["idempotency-replayed"]
-        assert 2 == served.count(database)
+        assert taken[1].headers["idempotency-replayed"] == "true"
+        assert served.count(database) == 2
 
 
 class TestPlans:
@@ -182,12 +182,12 @@ class TestPlans:
         again = [self.step(served, database, *one) for one in steps]
         other = self.step(served, database, "seed", "INSERT INTO t VALUES (3)", plan="migrate-2")
 
-        assert [200, 200, 400] == [answer.status for answer in first]
-        assert [200] * 4 == [answer.status for answer in again]
-        assert ["true", "true", None, None] == [answer.headers.get("plan-replayed") for answer in again]
+        assert [answer.status for answer in first] == [200, 200, 400]
+        assert [answer.status for answer in again] == [200] * 4
+        assert [answer.headers.get("plan-replayed") for answer in again] == ["true", "true", None, None]
         assert not any("idempotency-replayed" in answer.headers for answer in again)
-        assert (200, None) == (other.status, other.headers.get("plan-replayed"))
-        assert 3 == served.count(database, "t")
+        assert (other.status, other.headers.get("plan-replayed")) == (200, None)
+        assert served.count(database, "t") == 3
 
     @pytest.mark.requirement("A32")
     @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ class TestPlans:
         refused = served.query(database, INSERT, ROW, headers=headers)
 
         assert (400, code) == (refused.status, refused.code)
-        assert 0 == served.count(database)
+        assert served.count(database) == 0
 
 
 class TestScopes:
@@ -222,11 +222,11 @@ class TestScopes:
         served.query(database, INSERT, ROW, key="evt-1")
         theirs = database.replace("/demo/", "/other/")
 
-        assert 201 == served.call("PUT", theirs, token=token).status
-        assert 200 == served.query(theirs, "CREATE TABLE events (id TEXT, name TEXT)", token=token).status
+        assert served.call("PUT", theirs, token=token).status == 201
+        assert served.query(theirs, "CREATE TABLE events (id TEXT, name TEXT)", token=token).status == 200
         answer = served.query(theirs, INSERT, ["e-9", "x"], key="evt-1", token=token)
-        assert (200, None) == (answer.status, answer.headers.get("idempotency-replayed"))
-        assert (403, "forbidden") == ((seen := served.query(database, "SELECT 1", token=token)).status, seen.code)
+        assert (answer.status, answer.headers.get("idempotency-replayed")) == (200, None)
+        assert ((seen := served.query(database, "SELECT 1", token=token)).status, seen.code) == (403, "forbidden")
 
     def test_a_retry_across_a_rotation_still_replays(self, served: Served, database: str) -> None:
         """
@@ -252,9 +252,9 @@ class TestScopes:
         refused = served.query(database, "SELECT 1", token=live)
         wrong = served.query(database, INSERT, ROW, key="live:evt-1")
 
-        assert (403, "forbidden") == (refused.status, refused.code)
+        assert (refused.status, refused.code) == (403, "forbidden")
         assert "test" in refused.document["detail"]
-        assert (400, "key_invalid") == (wrong.status, wrong.code)
+        assert (wrong.status, wrong.code) == (400, "key_invalid")
 
 
 @pytest.mark.requirement("A10")
@@ -267,11 +267,11 @@ def test_the_published_contract_says_for_how_long(served: Served) -> None:
              for one in contract.document["refusals"]}  # fmt: skip
     pages |= {code: served.call("GET", f"/.well-known/idempotency/{code}", token="").status for code in STATUSES}
 
-    assert (200, 86_400, "run", 200) == (
+    assert (
         contract.status, contract.document["retainSeconds"], contract.document["afterExpiry"],
         contract.document["keyCharactersMax"],
-    )  # fmt: skip
-    assert {200} == set(pages.values())
+    ) == (200, 86_400, "run", 200)  # fmt: skip
+    assert set(pages.values()) == {200}
 
 
 def test_the_client_sees_what_the_wire_says(served: Served, database: str) -> None:
@@ -287,8 +287,8 @@ def test_the_client_sees_what_the_wire_says(served: Served, database: str) -> No
         ]
         found = db.query("SELECT n, b FROM kept").one()
 
-    assert [False, True] == [one.replayed for one in written]
-    assert {"n": 2**62, "b": b"\x00\xff"} == found
+    assert [one.replayed for one in written] == [False, True]
+    assert found == {"n": 2**62, "b": b"\x00\xff"}
 
 
 def at_once(number: int, act: object) -> list[Heard]:

@@ -85,9 +85,9 @@ def test_a_flood_is_counted_by_the_address_that_our_own_proxies_saw(
     known = {call(behind, peer, *told, token=behind.token).status for _ in range(20)}
     beside = call(behind, peer, (*other.split(": ", 1),)).status if other else call(behind, "127.0.0.9").status  # type: ignore[arg-type]
 
-    assert (429, "rate_limited") == (refused.status, refused.code)
+    assert (refused.status, refused.code) == (429, "rate_limited")
     assert re.fullmatch("[1-9][0-9]*", refused.headers["retry-after"])
-    assert {200} == known
+    assert known == {200}
     assert beside in (401, 429) if other is None else beside == 401
 
 
@@ -116,11 +116,11 @@ def test_what_our_proxy_should_not_have_written_is_refused(behind: Served, heade
 
     answers = [call(behind, PROXY, *told, token=token) for token in ("", behind.token)]
 
-    assert [(400, "request_invalid")] * 2 == [(one.status, one.code) for one in answers]
+    assert [(one.status, one.code) for one in answers] == [(400, "request_invalid")] * 2
 
 
 def test_from_a_stranger_the_same_headers_mean_nothing(behind: Served) -> None:
     """
     Not even that they are odd.
     """
-    assert 200 == call(behind, STRANGER, ("X-Forwarded-For", "nonsense"), token=behind.token).status
+    assert call(behind, STRANGER, ("X-Forwarded-For", "nonsense"), token=behind.token).status == 200

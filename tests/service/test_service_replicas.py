@@ -39,7 +39,7 @@ def test_tokens_and_keys_are_the_same_whichever_is_asked(tmp_path: Path, monkeyp
         server.execute("DROP DATABASE replicas WITH (FORCE)")
 
     assert second.token != "" and first.token != ""
-    assert [201, 200] == created
-    assert [(200, None), (200, "true")] == [(one.status, one.headers.get("idempotency-replayed")) for one in answers]
-    assert 1 == len({one.body for one in answers})
-    assert (1, [0, 0]) == (rows, codes)
+    assert created == [201, 200]
+    assert [(one.status, one.headers.get("idempotency-replayed")) for one in answers] == [(200, None), (200, "true")]
+    assert len({one.body for one in answers}) == 1
+    assert (rows, codes) == (1, [0, 0])

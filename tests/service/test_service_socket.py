@@ -35,4 +35,4 @@ def test_answers_leave_at_once(host: str) -> None:
             await writer.wait_closed()
         return int(nodelay)
 
-    assert 0 != asyncio.run(served())
+    assert asyncio.run(served()) != 0

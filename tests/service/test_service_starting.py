@@ -158,19 +158,19 @@ class TestPrinting:
         again = Printed(folder)
         second = again.stop()
 
-        assert (3, 1) == (len(fresh.lines), len(token))
+        assert (len(fresh.lines), len(token)) == (3, 1)
         assert re.fullmatch(r"http://127\.0\.0\.1:[0-9]+", address)
         assert '"created":true' in answers[0].replace(" ", "")
         assert '"rowsWritten":1' in answers[2] and "200 OK" in answers[2]
         assert "idempotency-replayed" not in answers[2].lower()
         assert "idempotency-replayed: true" in answers[3].lower()
-        assert [201, 200, 200, 200, 409, 422, 422, 400, 400, 400, 401, 400] == statuses
+        assert statuses == [201, 200, 200, 200, 409, 422, 422, 400, 400, 400, 401, 400]
         assert slowed is not None and re.fullmatch("[1-9][0-9]*", slowed)
-        assert [] == [name for name, secret in SECRETS.items() if secret in log]
+        assert [name for name, secret in SECRETS.items() if secret in log] == []
         assert token[0].split("_")[3] not in log and token[0][:-1] not in log
         lines = [json.loads(line) for line in log.splitlines()]
-        assert 12 < sum("idempotency-key" in line or "plan-key" in line or "path" in line for line in lines)
-        assert (0, 0, []) == (code, second, again.tokens)
+        assert sum("idempotency-key" in line or "plan-key" in line or "path" in line for line in lines) > 12
+        assert (code, second, again.tokens) == (0, 0, [])
         assert "onceward token" in again.text
 
 
@@ -196,7 +196,7 @@ def test_make_serve_is_the_same_command() -> None:
 
     assert re.search(r"^\.venv-serve/bin/onceward serve --port 8080$", planned, re.MULTILINE)
     assert re.search(r"^echo \"making \.venv-serve with what serving needs", planned, re.MULTILINE)
-    assert ["'.[serve]'"] == re.findall(r"^\.venv-serve/bin/python -m pip install .* -e (\S+)$", planned, re.MULTILINE)
+    assert re.findall(r"^\.venv-serve/bin/python -m pip install .* -e (\S+)$", planned, re.MULTILINE) == ["'.[serve]'"]
 
 
 WRONG: dict[str, list[Any]] = {
@@ -245,7 +245,7 @@ class TestSettings:
         file = tmp_path / "serve.toml"
         file.write_text("port = 99999\n")
 
-        assert 8_080 == load_settings({"port": "8080"}, {}, str(file)).port
+        assert load_settings({"port": "8080"}, {}, str(file)).port == 8_080
         with pytest.raises(ConfigurationError, match=r"^--port"):
             load_settings({"port": "70000"}, {f"{PREFIX}PORT": "80"}, str(file))
 
@@ -278,7 +278,7 @@ class TestSettings:
         """
         (tmp_path / "file").touch()
 
-        assert 2 == main(["serve", "--port", "0", "--folder", str(tmp_path / "file")])
+        assert main(["serve", "--port", "0", "--folder", str(tmp_path / "file")]) == 2
         assert re.fullmatch("onceward: .*/file cannot be the service's folder: .*\n", capsys.readouterr().err)
 
     def test_a_store_that_cannot_be_reached_is_told_without_its_password(
@@ -290,6 +290,6 @@ class TestSettings:
         monkeypatch.setenv("ONCEWARD_PEPPER", "p" * 40)
         url = "postgresql://me:pass-canary@127.0.0.1:1/x"
 
-        assert 4 == main(["serve", "--port", "0", "--store", url, "--folder", str(tmp_path / "data")])
+        assert main(["serve", "--port", "0", "--store", url, "--folder", str(tmp_path / "data")]) == 4
         told = capsys.readouterr()
-        assert ("", True, False) == (told.out, "127.0.0.1:1" in told.err, "pass-canary" in told.err)
+        assert (told.out, "127.0.0.1:1" in told.err, "pass-canary" in told.err) == ("", True, False)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import shelf
 
-from onceward import AsyncGate, Breaker, Budget, ConfigurationError, Gate, IllegalMove, OncewardError, Operation
+from onceward import AsyncGate, Breaker, Budget, ConfigurationError, Gate, OncewardError, Operation
+from onceward.errors import IllegalMove
 from onceward.retry.shared_state_client import AsyncSharedStateClient, SharedStateClient
 from onceward.stores import (
     AwaitedTransaction,
@@ -94,7 +95,7 @@ class TestAStoreThatSaysNothing:
             gate.run("k", lambda: effects.append("blocked"))
         asyncio.run(later())
 
-        assert ["blocked", "awaited"] == effects
+        assert effects == ["blocked", "awaited"]
 
     @pytest.mark.fault("a-silent-store-is-believed-to-join")
     def test_it_can_do_nothing_else(self, tmp_path: Path) -> None:
@@ -190,9 +191,9 @@ class TestPassingOn:
         answers = [_answer(lambda: gate.atomic(connection, "order", order)) for _ in range(2)]
         outbox = refusal_of(lambda: gate.outbox(connection))
 
-        assert ["ordered", "ordered"] == answers
-        assert [(1,)] == connection.execute("SELECT count(*) FROM orders").fetchall()
-        assert ("", 2) == (outbox, store.puts)
+        assert answers == ["ordered", "ordered"]
+        assert connection.execute("SELECT count(*) FROM orders").fetchall() == [(1,)]
+        assert (outbox, store.puts) == ("", 2)
 
     @pytest.mark.fault("a-glance-is-not-passed-on")
     def test_a_replay_takes_a_glance_through_it(self, tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ class TestJoiningInAWayOfItsOwn:
             rows = connection.execute("SELECT count(*) FROM orders").fetchone()
             seen.append((*rows, gate.records.get("order") is not None))
 
-        assert [(0, False), (1, True)] == seen
+        assert seen == [(0, False), (1, True)]
 
     def test_a_function_settles_inside_its_own_transaction(self, gate: Gate, connection: sqlite3.Connection) -> None:
         """
@@ -280,8 +281,8 @@ class TestJoiningInAWayOfItsOwn:
 
         answers = [gate.run("order", order, guarantee="atomic", settle="inside") for _ in range(2)]
 
-        assert ["ordered", "ordered"] == answers
-        assert [(1,)] == connection.execute("SELECT count(*) FROM orders").fetchall()
+        assert answers == ["ordered", "ordered"]
+        assert connection.execute("SELECT count(*) FROM orders").fetchall() == [(1,)]
 
     @pytest.mark.fault("a-method-called-finish-is-taken-for-ours")
     def test_a_method_that_is_called_like_one_of_ours_is_not_looked_for(
@@ -300,7 +301,7 @@ class TestJoiningInAWayOfItsOwn:
         except AssertionError as error:
             answer = str(error)
 
-        assert "ordered" == answer
+        assert answer == "ordered"
 
     @pytest.mark.fault("a-savepoint-is-lost-on-the-way")
     def test_an_awaiting_gate_hears_of_a_savepoint_of_the_callers(self) -> None:
@@ -309,7 +310,7 @@ class TestJoiningInAWayOfItsOwn:
         """
         said = [AwaitedTransaction(type("Own", (), told)()) for told in ({"nested": True}, {"nested": False}, {})]  # type: ignore[arg-type]
 
-        assert [True, False, False] == [getattr(one, "nested", None) or False for one in said]
+        assert [getattr(one, "nested", None) or False for one in said] == [True, False, False]
 
     def test_what_it_cannot_join_is_refused(self, gate: Gate, tmp_path: Path) -> None:
         """
@@ -347,9 +348,9 @@ def test_ours_say_all_that_they_can(tmp_path: Path) -> None:
     odd_file = capabilities_of(open_async_store(f"sqlite:///{tmp_path}/b%20b.db?settle=relaxed&read_first=0"))
     memory = capabilities_of(open_store("memory://"))
 
-    assert (False, False, True) == (plain_file.awaits, plain_file.relaxes, plain_file.peek is not None)
-    assert (True, True, None) == (odd_file.awaits, odd_file.relaxes, odd_file.peek)
-    assert f"sqlite:///{tmp_path}/b%20b.db" == odd_file.tables
+    assert (plain_file.awaits, plain_file.relaxes, plain_file.peek is not None) == (False, False, True)
+    assert (odd_file.awaits, odd_file.relaxes, odd_file.peek) == (True, True, None)
+    assert odd_file.tables == f"sqlite:///{tmp_path}/b%20b.db"
     assert isinstance(odd_file.joins, OwnTables)
     assert Capabilities(awaits=False, relaxes=True) == memory
     assert "secret" not in repr(Capabilities(tables="postgresql://user:secret@host/name"))
@@ -388,9 +389,9 @@ def test_no_module_looks_for_attributes_of_a_store() -> None:
         if (found := guesses(path.read_text(encoding="utf-8")))
     }
 
-    assert {
+    assert offences == {
         "_core/capabilities.py": ["getattr(store, 'capabilities', NONE)", "getattr(joined, 'nested', False)"]
-    } == offences
+    }
     for guess in (
         "hasattr(self._store, 'glance')",
         "getattr(joined, 'finish', None)",

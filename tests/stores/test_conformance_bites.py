@@ -126,7 +126,7 @@ def test_a_store_that_is_only_wrong_from_outside_is_caught(
     passed, beside = judged(pytester, f"{SUITE}.test_put", factory)
 
     assert set(tests) == failed
-    assert (set(), True) == (beside, passed > 0)
+    assert (beside, passed > 0) == (set(), True)
 
 
 def test_a_sound_store_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
@@ -135,7 +135,7 @@ def test_a_sound_store_passes_by_the_same_road(pytester: pytest.Pytester) -> Non
     """
     passed, failed = judged(pytester, SUITE, "sound")
 
-    assert set() == failed
+    assert failed == set()
     assert passed > 80
 
 
@@ -145,7 +145,7 @@ def test_every_broken_store_is_judged() -> None:
     """
     known = {*broken_stores.CANDIDATES, *broken_shelves.CANDIDATES}
 
-    assert {"sound", "remote", "onaserver", *CAUGHT_BY, *CAUGHT_BY_ALL} == known
+    assert known == {"sound", "remote", "onaserver", *CAUGHT_BY, *CAUGHT_BY_ALL}
 
 
 def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pytester) -> None:
@@ -154,7 +154,7 @@ def test_a_sound_store_over_a_line_passes_by_the_same_road(pytester: pytest.Pyte
     """
     passed, failed = judged(pytester, f"{SUITE}.test_away", "remote")
 
-    assert set() == failed
+    assert failed == set()
     assert passed > 8
 
 
@@ -165,7 +165,7 @@ def test_a_sound_store_on_a_servers_clock_passes_by_the_same_road(pytester: pyte
     """
     passed, failed = judged(pytester, f"{SUITE}.test_time", "onaserver")
 
-    assert set() == failed
+    assert failed == set()
     assert passed > 8
 
 
@@ -179,4 +179,4 @@ def test_a_function_that_opens_a_new_store_each_time_does_not_pass(pytester: pyt
     _, fences = judged(pytester, f"{SUITE}.test_fences", "function")
 
     assert "test_each_key_has_one_winner_among_all_processes" in failed
-    assert {"test_not_to_anybody_who_opens_the_store_afterwards"} == fences
+    assert fences == {"test_not_to_anybody_who_opens_the_store_afterwards"}

@@ -30,5 +30,5 @@ def test_with_nothing_remembered_and_nothing_read_first_one_row_stands(
 
     together(*(call(ours) for ours in gates))
 
-    assert ["one"] == effects
-    assert 1 == len(do(gates[0].records.list()))
+    assert effects == ["one"]
+    assert len(do(gates[0].records.list())) == 1

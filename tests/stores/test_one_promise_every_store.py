@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from onceward import Gate, OncewardError, Operation, RecordedFailure
+from onceward import Gate, OncewardError, Operation
 from onceward._core.record import Record
+from onceward.errors import RecordedFailure
 from onceward.runtime.environment import REAL
 from onceward.stores import open_store
 from onceward.testing.store_suite.rows import row
@@ -62,7 +63,7 @@ def test_any_operation_with_a_key_runs_once_over_any_store(gate: Gate) -> None:
     effects: list[str] = []
     told = [gate.run("order-17", lambda: effects.append("one") or {"id": 17}) for _ in range(3)]
 
-    assert ([{"id": 17}] * 3, ["one"]) == (told, effects)
+    assert (told, effects) == ([{"id": 17}] * 3, ["one"])
 
 
 @pytest.mark.requirement("D13")
@@ -84,7 +85,7 @@ def test_with_failures_remembered_a_stored_500_replays(gate: Gate) -> None:
             gate.run("charge-17", charge, remember="all")
         replays.append((told.value.type, told.value.message))
 
-    assert ["one"] == runs
+    assert runs == ["one"]
     assert [replays[0]] * 2 == replays
     assert "ServerError" in replays[0][0]
     assert "500" in replays[0][1]
@@ -112,7 +113,7 @@ class TestTheUsualEffects:
             gate.run("charge-17", charge, guarantee="keyed")
         told = [gate.run("charge-17", charge, guarantee="keyed") for _ in range(2)]
 
-        assert (["ch_1", "ch_1"], 1, 2) == (told, len(provider), len(calls))
+        assert (told, len(provider), len(calls)) == (["ch_1", "ch_1"], 1, 2)
 
     @pytest.mark.requirement("D07")
     def test_a_mail_is_made_safe_by_its_message_id(self, gate: Gate) -> None:
@@ -128,7 +129,7 @@ class TestTheUsualEffects:
 
         told = [send(one, "the customer") for one in ("20260717.42.welcome", "20260717.42.welcome", "20260717.43")]
 
-        assert ["20260717.42.welcome", "20260717.43"] == sent
+        assert sent == ["20260717.42.welcome", "20260717.43"]
         assert told[0] == told[1] != told[2]
 
 
@@ -167,4 +168,4 @@ def test_twenty_writers_of_one_record_lose_no_update(store: Any) -> None:
     counted = store.load(first.id).attempt
     print(f"{type(store).__name__}: {WRITERS} writers, {WRITERS * TIMES} updates, lost {WRITERS * TIMES - counted}")
 
-    assert ([], WRITERS * TIMES) == (errors, counted)
+    assert (errors, counted) == ([], WRITERS * TIMES)

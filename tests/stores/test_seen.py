@@ -25,7 +25,7 @@ def test_only_what_is_settled_is_remembered() -> None:
     seen.note(_id(0), PutResult(False, CLAIM))
     seen.note(_id(1), PutResult(False, None))
 
-    assert ([True, True, False], [False, False]) == (first, [_id(0) in seen, _id(1) in seen])
+    assert (first, [_id(0) in seen, _id(1) in seen]) == ([True, True, False], [False, False])
 
 
 def test_it_does_not_grow_for_ever() -> None:
@@ -36,5 +36,5 @@ def test_it_does_not_grow_for_ever() -> None:
     for number in range(3 * GENERATION):
         seen.note(_id(number), PutResult(False, SETTLED))
 
-    assert [False, True] == [_id(0) in seen, _id(3 * GENERATION - 1) in seen]
-    assert 2 * GENERATION >= sum(_id(number) in seen for number in range(3 * GENERATION))
+    assert [_id(0) in seen, _id(3 * GENERATION - 1) in seen] == [False, True]
+    assert sum(_id(number) in seen for number in range(3 * GENERATION)) <= 2 * GENERATION

@@ -52,8 +52,8 @@ def test_tasks_that_wait_together_share_one_transaction(store: AsyncSqliteStore)
     with statements_of(store) as seen:
         answers, wakes = asyncio.run(main())
 
-    assert [True] * 50 == [answer.landed for answer in answers]
-    assert (1, 1) == (seen.count("COMMIT"), wakes)
+    assert [answer.landed for answer in answers] == [True] * 50
+    assert (seen.count("COMMIT"), wakes) == (1, 1)
 
 
 def test_a_cancelled_caller_does_not_undo_its_write_nor_anybody_elses(store: AsyncSqliteStore) -> None:
@@ -78,7 +78,7 @@ def test_a_cancelled_caller_does_not_undo_its_write_nor_anybody_elses(store: Asy
 
     landed, cancelled = asyncio.run(main())
 
-    assert [True, True] == landed
+    assert landed == [True, True]
     assert cancelled is not None
 
 
@@ -126,7 +126,7 @@ def test_a_cancelled_caller_hears_of_it_when_its_write_has_landed(store: AsyncSq
 
     waited, cancelled, found = asyncio.run(main())
 
-    assert (True, True) == (waited, cancelled)
+    assert (waited, cancelled) == (True, True)
     assert found is not None
 
 
@@ -196,8 +196,8 @@ def test_two_loops_share_one_store(store: AsyncSqliteStore) -> None:
         queued(40)
     answers = [answer for loop in loops for answer in loop()]
 
-    assert [True] * 40 == [answer.landed for answer in answers]
-    assert 40 == len({answer.record.id for answer in answers})
+    assert [answer.landed for answer in answers] == [True] * 40
+    assert len({answer.record.id for answer in answers}) == 40
 
 
 def test_both_colours_share_batches_on_one_database(store: AsyncSqliteStore) -> None:
@@ -221,9 +221,9 @@ def test_both_colours_share_batches_on_one_database(store: AsyncSqliteStore) -> 
         loop = in_thread(lambda: asyncio.run(main()))
         until(lambda: len(store._database.commits._queue) >= 1)
 
-    assert [True] * 10 == [answer.landed for answer in answers]
+    assert [answer.landed for answer in answers] == [True] * 10
     assert thread().landed
-    assert [False] * 5 == [answer.landed for answer in loop()]
+    assert [answer.landed for answer in loop()] == [False] * 5
 
 
 def test_one_bad_row_fails_alone(store: AsyncSqliteStore) -> None:
@@ -240,7 +240,7 @@ def test_one_bad_row_fails_alone(store: AsyncSqliteStore) -> None:
     first, bad, last = asyncio.run(main())
 
     assert isinstance(bad, StoreUnavailable)
-    assert [True, True] == [first.landed, last.landed]
+    assert [first.landed, last.landed] == [True, True]
 
 
 def test_a_worker_that_fails_answers_everybody_and_goes_on(store: AsyncSqliteStore) -> None:
@@ -284,7 +284,7 @@ def test_an_idle_worker_ends_and_another_is_started(store: AsyncSqliteStore, mon
         landed.append((await store.put(claimed(key(2)), None)).landed)
         return landed
 
-    assert [True, True] == asyncio.run(main())
+    assert asyncio.run(main()) == [True, True]
 
 
 def test_reads_are_answered_at_once_while_a_write_is_under_way(store: AsyncSqliteStore) -> None:
@@ -300,7 +300,7 @@ def test_reads_are_answered_at_once_while_a_write_is_under_way(store: AsyncSqlit
 
     seen, record = asyncio.run(main())
 
-    assert [b'"paid"'] * 2 == [seen.result, record.result]
+    assert [seen.result, record.result] == [b'"paid"'] * 2
 
 
 def test_when_a_read_is_in_the_way_the_worker_asks(store: AsyncSqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:

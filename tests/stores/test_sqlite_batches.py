@@ -39,9 +39,9 @@ def test_callers_that_wait_together_share_one_transaction(store: SqliteStore) ->
             queued(8)
         answers = [caller() for caller in callers]
 
-    assert [True] * 8 == [answer.landed for answer in answers]
-    assert 1 == seen.count("COMMIT")
-    assert 8 == sum(statement.startswith("INSERT") for statement in seen)
+    assert [answer.landed for answer in answers] == [True] * 8
+    assert seen.count("COMMIT") == 1
+    assert sum(statement.startswith("INSERT") for statement in seen) == 8
 
 
 def test_a_lone_caller_needs_no_transaction_of_its_own(store: SqliteStore) -> None:
@@ -51,7 +51,7 @@ def test_a_lone_caller_needs_no_transaction_of_its_own(store: SqliteStore) -> No
     with statements_of(store) as seen:
         store.put(claimed(key(1)), None)
 
-    assert 1 == len(seen)
+    assert len(seen) == 1
     assert seen[0].startswith("INSERT")
 
 
@@ -67,10 +67,10 @@ def test_an_id_is_in_a_batch_once(store: SqliteStore) -> None:
                 queued(turn + 1)
         answers = [caller() for caller in callers]
 
-    assert [True, False, False] == [answer.landed for answer in answers]
-    assert 1 == len({answer.record.version for answer in answers})
-    assert 0 == seen.count("COMMIT")
-    assert 3 == sum(statement.startswith("INSERT") for statement in seen)
+    assert [answer.landed for answer in answers] == [True, False, False]
+    assert len({answer.record.version for answer in answers}) == 1
+    assert seen.count("COMMIT") == 0
+    assert sum(statement.startswith("INSERT") for statement in seen) == 3
 
 
 def entry(write: Any, expect: bytes | None = None) -> Any:
@@ -119,7 +119,7 @@ def test_a_batch_has_a_greatest_size(store: SqliteStore, monkeypatch: pytest.Mon
         queued(8)
 
     assert all(caller().landed for caller in callers)
-    assert [3, 3, 2] == sizes
+    assert sizes == [3, 3, 2]
 
 
 def test_nobody_leads_for_ever(store: SqliteStore) -> None:
@@ -142,7 +142,7 @@ def test_nobody_leads_for_ever(store: SqliteStore) -> None:
     for caller in callers:
         caller()
 
-    assert 3 == len(set(leaders))
+    assert len(set(leaders)) == 3
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_one_bad_row_does_not_fail_the_others(store: SqliteStore, bad: dict[str,
 
     with pytest.raises(StoreUnavailable):
         callers[2]()
-    assert [True] * 4 == [callers[n]().landed for n in (0, 1, 3, 4)]
-    assert [True, True, False, True, True] == [store.load(key(n)) is not None for n in range(5)]
+    assert [callers[n]().landed for n in (0, 1, 3, 4)] == [True] * 4
+    assert [store.load(key(n)) is not None for n in range(5)] == [True, True, False, True, True]
 
 
 def test_if_the_commit_fails_nobody_is_told_that_it_landed(store: SqliteStore) -> None:
@@ -185,7 +185,7 @@ def test_if_the_commit_fails_nobody_is_told_that_it_landed(store: SqliteStore) -
             caller()
     failpoints.disarm()
 
-    assert [None] * 4 == [store.load(key(n)) for n in range(4)]
+    assert [store.load(key(n)) for n in range(4)] == [None] * 4
     assert store.put(claimed(key(0)), None).landed
 
 
@@ -225,7 +225,7 @@ def test_whoever_hears_that_it_landed_can_be_believed_by_another_process(tmp_pat
         failpoints.disarm()
         asked.close() if colour == "blocking" else asyncio.run(asked.close())
 
-    assert [(True, True)] * 4 == there
+    assert there == [(True, True)] * 4
 
 
 def raising(error: BaseException) -> Any:
@@ -251,7 +251,7 @@ def test_a_transaction_that_ended_itself_is_not_continued(store: SqliteStore) ->
     answers = [answer_or_error(caller) for caller in callers]
 
     assert isinstance(answers[3], StoreFull)
-    assert [True] * 5 == [answer.landed for n, answer in enumerate(answers) if n != 3]
+    assert [answer.landed for n, answer in enumerate(answers) if n != 3] == [True] * 5
     assert [n != 3 for n in range(6)] == [store.load(key(n)) is not None for n in range(6)]
 
 
@@ -276,8 +276,8 @@ def test_a_write_that_is_done_again_recognises_itself(store: SqliteStore) -> Non
     with pytest.raises(KeyboardInterrupt):
         callers[0]()
 
-    assert [True, True] == [callers[n]().landed for n in (1, 2)]
-    assert [True] * 3 == [store.load(key(n)) is not None for n in range(3)]
+    assert [callers[n]().landed for n in (1, 2)] == [True, True]
+    assert [store.load(key(n)) is not None for n in range(3)] == [True] * 3
 
 
 def once(error: BaseException) -> Any:
@@ -307,7 +307,7 @@ def test_an_interrupted_leader_takes_nobody_along(store: SqliteStore, point: str
     with pytest.raises(KeyboardInterrupt):
         callers[0]()
 
-    assert [True] * 3 == [callers[n]().landed for n in (1, 2, 3)]
+    assert [callers[n]().landed for n in (1, 2, 3)] == [True] * 3
     assert store.put(claimed(key(9)), None).landed
     assert None not in [store.load(key(n)) for n in (1, 2, 3, 9)]
 
@@ -414,7 +414,7 @@ def test_interrupts_at_any_moment_leave_a_store_that_works(store: SqliteStore) -
 
     assert all(written)
     assert set(told.values()) == {True}
-    assert [] == [number for number in told if store.load(key(number)) is None]
+    assert [number for number in told if store.load(key(number)) is None] == []
     assert store.put(claimed(key(0)), None).landed
 
 
@@ -444,7 +444,7 @@ def test_a_relaxed_settle_skips_the_sync_and_a_mixed_batch_does_not(tmp_path: Pa
     after_mixed = level()
     store.close()
 
-    assert [2, 1, 2] == [after_claim, after_settle, after_mixed]
+    assert [after_claim, after_settle, after_mixed] == [2, 1, 2]
     assert all(answer.landed for answer in mixed)
 
 
@@ -454,7 +454,7 @@ def test_a_relaxed_write_is_durable_unless_the_store_offers_otherwise(store: Sql
     """
     put_settled(store, key(1), relaxed=True)
 
-    assert (2,) == store._database.connections.writer.connection.execute("PRAGMA synchronous").fetchone()
+    assert store._database.connections.writer.connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_purging_and_writing_take_turns(store: SqliteStore) -> None:
@@ -470,5 +470,5 @@ def test_purging_and_writing_take_turns(store: SqliteStore) -> None:
         queued(3)
 
     assert callers[0]().landed
-    assert (0, 0) == callers[1]()
-    assert 0 == callers[2]()
+    assert callers[1]() == (0, 0)
+    assert callers[2]() == 0

@@ -79,10 +79,10 @@ def test_what_is_about_the_file_concerns_everybody() -> None:
         failing(code) for code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CONSTRAINT)
     )
 
-    assert [True, False, False] == [is_busy(error) for error in (busy, broken, row)]
-    assert [False, True, False] == [breaks_connection(error) for error in (busy, broken, row)]
-    assert [True, True, False] == [is_about_the_file(error) for error in (busy, broken, row)]
-    assert [False] * 3 == [judge(OverflowError()) for judge in (is_busy, breaks_connection, is_about_the_file)]
+    assert [is_busy(error) for error in (busy, broken, row)] == [True, False, False]
+    assert [breaks_connection(error) for error in (busy, broken, row)] == [False, True, False]
+    assert [is_about_the_file(error) for error in (busy, broken, row)] == [True, True, False]
+    assert [judge(OverflowError()) for judge in (is_busy, breaks_connection, is_about_the_file)] == [False] * 3
 
 
 @contextmanager
@@ -142,9 +142,9 @@ class TestAFullDisk:
         sound = writer(store).execute("PRAGMA integrity_check").fetchall() if put(1000) else None
 
         assert refused
-        assert {True} == set(told.values())
+        assert set(told.values()) == {True}
         assert set(told) <= found
-        assert [("ok",)] == sound
+        assert sound == [("ok",)]
 
 
 class TestAFailingDisk:
@@ -175,7 +175,7 @@ class TestAFailingDisk:
         monkeypatch.setattr(rows, "find", real)
 
         assert store.load(key(1)) is None
-        assert [True] == [reader is not before for reader in store._database.connections._idle]
+        assert [reader is not before for reader in store._database.connections._idle] == [True]
 
     def test_a_file_that_became_read_only_is_reported(self, store: SqliteStore) -> None:
         """
@@ -221,7 +221,7 @@ class TestADamagedFile:
             for path in tmp_path.glob("copy.db*"):
                 path.unlink()
 
-        assert 0 == outcomes["wrong"], outcomes
+        assert outcomes["wrong"] == 0, outcomes
         assert outcomes["noticed"] > 30
 
     def outcome(self, path: Path, records: list[Any]) -> str:
@@ -270,7 +270,7 @@ class TestADamagedFile:
         found = [record for number in range(20) if (record := store.load(key(number))) is not None]
         sound = store._database.connections.writer.connection.execute("PRAGMA integrity_check").fetchall()
         store.close()
-        assert [("ok",)] == sound
+        assert sound == [("ok",)]
         assert [key(number) for number in range(len(found))] == [record.id for record in found]
         assert all(record.state == "settled" for record in found[:-1])
         return len(found)

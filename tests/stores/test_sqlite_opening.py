@@ -63,7 +63,7 @@ class TestTheUrl:
         with pytest.raises(ConfigurationError):
             SqliteStore.from_url(url)
 
-        assert [] == list(tmp_path.iterdir())
+        assert list(tmp_path.iterdir()) == []
 
     def test_three_slashes_are_relative_and_four_absolute(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -81,7 +81,7 @@ class TestTheUrl:
         Spaces, question marks, hashes and percent signs are percent-encoded in the URL and plain in the folder.
         """
         with open_closing(f"sqlite:///{tmp_path}/a%20b%3F%23%25c.db") as store:
-            assert "a b?#%c.db" == store.path.name
+            assert store.path.name == "a b?#%c.db"
             assert store.put(claimed(key(1)), None).landed
 
     def test_every_option_is_taken(self, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ class TestTheUrl:
         """
         url = f"sqlite:///{tmp_path}/a.db?synchronous=normal&settle=relaxed&busy=0.5&read_first=0"
         with open_closing(url) as store:
-            assert ("normal", "relaxed", 0.5, False) == tuple(store._database.options)
+            assert tuple(store._database.options) == ("normal", "relaxed", 0.5, False)
 
     def test_the_path_is_the_real_one(self, tmp_path: Path) -> None:
         """
@@ -128,7 +128,7 @@ class TestTheFile:
         with pytest.raises(ConfigurationError, match="mkdir"):
             open_store(f"sqlite:///{tmp_path}/missing/a.db")
 
-        assert [] == list(tmp_path.iterdir())
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_file_that_is_no_database_is_left_alone(self, tmp_path: Path) -> None:
         """
@@ -139,7 +139,7 @@ class TestTheFile:
         with pytest.raises(StoreCorrupt, match=re.escape(str(path))):
             open_store(f"sqlite:///{path}")
 
-        assert "these are my notes, " * 100 == path.read_text()
+        assert path.read_text() == "these are my notes, " * 100
 
     @pytest.mark.parametrize("umask", [0o000, 0o022, 0o777])
     def test_only_its_owner_can_read_a_new_file(self, tmp_path: Path, umask: int) -> None:
@@ -155,7 +155,7 @@ class TestTheFile:
         finally:
             os.umask(before)
 
-        assert {"a.db": 0o600, "a.db-wal": 0o600, "a.db-shm": 0o600} == modes
+        assert modes == {"a.db": 0o600, "a.db-wal": 0o600, "a.db-shm": 0o600}
 
     def test_the_mode_of_an_existing_file_is_left_alone(self, tmp_path: Path) -> None:
         """
@@ -166,7 +166,7 @@ class TestTheFile:
         path.chmod(0o640)
         SqliteStore(path).close()
 
-        assert 0o640 == stat.S_IMODE(path.stat().st_mode)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
     def test_tables_of_others_in_the_file_are_not_touched(self, tmp_path: Path) -> None:
         """
@@ -185,9 +185,9 @@ class TestTheFile:
         rows = own.execute("SELECT * FROM orders").fetchall()
         own.close()
 
-        assert [42, 99] == found
-        assert [(7,)] == rows
-        assert {"orders"} == {name for name in names if "onceward" not in name}
+        assert found == [42, 99]
+        assert rows == [(7,)]
+        assert {name for name in names if "onceward" not in name} == {"orders"}
 
     @pytest.mark.parametrize("how", ["folder", "file"])
     def test_without_permission_the_error_names_the_path_and_what_is_needed(self, how: str) -> None:
@@ -235,7 +235,7 @@ class TestTheFile:
             copy.close()
         store.close()
 
-        assert [(False, b'"first"')] * 2 == results
+        assert results == [(False, b'"first"')] * 2
 
 
 class TestTheSchema:
@@ -261,7 +261,7 @@ class TestTheSchema:
         version = own.execute("SELECT value FROM onceward_meta WHERE name = 'schema_version'").fetchone()
         own.close()
 
-        assert (99,) == version
+        assert version == (99,)
 
     def test_an_earlier_schema_is_migrated_and_its_records_replay(self, tmp_path: Path, next_schema: None) -> None:
         """
@@ -277,9 +277,9 @@ class TestTheSchema:
         record = store.load(key(1))
         store.close()
 
-        assert (NEXT - 1, NEXT) == versions
+        assert versions == (NEXT - 1, NEXT)
         assert record is not None
-        assert b'"old"' == record.result
+        assert record.result == b'"old"'
 
     def test_of_two_processes_that_migrate_at_once_one_does_it(self, tmp_path: Path) -> None:
         """
@@ -305,7 +305,7 @@ class TestTheSchema:
         ]
         outputs = [process.communicate("go\n", timeout=60) for process in processes]
 
-        assert [("True\n", "")] * 8 == outputs
+        assert outputs == [("True\n", "")] * 8
 
     @pytest.mark.parametrize(
         ("point", "skip"), [("begun", 0), *(("statement", skip) for skip in range(STATEMENTS)), ("commit", 0)]
@@ -332,8 +332,8 @@ class TestTheSchema:
         landed = store.put(claimed(key(1)), None).landed
         store.close()
 
-        assert -signal.SIGKILL == ran.returncode, ran.stderr
-        assert (0,) == tables
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
+        assert tables == (0,)
         assert landed
 
     def test_a_table_of_that_name_which_is_not_ours_is_reported(self, tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ class TestForOperators:
 
         assert tmp_path / "a.db" == sqlite.init(url)
         assert tmp_path / "a.db" == sqlite.init(url)
-        assert (schema.LATEST, schema.LATEST) == sqlite.migrate(url)
+        assert sqlite.migrate(url) == (schema.LATEST, schema.LATEST)
 
     @pytest.mark.parametrize("command", [sqlite.migrate, sqlite.check])
     def test_looking_at_a_store_makes_none(self, tmp_path: Path, command: Any) -> None:
@@ -395,7 +395,7 @@ class TestForOperators:
         with pytest.raises(ConfigurationError):
             command(f"sqlite:///{tmp_path}/a.db")
 
-        assert [] == list(tmp_path.iterdir())
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_good_store_passes_every_check(self, tmp_path: Path) -> None:
         """
@@ -407,9 +407,9 @@ class TestForOperators:
         store.close()
         findings = sqlite.check(f"sqlite:///{tmp_path}/a.db")
 
-        assert ["damage", "schema", "journal", "synchronous", "mode", "records"] == [one.name for one in findings]
+        assert [one.name for one in findings] == ["damage", "schema", "journal", "synchronous", "mode", "records"]
         assert all(one.ok for one in findings)
-        assert "1 claimed, 1 settled" == findings[-1].detail
+        assert findings[-1].detail == "1 claimed, 1 settled"
 
     def test_what_is_open_to_others_or_not_durable_is_found(self, tmp_path: Path) -> None:
         """
@@ -419,7 +419,7 @@ class TestForOperators:
         (tmp_path / "a.db").chmod(0o640)
         findings = sqlite.check(f"sqlite:///{tmp_path}/a.db?synchronous=normal")
 
-        assert {"synchronous", "mode"} == {one.name for one in findings if not one.ok}
+        assert {one.name for one in findings if not one.ok} == {"synchronous", "mode"}
 
 
 class TestClosing:
@@ -448,7 +448,7 @@ class TestClosing:
         store.load(key(1))
         store.close()
 
-        assert ["a.db"] == [path.name for path in tmp_path.iterdir()]
+        assert [path.name for path in tmp_path.iterdir()] == ["a.db"]
 
     def test_a_file_that_cannot_have_a_log_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -487,4 +487,4 @@ def test_a_lost_reader_does_not_keep_a_store_from_closing(tmp_path: Path) -> Non
     connections._idle.pop().connection.close()
     store.close()
 
-    assert 0 == len(connections._readers)
+    assert len(connections._readers) == 0

@@ -62,8 +62,8 @@ def test_of_eight_processes_one_claims_each_key(tmp_path: Path) -> None:
     outputs = [process.communicate("go\n", timeout=120) for process in processes]
     won = sorted(int(number) for output, _ in outputs for number in output.split())
 
-    assert [""] * 8 == [errors for _, errors in outputs]
-    assert list(range(200)) == won
+    assert [errors for _, errors in outputs] == [""] * 8
+    assert won == list(range(200))
 
 
 class TestWaiting:
@@ -85,7 +85,7 @@ class TestWaiting:
         own.close()
 
         assert landed
-        assert 3 == len(pauses)
+        assert len(pauses) == 3
 
     def test_the_clock_is_read_when_the_lock_is_ours(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -134,7 +134,7 @@ class TestWaiting:
 
         assert [1.0] * callers == [error.retry_after_seconds for error in errors]
         assert callers == len(set(map(id, errors)))
-        assert 0.2 == pytest.approx(sum(pauses))
+        assert pytest.approx(sum(pauses)) == 0.2
         assert landed
 
     def test_waiting_can_be_interrupted(self, store: SqliteStore) -> None:
@@ -190,9 +190,9 @@ class TestForking:
         landed = [store.put(claimed(key(n)), None).landed for n in range(60, 110)]
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
-        assert 0 == code
-        assert [True] * 50 == landed
-        assert [True] * 100 == [store.load(key(n)) is not None for n in range(10, 110)]
+        assert code == 0
+        assert landed == [True] * 50
+        assert [store.load(key(n)) is not None for n in range(10, 110)] == [True] * 100
 
     def test_a_child_has_connections_and_locks_of_its_own(self, store: SqliteStore) -> None:
         """
@@ -211,7 +211,7 @@ class TestForking:
             if f" {os.getpid()} " not in locks:
                 raise AssertionError("the child believes in locks that it does not have")
 
-        assert 0 == in_child(child)
+        assert in_child(child) == 0
         assert store.put(claimed(key(3)), None).landed
 
     @pytest.mark.slow
@@ -257,8 +257,8 @@ class TestForking:
         found = [store.load(key(number)) is not None for number in range(3)]
         store.close()
 
-        assert ("ready\n", "True\n") == (ready, landed)
-        assert [True, True, True] == found
+        assert (ready, landed) == ("ready\n", "True\n")
+        assert found == [True, True, True]
 
     def test_a_fork_waits_for_a_write_under_way(self, store: SqliteStore) -> None:
         """
@@ -278,9 +278,9 @@ class TestForking:
         codes = [in_child(lambda n=n: store.put(claimed(key(n)), None)) for n in range(5)]
         stop.set()
 
-        assert [0] * 5 == codes
+        assert codes == [0] * 5
         assert all(caller() for caller in callers)
-        assert [True] * 5 == [store.load(key(n)) is not None for n in range(5)]
+        assert [store.load(key(n)) is not None for n in range(5)] == [True] * 5
 
     def test_a_child_forked_in_the_middle_of_a_write_refuses(
         self, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
@@ -301,7 +301,7 @@ class TestForking:
         landed = store.put(claimed(key(1)), None).landed
         failpoints.disarm()
 
-        assert [0] == codes
+        assert codes == [0]
         assert landed
         assert store.load(key(9)) is None
 
@@ -315,7 +315,7 @@ class TestForking:
             with pytest.raises(StoreUnavailable, match="closed"):
                 store.load(key(1))
 
-        assert 0 == in_child(child)
+        assert in_child(child) == 0
 
 
 KILLED = """
@@ -374,10 +374,10 @@ class TestKilled:
         goes_on = store.put(claimed(key(9)), None).landed
         store.close()
 
-        assert -signal.SIGKILL == ran.returncode, ran.stderr
+        assert ran.returncode == -signal.SIGKILL, ran.stderr
         assert set(told) <= set(found)
         assert list(range(whole)) == found
-        assert [("ok",)] == sound
+        assert sound == [("ok",)]
         assert goes_on
 
 
@@ -399,4 +399,4 @@ def test_a_reader_never_blocks_a_writer(store: SqliteStore) -> None:
     landed = [store.put(claimed(key(number)), None).landed for number in range(2, 30)]
     own.close()
 
-    assert [True] * 28 == landed
+    assert landed == [True] * 28

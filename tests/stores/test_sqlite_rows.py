@@ -104,7 +104,7 @@ class TestRows:
         record = store.load(key(1))
 
         assert record is not None
-        assert (40 * SECOND, -10 * SECOND) == (record.age, record.lease_left)
+        assert (record.age, record.lease_left) == (40 * SECOND, -10 * SECOND)
 
     def test_a_put_sent_again_does_not_land_and_does_not_fail(self, store: SqliteStore) -> None:
         """
@@ -117,7 +117,7 @@ class TestRows:
         store.put(settle, claim.version)
         answers = [store.put(claim, None), store.put(settle, claim.version)]
 
-        assert [False, False] == [answer.landed for answer in answers]
+        assert [answer.landed for answer in answers] == [False, False]
         assert [settle.version] * 2 == [answer.record.version for answer in answers if answer.record]
 
     @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ class TestPurge:
         purged = [store.purge(3) for _ in range(5)]
         left = [record.id for record in store.scan(b"", 100, Selection())]
 
-        assert [3, 3, 3, 1, 0] == [sum(one) for one in purged]
-        assert (5, 5) == (sum(one.forgotten for one in purged), sum(one.shrunk for one in purged))
+        assert [sum(one) for one in purged] == [3, 3, 3, 1, 0]
+        assert (sum(one.forgotten for one in purged), sum(one.shrunk for one in purged)) == (5, 5)
         assert [key(number) for number in (10, 11, 12, 13, 14, 20, 21)] == left
 
     def test_a_shrunk_record_has_a_new_version_and_nothing_to_replay(self, store: SqliteStore, clock: Clock) -> None:
@@ -250,7 +250,7 @@ class TestPurge:
         tombstone = store.load(key(1))
 
         assert tombstone is not None
-        assert (None, None, None) == (tombstone.codec, tombstone.result, tombstone.error)
+        assert (tombstone.codec, tombstone.result, tombstone.error) == (None, None, None)
         assert (record.fingerprint, record.fence, record.settled_at) == (
             tombstone.fingerprint,
             tombstone.fence,
@@ -281,7 +281,7 @@ class TestOnACallersConnection:
         text_factory = own.text_factory
         own.close()
 
-        assert (True, None, True, False) == (first.landed, absent, second.landed, third.landed)
+        assert (first.landed, absent, second.landed, third.landed) == (True, None, True, False)
         assert second.record == store.load(key(1)) == third.record
         assert text_factory is bytes
 
@@ -301,7 +301,7 @@ class TestOnACallersConnection:
         own.close()
         other.close()
 
-        assert sqlite3.SQLITE_BUSY == refused.value.sqlite_errorcode
+        assert refused.value.sqlite_errorcode == sqlite3.SQLITE_BUSY
         assert not standing.landed
 
 
@@ -317,9 +317,9 @@ class TestReplays:
         after_a_read = store.put(claimed(key(1)), None)
         own.close()
 
-        assert [b'"paid"'] * 2 == [
-            standing.record.result for standing in (after_a_write, after_a_read) if standing.record
-        ]
+        assert [standing.record.result for standing in (after_a_write, after_a_read) if standing.record] == [
+            b'"paid"'
+        ] * 2
 
     def test_a_replay_changes_nothing(self, store: SqliteStore, tmp_path: Path) -> None:
         """
@@ -358,7 +358,7 @@ class TestReplays:
             seen = store.peek(key(1))
 
         assert seen is not None
-        assert b'"paid"' == seen.result
+        assert seen.result == b'"paid"'
 
     def test_without_reading_first_the_answers_are_the_same(self, tmp_path: Path, clock: Clock) -> None:
         """
@@ -370,7 +370,7 @@ class TestReplays:
         store.close()
 
         assert standing.record is not None
-        assert (False, b'"paid"') == (standing.landed, standing.record.result)
+        assert (standing.landed, standing.record.result) == (False, b'"paid"')
 
 
 SYNCS = """

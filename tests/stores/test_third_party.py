@@ -109,8 +109,8 @@ def test_both_gates_open_it_and_it_happens_once_in_all_processes(desk: Desk) -> 
     """
     first, second = (desk.python("-c", GATES, desk.url).split() for _ in range(2))
 
-    assert ["charged", "ch_17", "ch_17", "shelf", "ch_17"] == first
-    assert ["ch_17", "ch_17", "shelf", "ch_17"] == second
+    assert first == ["charged", "ch_17", "ch_17", "shelf", "ch_17"]
+    assert second == ["ch_17", "ch_17", "shelf", "ch_17"]
 
 
 DOUBT = """
@@ -141,11 +141,11 @@ def test_commands_that_look_and_decide_work_on_it(desk: Desk) -> None:
     moved = desk.onceward("store", "migrate")
 
     assert True is ready["ready"]
-    assert {"settled", "in_doubt"} == {one["state"] for one in listed["records"]}
-    assert (True, 1) == (checked["healthy"], checked["inDoubt"])
+    assert {one["state"] for one in listed["records"]} == {"settled", "in_doubt"}
+    assert (checked["healthy"], checked["inDoubt"]) == (True, 1)
     assert "released" in json.dumps(decided)
-    assert {"settled", "released"} == {one["state"] for one in after["records"]}
-    assert {"forgotten": 0, "shrunk": 0} == {name: purged[name] for name in ("forgotten", "shrunk")}
+    assert {one["state"] for one in after["records"]} == {"settled", "released"}
+    assert {name: purged[name] for name in ("forgotten", "shrunk")} == {"forgotten": 0, "shrunk": 0}
     assert False is moved["moved"]
 
 
@@ -170,9 +170,9 @@ def test_commands_about_what_is_no_record_work_beside_it(desk: Desk) -> None:
 
     assert "acme" in json.dumps(desk.onceward("tenant", "list"))
     assert token["tenant"] == "acme"
-    assert [] == desk.onceward("dead", "list")["letters"]
+    assert desk.onceward("dead", "list")["letters"] == []
     assert desk.onceward("relay", "init") and desk.onceward("relay", "status")
-    assert [] == desk.onceward("hooks", "list")["sources"]
+    assert desk.onceward("hooks", "list")["sources"] == []
     assert "w-1" in json.dumps(desk.onceward("journal", "list", "--scope", "live:acme"))
     assert {"agent.access.db", "agent.journal.db"} <= {one.name for one in desk.folder.iterdir()}
 
@@ -206,8 +206,8 @@ def test_the_service_keeps_its_records_there(desk: Desk, monkeypatch: pytest.Mon
     desk.onceward("tenant", "erase", "demo", "--yes", "demo", "--folder", str(folder))
     after = desk.onceward("records", "list")["records"]
 
-    assert ["test:k"] == [one["key"] for one in shown["records"] if one["scope"] == "test:demo"]
-    assert ([200, 200], 1, 200) == (rows, counted, ready)
+    assert [one["key"] for one in shown["records"] if one["scope"] == "test:demo"] == ["test:k"]
+    assert (rows, counted, ready) == ([200, 200], 1, 200)
     assert "test:demo" in {one["scope"] for one in before}
     assert "test:demo" not in {one["scope"] for one in after}
 
@@ -224,8 +224,8 @@ def test_the_folder_of_the_page_can_be_built(tmp_path: Path) -> None:
     done = subprocess.run(build, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     told = {one.name: one.read_text(encoding="utf-8") for one in tmp_path.glob("*.egg-info/*")}
 
-    assert 0 == done.returncode, done.stderr
-    assert ("shelf\n", True) == (told["top_level.txt"], "shelf = shelf:KIND" in told["entry_points.txt"])
+    assert done.returncode == 0, done.stderr
+    assert (told["top_level.txt"], "shelf = shelf:KIND" in told["entry_points.txt"]) == ("shelf\n", True)
 
 
 class TestFinding:
@@ -238,7 +238,7 @@ class TestFinding:
         """
         install(site, "thief", dict.fromkeys(("memory", "SQLite"), "thief:KIND"), {"thief": THIEF})
 
-        assert "onceward.stores.memory" == type(open_store("memory://")).__module__
+        assert type(open_store("memory://")).__module__ == "onceward.stores.memory"
         assert None is tables_url("memory://")
         assert "thief" not in sys.modules
 

@@ -23,7 +23,7 @@ class TestTime:
         """
         However often it is asked, it is the same time.
         """
-        assert [(START_US, 0.0)] * 3 == [(still.wall_us(), still.monotonic()) for _ in range(3)]
+        assert [(still.wall_us(), still.monotonic()) for _ in range(3)] == [(START_US, 0.0)] * 3
 
     @pytest.mark.parametrize("by", [90, 90.0, timedelta(minutes=1, seconds=30)])
     def test_it_advances_by_seconds_or_a_timedelta(self, still: StillEnvironment, by: float | timedelta) -> None:
@@ -32,7 +32,7 @@ class TestTime:
         """
         still.advance(by)
 
-        assert (START_US + 90_000_000, 90.0) == (still.wall_us(), still.monotonic())
+        assert (still.wall_us(), still.monotonic()) == (START_US + 90_000_000, 90.0)
 
     def test_a_century_is_counted_to_the_microsecond(self, still: StillEnvironment) -> None:
         """
@@ -40,7 +40,7 @@ class TestTime:
         """
         still.advance(timedelta(days=36_525, microseconds=1))
 
-        assert START_US + 36_525 * 86_400 * 1_000_000 + 1 == still.wall_us()
+        assert still.wall_us() == START_US + 36_525 * 86_400 * 1_000_000 + 1
 
     def test_it_does_not_run_backwards(self, still: StillEnvironment) -> None:
         """
@@ -49,7 +49,7 @@ class TestTime:
         with pytest.raises(ValueError, match="jump"):
             still.advance(-1)
 
-        assert (START_US, 0.0) == (still.wall_us(), still.monotonic())
+        assert (still.wall_us(), still.monotonic()) == (START_US, 0.0)
 
     def test_the_wall_clock_jumps_either_way_and_no_time_passes(self, still: StillEnvironment) -> None:
         """
@@ -59,7 +59,7 @@ class TestTime:
         back = still.wall_us()
         still.jump(120)
 
-        assert START_US - 60 * 86_400 * 1_000_000 == back
+        assert back == START_US - 60 * 86_400 * 1_000_000
         assert (back + 120_000_000, 0.0) == (still.wall_us(), still.monotonic())
 
     def test_moved_from_many_threads_nothing_is_lost(self, still: StillEnvironment) -> None:
@@ -72,7 +72,7 @@ class TestTime:
         for thread in threads:
             thread.join()
 
-        assert 8_000.0 == still.monotonic()
+        assert still.monotonic() == 8_000.0
 
 
 class TestWaiting:
@@ -86,7 +86,7 @@ class TestWaiting:
         asyncio.run(still.asleep(3_600))
         still.sleep(-1)
 
-        assert 7_200.0 == still.monotonic()
+        assert still.monotonic() == 7_200.0
 
     def test_waiting_for_what_has_happened_takes_no_time(self, still: StillEnvironment) -> None:
         """
@@ -101,7 +101,7 @@ class TestWaiting:
         still.wait(threading.Event(), 60)
         asyncio.run(still.await_event(asyncio.Event(), 60))
 
-        assert (0.0, 120.0) == (at_once, still.monotonic())
+        assert (at_once, still.monotonic()) == (0.0, 120.0)
 
     @pytest.mark.parametrize("way", ["asleep", "await_event"])
     def test_other_tasks_get_their_turn(self, still: StillEnvironment, way: str) -> None:
@@ -123,7 +123,7 @@ class TestWaiting:
             await task
             return seen
 
-        assert ["other", "sleeper"] == asyncio.run(both())
+        assert asyncio.run(both()) == ["other", "sleeper"]
         assert (60.0 if way == "asleep" else 0.0) == still.monotonic()
 
 
@@ -156,4 +156,4 @@ class TestChance:
         for thread in threads:
             thread.join()
 
-        assert 4_000 == len(set(drawn))
+        assert len(set(drawn)) == 4_000

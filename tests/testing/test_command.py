@@ -41,9 +41,9 @@ class TestHelp:
         with pytest.raises(SystemExit) as left:
             command.main(["--help"])
 
-        assert 0 == left.value.code
+        assert left.value.code == 0
         shown = capsys.readouterr().out
-        assert [] == [name for name in COMMANDS if name not in shown]
+        assert [name for name in COMMANDS if name not in shown] == []
 
     @pytest.mark.parametrize("name", COMMANDS)
     def test_every_command_shows_an_example(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ class TestHelp:
         with pytest.raises(SystemExit) as left:
             command.main([name, "--help"])
 
-        assert 0 == left.value.code
+        assert left.value.code == 0
         shown = capsys.readouterr().out
         assert "example" in shown
         assert f"python -m onceward.testing {name}" in shown
@@ -66,7 +66,7 @@ class TestHelp:
         with pytest.raises(SystemExit) as left:
             command.main(wrong)
 
-        assert 2 == left.value.code
+        assert left.value.code == 2
         assert "usage:" in capsys.readouterr().err
 
 
@@ -81,12 +81,12 @@ class TestFailpoints:
         told, listed = typed("failpoints", "--json", folder=tmp_path)
 
         catalogue = json.loads(listed)
-        assert (0, 0) == (code, told)
+        assert (code, told) == (0, 0)
         assert {"claim.before", "claim.after", "settle.before", "sqlite.commit.before"} <= catalogue.keys()
         assert [(name, meaning) for name, meaning in catalogue.items()] == [
             (name, meaning.strip()) for name, _, meaning in (line.partition(" ") for line in table.splitlines())
         ]
-        assert [] == [name for name, meaning in catalogue.items() if not meaning]
+        assert [name for name, meaning in catalogue.items() if not meaning] == []
 
     def test_a_backend_that_cannot_be_imported_is_named(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -96,7 +96,7 @@ class TestFailpoints:
         """
         monkeypatch.setitem(sys.modules, "onceward.stores.sqlite", None)
 
-        assert 0 == command.main(["failpoints", "--json"])
+        assert command.main(["failpoints", "--json"]) == 0
         shown = capsys.readouterr()
         assert "onceward.stores.sqlite" in shown.err
         assert "claim.before" in json.loads(shown.out)
@@ -111,7 +111,7 @@ class TestConformance:
         """
         code, shown = typed("conformance", "--store", "memory://", "-q", "-k", "TestScan", folder=tmp_path)
 
-        assert 0 == code, shown
+        assert code == 0, shown
         assert " passed" in shown
 
     def test_without_a_store_it_says_what_to_give(self, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ class TestConformance:
         """
         code, shown = typed("conformance", "-k", "TestScan", folder=tmp_path)
 
-        assert 0 != code
+        assert code != 0
         assert "say which store to judge: --store" in shown
 
 
@@ -135,5 +135,5 @@ class TestExplore:
         explorer = pytest.importorskip("onceward.testing.explorer")
         monkeypatch.setattr(explorer, "main", lambda argv: given.append(argv) or 7)
 
-        assert 7 == command.main(["explore", "--limits", "--json"])
-        assert [["--limits", "--json"]] == given
+        assert command.main(["explore", "--limits", "--json"]) == 7
+        assert given == [["--limits", "--json"]]

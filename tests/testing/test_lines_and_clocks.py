@@ -76,7 +76,7 @@ def test_a_line_is_cut_and_restored(echo: int) -> None:
         heard.append(said(port))
 
     assert [b"one", b"hello", b"", b"", b"hello"] in (heard, [*heard[:2], b"", *heard[2:]])
-    assert (f"acme://user:pass@127.0.0.1:{port}/name?x=1", True) == (line.url, port != echo)
+    assert (line.url, port != echo) == (f"acme://user:pass@127.0.0.1:{port}/name?x=1", True)
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_other_processes_open_the_class_that_is_judged() -> None:
     kind = StoreKind(open=Derived.from_url)
     place = StoreUnderTest(Candidate(kind=kind, url="derived://"), "blocking", StillEnvironment())
 
-    assert f"{__name__}:Derived.from_url" == place.opener()
+    assert place.opener() == f"{__name__}:Derived.from_url"
 
 
 class Derived(MemoryStore):

@@ -125,7 +125,7 @@ def test_a_setting_turns_the_retries_of_a_run(pytester: pytest.Pytester, setting
     pytester.makepyfile(CALLS.replace("{expected}", repr(expected)))
 
     pytester.inline_run(*QUIET).assertoutcome(passed=1)
-    assert (0, 0) == (SWITCH.retries_off, SWITCH.no_sleeping)
+    assert (SWITCH.retries_off, SWITCH.no_sleeping) == (0, 0)
 
 
 def test_a_setting_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
@@ -136,5 +136,5 @@ def test_a_setting_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_nothing(): pass")
 
     done = pytester.runpytest_inprocess(*QUIET)
-    assert pytest.ExitCode.USAGE_ERROR == done.ret
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*onceward_retries is on, no-sleep or off, not 'never'*"])

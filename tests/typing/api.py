@@ -15,26 +15,23 @@ from typing import Any, assert_type
 from onceward import (
     NOT_FOUND,
     AsyncGate,
-    Attempt,
     Breaker,
     Budget,
-    Event,
     Found,
     Gate,
     InDoubt,
     Operation,
     Outcome,
-    RecordView,
     Retry,
-    Stop,
-    breaker,
-    canonical,
     deadline,
     derive,
     mint,
     needs_key,
     stop_of,
 )
+from onceward.gate import Event, RecordView
+from onceward.keys import canonical
+from onceward.retry import Attempt, Stop, breaker
 from onceward.runtime.environment import Environment
 from onceward.stores import (
     AsyncStore,

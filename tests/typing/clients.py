@@ -8,8 +8,9 @@ from decimal import Decimal
 from typing import Any, assert_type
 
 import onceward
-from onceward import AsyncClient, AsyncGate, Cadence, Client, Emitted, Flushed, Gate, Retry, tool_call_key
+from onceward import AsyncClient, AsyncGate, Client, Gate, Retry, tool_call_key
 from onceward.client import BatchResult, BookedBatch, Database, Delta, Derived, NewDelta, Reference, Result
+from onceward.messaging.emitter import Cadence, Emitted, Flushed
 from onceward.messaging.webhooks import warn_if_slow
 
 

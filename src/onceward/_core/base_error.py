@@ -26,6 +26,10 @@ class RetryAdvice(StrEnum):
     NEVER = "never"
 
 
+PUBLIC_HOME = "onceward.errors"
+"""The module that all of them are offered by."""
+
+
 class OncewardError(Exception):
     """
     Something about a gated operation went wrong.
@@ -47,6 +51,11 @@ class OncewardError(Exception):
     """What the operation is called."""
     first_at: datetime | None = None
     """When the operation was first claimed (UTC)."""
+
+    def __init_subclass__(cls) -> None:
+        # People meet them as `onceward.errors.InDoubt`: tracebacks, histories and logs say so, too.
+        if cls.__module__.startswith("onceward._core."):
+            cls.__module__ = PUBLIC_HOME
 
     def __init__(
         self, message: str | None = None, *, retry_after_seconds: float | None = None, retry_at: datetime | None = None
@@ -79,3 +88,6 @@ def _said(docstring: str | None) -> str:
     """A docstring as a message: without what it says to whoever writes a loop."""
     paragraphs = (docstring or "").split("\n\n")
     return " ".join(" ".join(one.split()) for one in paragraphs if not one.strip().startswith("A loop "))
+
+
+OncewardError.__module__ = PUBLIC_HOME

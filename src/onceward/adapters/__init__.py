@@ -17,6 +17,9 @@ from onceward._core.capabilities import AwaitedTransaction
 from onceward.adapters._registry import ADAPTERS, NO_ENCODING, STATEMENT_IN_PROGRESS, TRANSACTION_ENDED
 from onceward.adapters._transaction import finish, join, run_in_transaction
 from onceward.adapters._transaction_async import finish_async, join_async, run_in_transaction_async
+from onceward.adapters.insert import insert_once
+from onceward.adapters.insert_async import insert_once_async
+from onceward.adapters.insert_statement import Inserted, Update, insert_sql
 
 __all__ = [
     "ADAPTERS",
@@ -26,8 +29,13 @@ __all__ = [
     "AsyncCallerTransaction",
     "AwaitedTransaction",
     "CallerTransaction",
+    "Inserted",
+    "Update",
     "finish",
     "finish_async",
+    "insert_once",
+    "insert_once_async",
+    "insert_sql",
     "join",
     "join_async",
     "run_in_transaction",

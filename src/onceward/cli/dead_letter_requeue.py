@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from onceward import DeadLetterBox
 from onceward._core.dead_letters import DeadLetter
 from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
+from onceward.gate.dead_letter_box import DeadLetterBox
 
 
 def requeue_letter(box: DeadLetterBox, asked: argparse.Namespace) -> DeadLetter:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 
-from onceward import AsyncDeadLetterBox
 from onceward._core.dead_letters import DeadLetter
 from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
+from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 
 
 async def requeue_letter_async(box: AsyncDeadLetterBox, asked: argparse.Namespace) -> DeadLetter:

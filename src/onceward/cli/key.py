@@ -9,7 +9,6 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from onceward import mint
 from onceward._core.errors import ConfigurationError
 from onceward._core.key_derivation import derive, derive_colon, input_hash
 from onceward._core.key_lint import KeyFinding, explain_key, lint_recipe
@@ -19,6 +18,7 @@ from onceward.cli import exit_codes
 from onceward.cli.command_parser import CommandGroup, add_command, add_group, read_json_argument
 from onceward.cli.output import print_json, print_text
 from onceward.cli.text_tables import format_facts, format_table
+from onceward.keys import mint
 
 KEY_BYTES_READ_MAX = 65_536
 """From stdin: far above any key, so that a key that is too long is still measured."""

@@ -27,12 +27,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from onceward import (
+from onceward._core.errors import (
     AlreadySettled,
     BalanceExhausted,
     ConfigurationError,
     Forbidden,
-    Gate,
     IllegalMove,
     OncewardError,
     OutcomeUnknown,
@@ -40,6 +39,7 @@ from onceward import (
     TokenInvalid,
 )
 from onceward._core.terms import apply_options
+from onceward.gate import Gate
 from onceward.http.server.handler_outcomes import gate_options
 from onceward.http.server.problems import WELL_KNOWN
 from onceward.http.server.profile import PROFILES, Profile, profile

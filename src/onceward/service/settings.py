@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from onceward import ConfigurationError
+from onceward._core.errors import ConfigurationError
 from onceward.stores import tables_url
 
 PREFIX = "ONCEWARD_SERVE_"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from onceward import OncewardError, UploadTimeout
+from onceward._core.errors import OncewardError, UploadTimeout
 from onceward.service.web.problems import HeadTooLarge, RequestMalformed, error_response
 
 if TYPE_CHECKING:

@@ -180,7 +180,7 @@ class Drill:
         for number in range(2):  # The first one makes the tables.
             self._nursery.start(self.client, self._url, [f"{self.client}:whole:{number}"])
             ended = self._nursery.wait()
-            assert (0, "") == (ended.code, ended.error)
+            assert (ended.code, ended.error) == (0, "")
         return ended.steps
 
     def kill_at(self, step: int) -> None:
@@ -199,7 +199,7 @@ class Drill:
 
     def _ended(self, key: str) -> None:
         ended = self._nursery.wait()
-        assert (-signal.SIGKILL, "") == (ended.code, ended.error), ended
+        assert (ended.code, ended.error) == (-signal.SIGKILL, ""), ended
         if isinstance(self._asking, psycopg.Connection):
             _until(lambda: not self._finds(_CLIENTS))  # What the dead one had sent is carried out, or given up.
         self._keys.append(key)

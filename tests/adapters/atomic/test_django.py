@@ -20,7 +20,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from django_desk import DjangoDesk
 
-from onceward import AsyncGate, ConfigurationError, Gate, IllegalMove, RetryTransaction
+from onceward import AsyncGate, ConfigurationError, Gate
+from onceward.errors import IllegalMove, RetryTransaction
 from servers.postgres import wanted
 
 ALIAS = "app"
@@ -84,7 +85,7 @@ class TestOnCommit:
         for _ in range(3):
             gate.atomic(db, "charge:1", book)
 
-        assert [(1, {"charge:1": "settled"})] == seen
+        assert seen == [(1, {"charge:1": "settled"})]
 
     def test_inside_the_callers_atomic_it_waits_for_that(self, gate: Gate, db: Any) -> None:
         """
@@ -108,7 +109,7 @@ class TestOnCommit:
         with pytest.raises(ZeroDivisionError):
             gate.atomic(db, "alone", book("alone", fails=True))
 
-        assert ([], ["kept"]) == (before, seen)
+        assert (before, seen) == ([], ["kept"])
 
     @pytest.mark.parametrize("error", [ValueError("hook"), DatabaseError("hook")])
     def test_a_hook_that_raises_is_the_callers_news_and_the_operation_stands(
@@ -128,8 +129,8 @@ class TestOnCommit:
         with pytest.raises(type(error), match="hook"):
             gate.atomic(db, "charge:1", book)
 
-        assert (1, {"charge:1": "settled"}) == (desk.place.rows(), desk.place.states())
-        assert CREATED == gate.atomic(db, "charge:1", book)
+        assert (desk.place.rows(), desk.place.states()) == (1, {"charge:1": "settled"})
+        assert gate.atomic(db, "charge:1", book) == CREATED
         assert not db.in_atomic_block
 
 
@@ -145,7 +146,7 @@ class TestWhoCommits:
             gate.atomic(connection, "charge:1", lambda: cursor.execute("INSERT INTO charges VALUES (1, '1')") and None)
         gate.atomic(connections["default"], "charge:1", spoil)
 
-        assert (1, {"charge:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"charge:1": "settled"})
         connection.close()
 
     @pytest.mark.parametrize("writes_first", [False, True])
@@ -166,7 +167,7 @@ class TestWhoCommits:
         getattr(transaction, ending)(using=ALIAS)
         transaction.set_autocommit(True, using=ALIAS)
 
-        assert (0, {}) == before
+        assert before == (0, {})
         kept = (2 if writes_first else 1, {"charge:1": "settled"}) if ending == "commit" else (0, {})
         assert kept == (desk.place.rows(), desk.place.states())
 
@@ -184,7 +185,7 @@ class TestWhoCommits:
         with pytest.raises(RuntimeError, match="durable"):
             gate.atomic(db, "charge:2", durable)
 
-        assert (1, {"charge:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"charge:1": "settled"})
 
     def test_atomic_requests_decide_for_the_whole_view(self, gate: Gate, desk: DjangoDesk) -> None:
         """
@@ -207,7 +208,7 @@ class TestWhoCommits:
             rows.append(desk.place.rows())
         django_desk.urlpatterns.clear()
 
-        assert ([500, 200, 200], [0, 1, 1]) == (statuses, rows)
+        assert (statuses, rows) == ([500, 200, 200], [0, 1, 1])
 
 
 class TestFailures:
@@ -239,8 +240,8 @@ class TestFailures:
             with pytest.raises(IllegalMove, match="let the error through"):
                 gate.atomic(db, "charge:1", charge)
 
-        assert (0, {}, False) == (desk.place.rows(), desk.place.states(), db.in_atomic_block)
-        assert CREATED == gate.atomic(db, "charge:1", charge)
+        assert (desk.place.rows(), desk.place.states(), db.in_atomic_block) == (0, {}, False)
+        assert gate.atomic(db, "charge:1", charge) == CREATED
 
     def test_a_deferred_constraint_surfaces_at_the_commit(self, gate: Gate, db: Any, desk: DjangoDesk) -> None:
         """
@@ -256,7 +257,7 @@ class TestFailures:
         with pytest.raises(IntegrityError):
             gate.atomic(db, "line:1", insert)
 
-        assert (0, {}, False) == (desk.place.rows("lines"), desk.place.states(), db.in_atomic_block)
+        assert (desk.place.rows("lines"), desk.place.states(), db.in_atomic_block) == (0, {}, False)
         desk.place.ask("DROP TABLE lines")
 
     def test_a_transaction_that_read_first_on_sqlite_is_told_why(self, tmp_path: Path) -> None:
@@ -272,7 +273,7 @@ class TestFailures:
             desk.place.ask("INSERT INTO charges VALUES (9, '9')")
             desk.gate.atomic(connections[ALIAS], "charge:1", charge)
 
-        assert CREATED == desk.gate.atomic(connections[ALIAS], "charge:1", charge)
+        assert desk.gate.atomic(connections[ALIAS], "charge:1", charge) == CREATED
         django_desk.forget(ALIAS)
         desk.gate.close()
 
@@ -324,9 +325,9 @@ def test_in_a_test_case_everything_is_rolled_back_with_it(gate: Gate, desk: Djan
     result = unittest.TestResult()
     unittest.TestSuite([Charging("test_it")]).run(result)
 
-    assert ([], []) == (result.errors, result.failures)
-    assert [CREATED] * 2 == answers
-    assert (0, {}) == (desk.place.rows(), desk.place.states())
+    assert (result.errors, result.failures) == ([], [])
+    assert answers == [CREATED] * 2
+    assert (desk.place.rows(), desk.place.states()) == (0, {})
 
 
 def test_it_works_while_django_records_its_queries(gate: Gate, db: Any, desk: DjangoDesk) -> None:
@@ -337,7 +338,7 @@ def test_it_works_while_django_records_its_queries(gate: Gate, db: Any, desk: Dj
         gate.atomic(db, "charge:1", charge)
 
     assert any("charges" in query["sql"] for query in queries)
-    assert 1 == desk.place.rows()
+    assert desk.place.rows() == 1
 
 
 def test_the_same_under_sync_to_async(gate: Gate, desk: DjangoDesk) -> None:
@@ -355,5 +356,5 @@ def test_the_same_under_sync_to_async(gate: Gate, desk: DjangoDesk) -> None:
     async def scenario() -> list[Any]:
         return list(await asyncio.gather(*(sync_to_async(book, thread_sensitive=False)() for _ in range(3))))
 
-    assert [CREATED] * 3 == asyncio.run(scenario())
-    assert 1 == desk.place.rows()
+    assert asyncio.run(scenario()) == [CREATED] * 3
+    assert desk.place.rows() == 1

@@ -55,7 +55,7 @@ def test_a_row_is_written_once_and_corrected_when_asked(kind: Kind, tmp_path: Pa
         [(kept,)] = desk.place.ask("SELECT amount FROM expenses")
         desk.place.ask("DROP TABLE expenses")
 
-        assert ([1, 0], 0, 1, Decimal("13.75")) == (first, uncommitted, second, Decimal(kept))
+        assert (first, uncommitted, second, Decimal(kept)) == ([1, 0], 0, 1, Decimal("13.75"))
 
     play(kind, tmp_path, scenario)
 

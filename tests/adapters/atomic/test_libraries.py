@@ -13,17 +13,8 @@ import pytest
 from desks import CREATED, KINDS, MATRIX, Caller, Desk, in_play
 from playing import Scenario, play
 
-from onceward import (
-    ConfigurationError,
-    Gate,
-    IllegalMove,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    RecordedFailure,
-    ResultInvalid,
-    RetryTransaction,
-)
+from onceward import ConfigurationError, Gate, InDoubt, InFlight, KeyReused
+from onceward.errors import IllegalMove, RecordedFailure, ResultInvalid, RetryTransaction
 from servers.postgres import running
 
 ON_POSTGRES = [kind for kind in KINDS if kind.database == "postgresql"]
@@ -77,9 +68,9 @@ def test_rows_and_record_commit_together_and_replay_or_neither_is_there(at_all: 
             with pytest.raises(KeyReused):
                 await caller.atomic("charge:1", request=2)
 
-            assert (0, {}, False) == undone
-            assert [CREATED] * 3 == answers
-            assert (1, {"charge:1": "settled"}, False) == kept
+            assert undone == (0, {}, False)
+            assert answers == [CREATED] * 3
+            assert kept == (1, {"charge:1": "settled"}, False)
 
     at_all(scenario)
 
@@ -104,7 +95,7 @@ def test_a_violated_constraint_of_the_callers_own_table_surfaces_unchanged(at_al
                 with pytest.raises(desk.violation):
                     await caller.atomic("charge:1", insert)
 
-                assert (1, {}, False) == (desk.place.rows(), desk.place.states(), caller.in_transaction())
+                assert (desk.place.rows(), desk.place.states(), caller.in_transaction()) == (1, {}, False)
 
     at_all(scenario)
 
@@ -127,13 +118,13 @@ def test_inside_the_callers_transaction_the_caller_decides(at: Callable[[Scenari
                 open_still = (caller.in_transaction(), desk.place.rows())
             await caller.atomic("charge:1")
 
-            assert (0, {}) == rolled_back
-            assert (True, 0) == open_still
-            assert (1, 1, {"charge:1": "settled"}) == (
+            assert rolled_back == (0, {})
+            assert open_still == (True, 0)
+            assert (
                 desk.place.rows(),
                 desk.place.rows("invoices"),
                 desk.place.states(),
-            )
+            ) == (1, 1, {"charge:1": "settled"})
 
     at(scenario)
 
@@ -158,11 +149,11 @@ def test_a_failure_inside_the_callers_transaction_undoes_only_itself(at: Callabl
                     await caller.atomic("charge:2", violate)
                 await caller.atomic("charge:3")
 
-            assert (1, 1, {"charge:3": "settled"}) == (
+            assert (
                 desk.place.rows(),
                 desk.place.rows("invoices"),
                 desk.place.states(),
-            )
+            ) == (1, 1, {"charge:3": "settled"})
 
     at(scenario)
 
@@ -187,9 +178,9 @@ def test_operations_and_savepoints_nest(at: Callable[[Scenario], None]) -> None:
                         raise Spoiled
                 return "done"
 
-            assert "done" == await caller.atomic("outer:1", outer)
-            assert 2 == desk.place.rows()
-            assert {"inner:1": "settled", "outer:1": "settled"} == desk.place.states()
+            assert await caller.atomic("outer:1", outer) == "done"
+            assert desk.place.rows() == 2
+            assert desk.place.states() == {"inner:1": "settled", "outer:1": "settled"}
 
     at(scenario)
 
@@ -208,9 +199,9 @@ def test_the_block_form_settles_replays_and_undoes(at: Callable[[Scenario], None
             async with caller.block("charge:1") as operation:
                 operation.settle(await caller.charge())
             async with caller.block("charge:1") as operation:
-                assert (True, CREATED) == (operation.replayed, operation.value)
+                assert (operation.replayed, operation.value) == (True, CREATED)
 
-            assert 1 == desk.place.rows()
+            assert desk.place.rows() == 1
 
     at(scenario)
 
@@ -234,7 +225,7 @@ def test_racers_wait_for_the_winner_and_replay_it(at_all: Callable[[Scenario], N
 
         answers = await desk.race(5, race)
 
-        assert (5, 1, 1) == (len(answers), len(set(answers)), desk.place.rows())
+        assert (len(answers), len(set(answers)), desk.place.rows()) == (5, 1, 1)
 
     at_all(scenario)
 
@@ -253,7 +244,7 @@ def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(at: Callable[
                 await caller.atomic("all:1", remember="all")
             await caller.atomic("all:2", remember="all")
 
-            assert 1 == desk.place.rows()
+            assert desk.place.rows() == 1
 
     at(scenario)
 
@@ -273,7 +264,7 @@ def test_a_result_that_cannot_be_stored_undoes_everything(at: Callable[[Scenario
             with pytest.raises(ResultInvalid, match="Nothing happened"):
                 await caller.atomic("charge:1", unstorable)
 
-            assert (0, {}) == (desk.place.rows(), desk.place.states())
+            assert (desk.place.rows(), desk.place.states()) == (0, {})
 
     at(scenario)
 
@@ -290,7 +281,7 @@ def test_the_steps_of_a_plan_share_the_transaction(at: Callable[[Scenario], None
                 await caller.step("migrate", "two", caller.charge)
             again = await caller.step("migrate", "one", caller.charge)
 
-            assert (CREATED, 2) == (again, desk.place.rows())
+            assert (again, desk.place.rows()) == (CREATED, 2)
 
     at(scenario)
 
@@ -317,10 +308,10 @@ def test_a_function_that_ends_the_transaction_itself_is_told(
                 await caller.atomic("charge:1", meddling)
 
             if ending == "rollback":
-                assert (0, {}) == (desk.place.rows(), desk.place.states())
-                assert CREATED == await caller.atomic("charge:1")
+                assert (desk.place.rows(), desk.place.states()) == (0, {})
+                assert await caller.atomic("charge:1") == CREATED
             else:
-                assert (1, {"charge:1": "in_doubt"}) == (desk.place.rows(), desk.place.states())
+                assert (desk.place.rows(), desk.place.states()) == (1, {"charge:1": "in_doubt"})
                 with pytest.raises(InDoubt):
                     await caller.atomic("charge:1")
 
@@ -340,8 +331,8 @@ def test_a_claim_held_outside_the_transaction_is_in_flight(at: Callable[[Scenari
                     await caller.atomic("charge:1")
                 return "done"
 
-            assert "done" == await caller.run("charge:1", outside)
-            assert (0, {"charge:1": "settled"}) == (desk.place.rows(), desk.place.states())
+            assert await caller.run("charge:1", outside) == "done"
+            assert (desk.place.rows(), desk.place.states()) == (0, {"charge:1": "settled"})
 
     at(scenario)
 
@@ -367,7 +358,7 @@ def test_a_key_that_another_transaction_holds_is_waited_for_only_so_long(
                 after_success = await caller.execute("SHOW lock_timeout")
 
             assert [("7s",)] == after_failure == after_success
-            assert (CREATED, 1) == (replayed, desk.place.rows())
+            assert (replayed, desk.place.rows()) == (CREATED, 1)
 
     at_postgres(scenario)
 
@@ -390,7 +381,7 @@ def test_above_read_committed_the_transaction_has_to_run_again(at_postgres: Call
                         other.atomic(winner, "charge:1", lambda: "theirs")
                     await caller.atomic("charge:1")
 
-            assert "theirs" == await caller.atomic("charge:1")
+            assert await caller.atomic("charge:1") == "theirs"
 
     at_postgres(scenario)
 
@@ -418,8 +409,8 @@ def test_a_transaction_that_has_failed_is_told_to_let_the_error_through(
                     await swallow()
                     await caller.atomic("charge:1")
 
-            assert CREATED == await caller.atomic("charge:1")
-            assert (1, {"charge:1": "settled"}) == (desk.place.rows(), desk.place.states())
+            assert await caller.atomic("charge:1") == CREATED
+            assert (desk.place.rows(), desk.place.states()) == (1, {"charge:1": "settled"})
 
     at_postgres(scenario)
 
@@ -441,7 +432,7 @@ def test_another_database_or_another_kind_of_store_is_refused(at: Callable[[Scen
                 desk.gate = other
                 with pytest.raises(ConfigurationError, match=r"one database|share your transaction"):
                     await caller.atomic("charge:1")
-                assert (0, False) == (desk.place.rows(), caller.in_transaction())
+                assert (desk.place.rows(), caller.in_transaction()) == (0, False)
         for other in others:
             await caller.did(other.close())
         desk.gate = ours

@@ -72,8 +72,8 @@ def test_a_message_commits_with_the_rows_or_not_at_all(at_all: Callable[[Scenari
                 mine = await add(caller, b"\x00\xff", id="mine", aggregate=None)
                 again = await add(caller, b"\x00\xff", id="mine", aggregate=None)
 
-            assert (0, []) == undone
-            assert (1, "mine", "mine") == (desk.place.rows(), mine, again)
+            assert undone == (0, [])
+            assert (desk.place.rows(), mine, again) == (1, "mine", "mine")
             assert [
                 (made, "billing", "charge.made", "customer:1", '{"a":"ü","b":2}'.encode(), '{"X-Trace":"t-1"}'),
                 ("mine", "billing", "charge.made", None, b"\x00\xff", "{}"),
@@ -101,7 +101,7 @@ def test_an_id_of_ones_own_stands_for_one_content(at: Callable[[Scenario], None]
                     async with caller.transaction():
                         await add(caller, **{"payload": 1, "id": "mine", **changed})
 
-            assert [("mine", b"1")] == [(row[0], row[4]) for row in kept(desk)]
+            assert [(row[0], row[4]) for row in kept(desk)] == [("mine", b"1")]
 
     at(scenario)
 
@@ -130,8 +130,8 @@ def test_a_message_in_an_atomic_operation_goes_with_its_record(at: Callable[[Sce
             undone = (desk.place.rows(), len(kept(desk)))
             answers = [await caller.atomic("charge:1", work) for _ in range(2)]
 
-            assert ((0, 0), [7, 7]) == (undone, answers)
-            assert (1, 1) == (desk.place.rows(), len(kept(desk)))
+            assert (undone, answers) == ((0, 0), [7, 7])
+            assert (desk.place.rows(), len(kept(desk))) == (1, 1)
 
     at(scenario)
 
@@ -153,7 +153,7 @@ def test_a_connection_that_commits_each_statement_is_refused(at: Callable[[Scena
                 with pytest.raises(ConfigurationError, match="AUTOCOMMIT"):
                     await add(caller)
 
-        assert [] == kept(desk)
+        assert kept(desk) == []
 
     at(scenario)
 

@@ -12,7 +12,8 @@ import pytest
 from desks import CREATED, KINDS, Desk, Kind, in_play
 from playing import Scenario, play
 
-from onceward import IllegalMove, InFlight, RetryTransaction
+from onceward import InFlight
+from onceward.errors import IllegalMove, RetryTransaction
 
 ON_POSTGRES = [kind for kind in KINDS if kind.database == "postgresql"]
 
@@ -48,7 +49,7 @@ def test_a_block_in_a_generator_that_is_closed_is_undone(at: Callable[[Scenario]
             await anext(steps)
             await steps.aclose()  # type: ignore[attr-defined] # It is a generator.
 
-            assert (0, {}, False) == (desk.place.rows(), desk.place.states(), caller.in_transaction())
+            assert (desk.place.rows(), desk.place.states(), caller.in_transaction()) == (0, {}, False)
 
     at(scenario)
 
@@ -70,12 +71,12 @@ def test_a_key_inside_of_itself_is_refused_and_nothing_is_kept(at: Callable[[Sce
 
             with pytest.raises(InFlight if claim == "first" else IllegalMove):
                 await caller.atomic("charge:1", outer, claim=claim)
-            assert ([1], 0, {}) == (runs, desk.place.rows(), desk.place.states())
+            assert (runs, desk.place.rows(), desk.place.states()) == ([1], 0, {})
             with pytest.raises(InFlight if claim == "first" else IllegalMove):
                 async with caller.transaction():
                     await caller.atomic("charge:1", outer, claim=claim)
 
-            assert ([1, 1], 0, {}) == (runs, desk.place.rows(), desk.place.states())
+            assert (runs, desk.place.rows(), desk.place.states()) == ([1, 1], 0, {})
 
     at(scenario)
 
@@ -90,7 +91,7 @@ def test_claimed_last_a_duplicate_in_one_transaction_replays(at: Callable[[Scena
             async with caller.transaction():
                 answers = [await caller.atomic("charge:1", claim="last") for _ in range(2)]
 
-            assert ([CREATED] * 2, 1) == (answers, desk.place.rows())
+            assert (answers, desk.place.rows()) == ([CREATED] * 2, 1)
 
     at(scenario)
 
@@ -117,7 +118,7 @@ def test_a_trigger_that_raises_at_the_commit_is_heard_as_it_is(
                 await caller.atomic("charge:1", claim=claim)
 
             assert not type(raised.value).__module__.startswith("onceward")
-            assert (0, {}, False) == (desk.place.rows(), desk.place.states(), caller.in_transaction())
+            assert (desk.place.rows(), desk.place.states(), caller.in_transaction()) == (0, {}, False)
 
     at_postgres(scenario)
 
@@ -144,7 +145,7 @@ def test_a_step_waits_for_the_other_steps_only_so_long(at_postgres: Callable[[Sc
                 after_success = await caller.execute("SHOW lock_timeout")
 
             assert [("7s",)] == after_failure == after_success
-            assert 3 == desk.place.rows()
+            assert desk.place.rows() == 3
 
     at_postgres(scenario)
 
@@ -171,7 +172,7 @@ def test_a_failure_that_cannot_be_remembered_is_raised_as_it_is(kind: Kind, tmp_
 
             assert not type(raised.value).__module__.startswith("onceward")
             assert "could not be remembered" in raised.value.__notes__[0]
-            assert (0, {}) == (desk.place.rows(), desk.place.states())
-            assert CREATED == await caller.atomic("charge:1", remember="all")
+            assert (desk.place.rows(), desk.place.states()) == (0, {})
+            assert await caller.atomic("charge:1", remember="all") == CREATED
 
     play(kind, tmp_path, scenario)

@@ -17,7 +17,8 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
-from onceward import AsyncGate, ConfigurationError, Gate, IllegalMove, RetryTransaction
+from onceward import AsyncGate, ConfigurationError, Gate
+from onceward.errors import IllegalMove, RetryTransaction
 from servers.postgres import wanted
 
 
@@ -96,11 +97,11 @@ class TestAutobegin:
         """
         gate.atomic(session, "expense:1", adding(session))
 
-        assert (False, 1, {"expense:1": "settled"}) == (
+        assert (
             session.in_transaction(),
             place.rows("expenses"),
             place.states(),
-        )
+        ) == (False, 1, {"expense:1": "settled"})
 
     @pytest.mark.parametrize("ending", ["commit", "close"])
     def test_a_session_that_has_merely_read_is_the_callers_to_commit(
@@ -115,7 +116,7 @@ class TestAutobegin:
         before = (session.in_transaction(), place.rows("expenses"), place.states())
         getattr(session, ending)()
 
-        assert (True, 0, {}) == before
+        assert before == (True, 0, {})
         both = (1, {"expense:1": "settled"}) if ending == "commit" else (0, {})
         assert both == (place.rows("expenses"), place.states())
 
@@ -130,7 +131,7 @@ class TestAutobegin:
             gate.atomic(session, "expense:1", lambda: (adding(session)(), 1 // 0))
         session.commit()
 
-        assert ([(7,)], {}) == (place.ask("SELECT id FROM expenses"), place.states())
+        assert (place.ask("SELECT id FROM expenses"), place.states()) == ([(7,)], {})
 
     def test_begin_says_it_best(self, gate: Gate, engine: sa.Engine, place: Place) -> None:
         """
@@ -140,7 +141,7 @@ class TestAutobegin:
             session.scalars(sa.select(Expense)).all()
             gate.atomic(session, "expense:1", adding(session))
 
-        assert (1, {"expense:1": "settled"}) == (place.rows("expenses"), place.states())
+        assert (place.rows("expenses"), place.states()) == (1, {"expense:1": "settled"})
 
     def test_a_session_without_autobegin_is_begun(self, gate: Gate, engine: sa.Engine, place: Place) -> None:
         """
@@ -149,7 +150,7 @@ class TestAutobegin:
         with Session(engine, autobegin=False) as session:
             gate.atomic(session, "expense:1", adding(session))
 
-        assert 1 == place.rows("expenses")
+        assert place.rows("expenses") == 1
 
 
 class TestObjects:
@@ -167,8 +168,8 @@ class TestObjects:
         undone = (session.in_transaction(), place.states())
         gate.atomic(session, "expense:1", adding(session, id=2))
 
-        assert (False, {}) == undone
-        assert (2, {"expense:1": "settled"}) == (place.rows("expenses"), place.states())
+        assert undone == (False, {})
+        assert (place.rows("expenses"), place.states()) == (2, {"expense:1": "settled"})
 
     def test_such_a_failure_leaves_the_callers_transaction_usable(
         self, gate: Gate, session: Session, place: Place
@@ -184,7 +185,7 @@ class TestObjects:
                     gate.atomic(session, "expense:1", adding(session, id=1), remember=remember)
             gate.atomic(session, "expense:2", adding(session, id=2))
 
-        assert (2, 1, {"expense:2": "settled"}) == (place.rows("expenses"), place.rows("invoices"), place.states())
+        assert (place.rows("expenses"), place.rows("invoices"), place.states()) == (2, 1, {"expense:2": "settled"})
 
     def test_what_the_caller_had_added_wrongly_is_the_callers_own_news(
         self, gate: Gate, session: Session, place: Place
@@ -201,7 +202,7 @@ class TestObjects:
             gate.atomic(session, "expense:9", adding(session, id=9))
         session.rollback()
 
-        assert (1, {}) == (place.rows("expenses"), place.states())
+        assert (place.rows("expenses"), place.states()) == (1, {})
 
     def test_objects_that_were_changed_and_undone_expire(self, gate: Gate, session: Session, place: Place) -> None:
         """
@@ -218,7 +219,7 @@ class TestObjects:
         with pytest.raises(ZeroDivisionError):
             gate.atomic(session, "expense:1", change)
 
-        assert "1.00" == kept.amount
+        assert kept.amount == "1.00"
 
     def test_a_deferred_constraint_surfaces_at_the_commit(self, gate: Gate, session: Session, place: Place) -> None:
         """
@@ -239,7 +240,7 @@ class TestObjects:
         with pytest.raises(sa.exc.IntegrityError):
             gate.atomic(session, "line:1", insert)
 
-        assert (0, {}, False) == (place.rows("lines"), place.states(), session.in_transaction())
+        assert (place.rows("lines"), place.states(), session.in_transaction()) == (0, {}, False)
         place.ask("DROP TABLE lines")
 
 
@@ -261,7 +262,7 @@ class TestSqlite:
         gate.atomic(session, "expense:1", adding(session))
         session.rollback()
 
-        assert (0, {}) == (place.rows("expenses"), place.states())
+        assert (place.rows("expenses"), place.states()) == (0, {})
 
     def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(self, gate: Gate, place: Place) -> None:
         """
@@ -276,7 +277,7 @@ class TestSqlite:
             gate.atomic(session, "expense:1", adding(session))
         engine.dispose()
 
-        assert 1 == place.rows("expenses")
+        assert place.rows("expenses") == 1
 
     @pytest.mark.parametrize("begins", [True, False])
     def test_an_engine_that_says_begin_itself_works_and_one_that_nobody_begins_is_refused(
@@ -305,7 +306,7 @@ class TestSqlite:
                 thread.join()
         engine.dispose()
 
-        assert ([CREATED] * 4, 1) == (answers, place.rows("expenses")) if begins else 0 == place.rows("expenses")
+        assert (answers, place.rows("expenses")) == ([CREATED] * 4, 1) if begins else place.rows("expenses") == 0
 
     def test_a_commit_in_sql_is_noticed_before_anything_commits_alone(self, gate: Gate, place: Place) -> None:
         """
@@ -323,7 +324,7 @@ class TestSqlite:
                 gate.atomic(session, "expense:1", meddle)
         engine.dispose()
 
-        assert (1, {"expense:1": "in_doubt"}) == (place.rows("expenses"), place.states())
+        assert (place.rows("expenses"), place.states()) == (1, {"expense:1": "in_doubt"})
 
 
 def test_autocommit_is_refused(gate: Gate, engine: sa.Engine, place: Place) -> None:
@@ -340,7 +341,7 @@ def test_autocommit_is_refused(gate: Gate, engine: sa.Engine, place: Place) -> N
                 gate.atomic(target, "expense:1", lambda: "never")
             assert not target.in_transaction()
 
-    assert {} == place.states()
+    assert place.states() == {}
 
 
 def test_a_scoped_session_is_the_session_of_its_scope(gate: Gate, engine: sa.Engine, place: Place) -> None:
@@ -351,7 +352,7 @@ def test_a_scoped_session_is_the_session_of_its_scope(gate: Gate, engine: sa.Eng
     gate.atomic(scoped, "expense:1", adding(scoped()))
     scoped.remove()
 
-    assert (1, {"expense:1": "settled"}) == (place.rows("expenses"), place.states())
+    assert (place.rows("expenses"), place.states()) == (1, {"expense:1": "settled"})
 
 
 def test_a_session_of_several_databases_has_to_name_one(gate: Gate, engine: sa.Engine, place: Place) -> None:
@@ -365,7 +366,7 @@ def test_a_session_of_several_databases_has_to_name_one(gate: Gate, engine: sa.E
         gate.atomic(connection, "expense:1", lambda: (adding(session)(), session.flush()) and "added")
         session.commit()
 
-    assert (1, {"expense:1": "settled"}) == (place.rows("expenses"), place.states())
+    assert (place.rows("expenses"), place.states()) == (1, {"expense:1": "settled"})
 
 
 def test_each_colour_of_gate_names_the_sessions_that_it_knows(gate: Gate, engine: sa.Engine, place: Place) -> None:
@@ -428,8 +429,8 @@ def test_an_async_scoped_session_is_joined_and_a_cancelled_caller_leaves_nothing
         await gate.close()
         await engine.dispose()
 
-        assert (0, {}) == undone
-        assert ("added", 1, {"expense:1": "settled"}) == (answer, place.rows("expenses"), place.states())
+        assert undone == (0, {})
+        assert (answer, place.rows("expenses"), place.states()) == ("added", 1, {"expense:1": "settled"})
 
     asyncio.run(scenario())
 
@@ -445,4 +446,4 @@ def test_once_takes_the_session_from_a_parameter(gate: Gate, session: Session, p
         return "created"
 
     assert "created" == record(session, 1, "1.00") == record(session, 1, "1.00")
-    assert 1 == place.rows("expenses")
+    assert place.rows("expenses") == 1

@@ -14,18 +14,8 @@ from typing import Any, Literal
 import pytest
 from coloured import COLOURS, Coloured
 
-from onceward import (
-    ConfigurationError,
-    Gate,
-    IllegalMove,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    Operation,
-    RecordedFailure,
-    ResultInvalid,
-    RetryTransaction,
-)
+from onceward import ConfigurationError, Gate, InDoubt, InFlight, KeyReused, Operation
+from onceward.errors import IllegalMove, RecordedFailure, ResultInvalid, RetryTransaction
 
 CREATED = {"status": 201, "body": {"status": "created"}}
 
@@ -103,10 +93,10 @@ def test_the_first_call_commits_both_and_later_ones_replay(
     stored = gate.get("charge:1")
 
     assert CREATED == first == second
-    assert 1 == rows(path)
+    assert rows(path) == 1
     assert not connection.in_transaction
     assert stored is not None
-    assert CREATED == stored.result
+    assert stored.result == CREATED
 
 
 @pytest.mark.requirement("E16")
@@ -122,10 +112,10 @@ def test_an_error_undoes_both(gate: Coloured, connection: sqlite3.Connection, pa
     with pytest.raises(TimeoutError):
         gate.atomic(connection, "charge:1", failing)
 
-    assert 0 == rows(path)
+    assert rows(path) == 0
     assert gate.get("charge:1") is None
-    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
-    assert 1 == rows(path)
+    assert gate.atomic(connection, "charge:1", charging(connection)) == CREATED
+    assert rows(path) == 1
 
 
 @pytest.mark.requirement("E21")
@@ -161,7 +151,7 @@ def test_the_same_key_for_another_amount_or_customer_is_refused(
     other = opens(f"sqlite:///{path}", scope="live:other")
     other.atomic(connection, "charge:1", charging(connection), request={"customer": 2, "amount": "1.00"})
 
-    assert 2 == rows(path)
+    assert rows(path) == 2
 
 
 def test_inside_the_callers_transaction_the_caller_commits(
@@ -176,16 +166,16 @@ def test_inside_the_callers_transaction_the_caller_commits(
     connection.rollback()
 
     assert inside
-    assert 0 == rows(path)
+    assert rows(path) == 0
     assert gate.get("charge:1") is None
 
     connection.execute("INSERT INTO invoices VALUES ('R-2')")
     gate.atomic(connection, "charge:1", charging(connection))
     connection.commit()
 
-    assert (1, 1) == (rows(path), rows(path, "invoices"))
-    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
-    assert 1 == rows(path)
+    assert (rows(path), rows(path, "invoices")) == (1, 1)
+    assert gate.atomic(connection, "charge:1", charging(connection)) == CREATED
+    assert rows(path) == 1
 
 
 def test_a_failure_inside_the_callers_transaction_undoes_only_itself(
@@ -205,7 +195,7 @@ def test_a_failure_inside_the_callers_transaction_undoes_only_itself(
     gate.atomic(connection, "charge:2", charging(connection))
     connection.commit()
 
-    assert (1, 1) == (rows(path), rows(path, "invoices"))
+    assert (rows(path), rows(path, "invoices")) == (1, 1)
     assert gate.get("charge:1") is None
 
 
@@ -223,8 +213,8 @@ def test_nested_atomic_operations_keep_to_their_own_keys(
             gate.atomic(connection, "inner:2", lambda op: 1 // 0)
         return "done"
 
-    assert "done" == gate.atomic(connection, "outer:1", outer)
-    assert (1, 1) == (rows(path), rows(path, "invoices"))
+    assert gate.atomic(connection, "outer:1", outer) == "done"
+    assert (rows(path), rows(path, "invoices")) == (1, 1)
     assert gate.get("inner:2") is None
     assert gate.get("inner:1") is not None
 
@@ -241,8 +231,8 @@ def test_the_block_form_settles_and_replays(gate: Coloured, connection: sqlite3.
         seen = (operation.replayed, operation.value, operation.attempt)
 
     assert fresh is False
-    assert (True, CREATED, 1) == seen
-    assert 1 == rows(path)
+    assert seen == (True, CREATED, 1)
+    assert rows(path) == 1
 
 
 def test_a_block_that_does_not_settle_or_settles_a_replay_raises(
@@ -253,7 +243,7 @@ def test_a_block_that_does_not_settle_or_settles_a_replay_raises(
     """
     with pytest.raises(ConfigurationError, match="settle"), gate.atomic(connection, "charge:1"):
         connection.execute("INSERT INTO charges VALUES (1, '12.50')")
-    assert 0 == rows(path)
+    assert rows(path) == 0
 
     with gate.atomic(connection, "charge:1") as operation:
         operation.settle(None)
@@ -274,7 +264,7 @@ def test_a_block_that_raises_undoes_both_and_lets_the_error_through(
         raise error
 
     assert error is caught.value
-    assert 0 == rows(path)
+    assert rows(path) == 0
     assert gate.get("charge:1") is None
 
 
@@ -290,7 +280,7 @@ def test_a_connection_in_autocommit_is_refused(gate: Coloured, path: Path) -> No
     connection.execute("COMMIT")
     connection.close()
 
-    assert 1 == rows(path)
+    assert rows(path) == 1
 
 
 @pytest.mark.parametrize("claim", ["first", "last"])
@@ -313,8 +303,8 @@ def test_a_function_that_ends_a_spoken_transaction_gets_no_record_of_its_own(
     connection.close()
 
     found = gate.get("charge:1")
-    assert found is None or "in_doubt" == found.state
-    assert ending == "COMMIT" or 0 == rows(path)
+    assert found is None or found.state == "in_doubt"
+    assert ending == "COMMIT" or rows(path) == 0
 
 
 def test_another_database_or_another_store_is_refused(gate: Coloured, opens: Opens, tmp_path: Path) -> None:
@@ -355,8 +345,8 @@ def test_racers_wait_at_the_door_and_replay_the_winner(path: Path, read_first: i
         thread.join()
     gate.close()
 
-    assert [CREATED] * 8 == answers
-    assert 1 == rows(path)
+    assert answers == [CREATED] * 8
+    assert rows(path) == 1
 
 
 def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: Coloured, path: Path) -> None:
@@ -370,8 +360,8 @@ def test_a_lock_that_outlasts_the_busy_limit_says_retry_your_transaction(gate: C
         gate.atomic(mine, "charge:1", charging(mine))
     holder.rollback()
 
-    assert "same-key" == caught.value.retry
-    assert CREATED == gate.atomic(mine, "charge:1", charging(mine))
+    assert caught.value.retry == "same-key"
+    assert gate.atomic(mine, "charge:1", charging(mine)) == CREATED
     mine.close()
     holder.close()
 
@@ -408,7 +398,7 @@ def test_a_result_that_cannot_be_stored_undoes_everything(
         gate.atomic(connection, "charge:1", unstorable)
     with pytest.raises(ResultInvalid, match="result_bytes_max"):
         gate.atomic(connection, "charge:1", lambda op: "x" * 100, result_bytes_max=10)
-    assert 0 == rows(path)
+    assert rows(path) == 0
 
 
 @pytest.mark.requirement("E08", "E39")
@@ -431,7 +421,7 @@ def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(
     with pytest.raises(RecordedFailure, match="card declined"):
         gate.atomic(connection, "all:1", charging(connection), remember="all")
 
-    assert 0 == rows(path)
+    assert rows(path) == 0
     assert gate.get("default:1") is None
 
 
@@ -468,11 +458,11 @@ def test_a_function_that_ends_the_transaction_itself_is_told(
 
     if ending == "rollback":
         assert record is None
-        assert 0 == rows(path)
+        assert rows(path) == 0
     else:
         assert record is not None
-        assert "in_doubt" == record.state
-        assert 1 == rows(path)
+        assert record.state == "in_doubt"
+        assert rows(path) == 1
         with pytest.raises(InDoubt):
             gate.atomic(connection, "charge:1", charging(connection))
 
@@ -489,7 +479,7 @@ def test_once_says_where_the_connection_comes_from(gate: Coloured, connection: s
 
     again = sqlite3.connect(path)
     assert CREATED == charge(connection, "o-1", "12.50") == charge(again, "o-1", "12.50")
-    assert 1 == rows(path)
+    assert rows(path) == 1
     again.close()
     with pytest.raises(ConfigurationError, match="go together"):
         gate.once(key="charge:{order}", guarantee="atomic")(lambda order: None)
@@ -505,8 +495,8 @@ def test_a_connection_with_its_own_factories_works(gate: Coloured, path: Path) -
     connection.row_factory = sqlite3.Row
     connection.text_factory = bytes
 
-    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
-    assert CREATED == gate.atomic(connection, "charge:1", charging(connection))
+    assert gate.atomic(connection, "charge:1", charging(connection)) == CREATED
+    assert gate.atomic(connection, "charge:1", charging(connection)) == CREATED
     assert (sqlite3.Row, bytes) == (connection.row_factory, connection.text_factory)
     connection.close()
 
@@ -528,7 +518,7 @@ def test_claimed_last_the_key_is_written_with_its_answer(
         gate.atomic(connection, "charge:2", lambda: (charging(connection)(None), 1 // 0), claim="last")
 
     assert CREATED == first == again
-    assert (["INSERT", "INSERT"], 1) == (statements, rows(path))
+    assert (statements, rows(path)) == (["INSERT", "INSERT"], 1)
     assert gate.get("charge:2") is None
 
 
@@ -550,7 +540,7 @@ def test_claimed_last_inside_the_callers_transaction_a_key_inside_of_itself_undo
             gate.atomic(connection, "charge:1", outer, request=request, claim="last")
     connection.commit()
 
-    assert (1, 0) == (rows(path, "invoices"), rows(path))
+    assert (rows(path, "invoices"), rows(path)) == (1, 0)
     assert gate.get("charge:1") is None
 
 
@@ -595,8 +585,8 @@ def test_no_trigger_or_default_makes_keys(gate: Coloured, path: Path) -> None:
     defaults = {name: default for _, name, _, _, default, _ in columns if name in ("id", "scope", "key")}
     connection.close()
 
-    assert [] == triggers
-    assert {"id": None, "scope": None, "key": None} == defaults
+    assert triggers == []
+    assert defaults == {"id": None, "scope": None, "key": None}
 
 
 @pytest.mark.requirement("A23", "A24", "A30")
@@ -638,11 +628,11 @@ def test_the_steps_of_a_plan_may_share_the_callers_transaction(
     rerun = migrate(broken=False)
     again = migrate(broken=False)
 
-    assert 1 == after_failure
-    assert [True, True, False, False, False] == rerun
-    assert [True] * 5 == again
-    assert ["create-tables", "seed-1", "seed-2", "seed-2", "backfill", "verify"] == ran
-    assert 2 == rows(path, "defaults")
+    assert after_failure == 1
+    assert rerun == [True, True, False, False, False]
+    assert again == [True] * 5
+    assert ran == ["create-tables", "seed-1", "seed-2", "seed-2", "backfill", "verify"]
+    assert rows(path, "defaults") == 2
 
 
 def test_a_joined_step_inside_an_open_transaction_does_not_block_itself(
@@ -654,10 +644,10 @@ def test_a_joined_step_inside_an_open_transaction_does_not_block_itself(
     connection.execute("BEGIN IMMEDIATE")
     plan = gate.plan("p-1")
 
-    assert 1 == plan.step("a", lambda: 1, connection=connection)
-    assert 1 == plan.step("a", lambda: 2, connection=connection)
+    assert plan.step("a", lambda: 1, connection=connection) == 1
+    assert plan.step("a", lambda: 2, connection=connection) == 1
     connection.commit()
-    assert 1 == plan.step("a", lambda: 3, connection=connection)
+    assert plan.step("a", lambda: 3, connection=connection) == 1
 
 
 @pytest.mark.fault("a-joined-step-takes-any-function")

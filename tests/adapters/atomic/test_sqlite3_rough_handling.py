@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from coloured import COLOURS, Coloured
 
-from onceward import ConfigurationError, IllegalMove, InDoubt
+from onceward import ConfigurationError, InDoubt
+from onceward.errors import IllegalMove
 
 pytestmark = pytest.mark.parametrize("claim", ["first", "last"])
 
@@ -55,7 +56,7 @@ def test_a_constraint_that_is_checked_at_the_commit_is_heard_as_it_is(
             connection, "charge:1", lambda: connection.execute("INSERT INTO charges VALUES (7)").rowcount, claim=claim
         )
 
-    assert ((0, None), False) == (committed(gate), connection.in_transaction)
+    assert (committed(gate), connection.in_transaction) == ((0, None), False)
 
 
 def test_a_statement_that_is_still_open_is_named(gate: Coloured, connection: sqlite3.Connection, claim: str) -> None:
@@ -71,7 +72,7 @@ def test_a_statement_that_is_still_open_is_named(gate: Coloured, connection: sql
     with pytest.raises(IllegalMove, match="RETURNING"):
         gate.atomic(connection, "charge:1", insert, claim=claim)
 
-    assert ((0, None), False) == (committed(gate), connection.in_transaction)
+    assert (committed(gate), connection.in_transaction) == ((0, None), False)
 
 
 def test_what_was_committed_before_the_connection_was_closed_is_in_doubt(
@@ -94,7 +95,7 @@ def test_what_was_committed_before_the_connection_was_closed_is_in_doubt(
         gate.atomic(again, "charge:1", lambda: "again", claim=claim)
     again.close()
 
-    assert 1 == committed(gate)[0]
+    assert committed(gate)[0] == 1
 
 
 def test_a_block_is_entered_once(gate: Coloured, connection: sqlite3.Connection, claim: str) -> None:

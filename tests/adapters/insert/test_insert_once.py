@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, Gate, Operation, Update, insert_once, insert_sql, mint
+from onceward import ConfigurationError, Gate, Operation, Update, insert_once, mint
+from onceward.adapters import insert_sql
 from onceward.stores.sqlite import SqliteStore
 from onceward.testing.clock import StillEnvironment
 
@@ -75,8 +76,8 @@ def test_the_first_insert_writes_one_row_and_the_second_none(connection: sqlite3
     """
     written = [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(3)]
 
-    assert [1, 0, 0] == written
-    assert [("12.50",)] == rows(connection, "amount")
+    assert written == [1, 0, 0]
+    assert rows(connection, "amount") == [("12.50",)]
 
 
 @pytest.mark.requirement("A14")
@@ -86,7 +87,7 @@ def test_the_primary_key_will_do(connection: sqlite3.Connection) -> None:
     """
     written = [insert_once(connection, "expenses", {"id": 7, **LUNCH}, key=["id"]) for _ in range(2)]
 
-    assert [1, 0] == written
+    assert written == [1, 0]
     assert 'ON CONFLICT ("id") DO NOTHING' in insert_sql("sqlite", "expenses", ["id"], ["id"])
 
 
@@ -98,11 +99,11 @@ def test_by_default_conflicts_are_ignored_and_the_constraint_is_named(dialect: A
     """
     sql = insert_sql(dialect, ("app", "expenses"), [*KEY, "amount"], KEY)
 
-    assert (
+    assert sql == (
         'INSERT INTO "app"."expenses" ("worker_id", "idempotency_key", "amount") '
         f"VALUES ({hole}, {hole}, {hole}) "
         'ON CONFLICT ("worker_id", "idempotency_key") DO NOTHING'
-    ) == sql
+    )
 
 
 @pytest.mark.requirement("B17")
@@ -132,10 +133,10 @@ def test_a_corrected_retry_leaves_one_row_with_the_correction_and_its_time(
     recategorised = CORRECTED | {"category": "Travel"}
     written = insert_once(connection, "expenses", recategorised, key=KEY, on_duplicate=CORRECT)
 
-    assert [("12.50", "2030-01-02 12:00:00")] == first
-    assert [("13.75", "2030-01-02 12:00:30")] == rows(connection)
-    assert [("Food",)] == rows(connection, "category")
-    assert 1 == written
+    assert first == [("12.50", "2030-01-02 12:00:00")]
+    assert rows(connection) == [("13.75", "2030-01-02 12:00:30")]
+    assert rows(connection, "category") == [("Food",)]
+    assert written == 1
 
 
 def test_without_a_touched_column_no_time_is_written(connection: sqlite3.Connection, clock: Clock) -> None:
@@ -146,7 +147,7 @@ def test_without_a_touched_column_no_time_is_written(connection: sqlite3.Connect
     clock.now = "2030-01-02 12:00:30"
     insert_once(connection, "expenses", CORRECTED, key=KEY, on_duplicate=Update(("amount",)))
 
-    assert [("13.75", "2030-01-02 12:00:00")] == rows(connection)
+    assert rows(connection) == [("13.75", "2030-01-02 12:00:00")]
 
 
 @pytest.mark.requirement("B19")
@@ -158,9 +159,9 @@ def test_each_kind_of_retry_has_its_policy(connection: sqlite3.Connection) -> No
     correction = insert_once(connection, "expenses", CORRECTED, key=KEY, on_duplicate=CORRECT)
     another = insert_once(connection, "expenses", LUNCH | {"idempotency_key": "k-2"}, key=KEY)
 
-    assert ([1, 0], 1, 1) == (identical, correction, another)
-    assert [("k-1", "13.75"), ("k-2", "12.50")] == rows(connection, "idempotency_key, amount")
-    assert "ignore" == inspect.signature(insert_once).parameters["on_duplicate"].default
+    assert (identical, correction, another) == ([1, 0], 1, 1)
+    assert rows(connection, "idempotency_key, amount") == [("k-1", "13.75"), ("k-2", "12.50")]
+    assert inspect.signature(insert_once).parameters["on_duplicate"].default == "ignore"
 
 
 @pytest.mark.requirement("B20")
@@ -181,7 +182,7 @@ def test_an_ignored_duplicate_touches_nothing(connection: sqlite3.Connection, cl
     insert_once(connection, "expenses", CORRECTED, key=KEY, on_duplicate=CORRECT)
 
     assert before == after
-    assert [(2,)] == rows(connection, "version")
+    assert rows(connection, "version") == [(2,)]
 
 
 def test_it_never_commits(connection: sqlite3.Connection) -> None:
@@ -194,7 +195,7 @@ def test_it_never_commits(connection: sqlite3.Connection) -> None:
     connection.rollback()
 
     assert inside
-    assert [] == rows(connection)
+    assert rows(connection) == []
 
 
 @pytest.mark.requirement("A15")
@@ -219,9 +220,9 @@ def test_with_the_key_record_expired_the_constraint_still_holds(connection: sqli
     gate.close()
 
     assert expired is None
-    assert ["created", "created"] == answers
-    assert [1, 0] == written
-    assert [(7,)] == rows(connection, "id")
+    assert answers == ["created", "created"]
+    assert written == [1, 0]
+    assert rows(connection, "id") == [(7,)]
 
 
 @pytest.mark.requirement("A11")
@@ -257,8 +258,8 @@ def test_racing_inserts_without_a_common_key_meet_the_primary_key(path: Path) ->
     count = len(rows(other))
     other.close()
 
-    assert ["UNIQUE constraint failed: expenses.id", "written"] == sorted(endings)
-    assert 1 == count
+    assert sorted(endings) == ["UNIQUE constraint failed: expenses.id", "written"]
+    assert count == 1
 
 
 @pytest.mark.requirement("E21")
@@ -278,8 +279,8 @@ def test_a_violation_of_another_constraint_surfaces_unchanged(connection: sqlite
         )
     again = insert_once(connection, "expenses", LUNCH | {"receipt": "R-1"}, key=KEY)
 
-    assert 0 == again  # The true duplicate violates both constraints, and is a duplicate.
-    assert 1 == len(rows(connection))
+    assert again == 0  # The true duplicate violates both constraints, and is a duplicate.
+    assert len(rows(connection)) == 1
 
 
 def test_a_missing_constraint_is_named_with_what_to_add(connection: sqlite3.Connection) -> None:
@@ -289,7 +290,7 @@ def test_a_missing_constraint_is_named_with_what_to_add(connection: sqlite3.Conn
     with pytest.raises(ConfigurationError, match=r'add UNIQUE \("category"\) to the table'):
         insert_once(connection, "expenses", LUNCH, key=["category"])
 
-    assert [] == rows(connection)
+    assert rows(connection) == []
 
 
 @pytest.mark.parametrize(
@@ -372,8 +373,8 @@ def test_any_name_is_only_a_name(connection: sqlite3.Connection, name: str) -> N
     written = [insert_once(connection, ("main", name), {name: "x", "n": "1"}, key=[name]) for _ in range(2)]
     written.append(insert_once(connection, name, {name: "x", "n": "2"}, key=[name], on_duplicate=update))
 
-    assert [1, 0, 1] == written
-    assert [("x", "2")] == connection.execute(f"SELECT * FROM {quoted}").fetchall()
+    assert written == [1, 0, 1]
+    assert connection.execute(f"SELECT * FROM {quoted}").fetchall() == [("x", "2")]
 
 
 @pytest.mark.requirement("E13")

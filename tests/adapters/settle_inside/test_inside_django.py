@@ -18,7 +18,8 @@ from django.test import Client
 from django.urls import path
 from django_desk import DjangoDesk
 
-from onceward import InDoubt, NothingHappened, current_operation
+from onceward import InDoubt, current_operation
+from onceward.errors import NothingHappened
 from servers.postgres import wanted
 
 ALIAS = "inside"
@@ -66,9 +67,9 @@ def test_atomic_requests_commit_before_the_gate_looks(desk: DjangoDesk) -> None:
     with pytest.raises(NothingHappened):
         desk.gate.run("order:1", serve, **OPTIONS)
 
-    assert (0, {"order:1": "released"}) == (desk.place.rows(), desk.place.states())
-    assert [{"id": 7}, {"id": 7}] == [desk.gate.run("order:1", serve, **OPTIONS) for _ in range(2)]
-    assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+    assert (desk.place.rows(), desk.place.states()) == (0, {"order:1": "released"})
+    assert [desk.gate.run("order:1", serve, **OPTIONS) for _ in range(2)] == [{"id": 7}, {"id": 7}]
+    assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
 
 def test_a_settle_that_went_with_a_savepoint_is_in_doubt(desk: DjangoDesk) -> None:
@@ -87,4 +88,4 @@ def test_a_settle_that_went_with_a_savepoint_is_in_doubt(desk: DjangoDesk) -> No
     with pytest.raises(InDoubt, match="savepoint that was undone"):
         desk.gate.run("order:1", swallows, **OPTIONS)
 
-    assert (1, {"order:1": "in_doubt"}) == (desk.place.rows(), desk.place.states())
+    assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "in_doubt"})

@@ -11,7 +11,8 @@ import pytest
 from coloured import COLOURS, Coloured
 from counters import OPTIONS
 
-from onceward import NotSettled, Operation, StoreForgot
+from onceward import Operation
+from onceward.errors import NotSettled, StoreForgot
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.testing.clock import StillEnvironment
 
@@ -69,9 +70,9 @@ def test_a_claim_that_is_gone_cannot_be_settled_and_its_rows_are_undone(bench: B
         bench.gate.run("k", fn, **OPTIONS)
 
     assert (NotSettled, 0) == (type(told.value), bench.rows)
-    assert "same-key" == told.value.retry.value
-    assert "charged" == bench.gate.run("k", bench.charge, **OPTIONS)
-    assert 1 == bench.rows
+    assert told.value.retry.value == "same-key"
+    assert bench.gate.run("k", bench.charge, **OPTIONS) == "charged"
+    assert bench.rows == 1
 
 
 @pytest.mark.fault("forgotten-inside-is-overtaken")
@@ -90,9 +91,9 @@ def test_a_settled_record_that_is_gone_took_its_rows_along(bench: Bench) -> None
         bench.gate.run("k", fn, **OPTIONS)
 
     assert NotSettled is type(told.value)
-    assert ["claimed", "store_forgot", "released"] == bench.heard
-    assert "charged" == bench.gate.run("k", bench.charge, **OPTIONS)
-    assert 1 == bench.rows
+    assert bench.heard == ["claimed", "store_forgot", "released"]
+    assert bench.gate.run("k", bench.charge, **OPTIONS) == "charged"
+    assert bench.rows == 1
 
 
 def test_rows_that_may_stand_alone_are_in_doubt(bench: Bench) -> None:
@@ -108,7 +109,7 @@ def test_rows_that_may_stand_alone_are_in_doubt(bench: Bench) -> None:
     with pytest.raises(Exception, match="may have happened"):
         bench.gate.run("k", fn, **OPTIONS)
 
-    assert "in_doubt" == bench.gate.get("k").state
+    assert bench.gate.get("k").state == "in_doubt"
 
 
 def test_whoever_began_since_is_told_apart_from_a_takeover(bench: Bench) -> None:
@@ -123,4 +124,4 @@ def test_whoever_began_since_is_told_apart_from_a_takeover(bench: Bench) -> None
     with pytest.raises(StoreForgot):
         bench.gate.run("k", fn, **OPTIONS)
 
-    assert 1 == bench.rows
+    assert bench.rows == 1

@@ -16,19 +16,9 @@ import pytest
 from coloured import COLOURS, Coloured
 from counters import OPTIONS
 
-from onceward import (
-    AsyncGate,
-    ConfigurationError,
-    Event,
-    Gate,
-    IllegalMove,
-    InDoubt,
-    NotSettled,
-    Operation,
-    ResultInvalid,
-    StoreUnavailable,
-    current_operation,
-)
+from onceward import AsyncGate, ConfigurationError, Gate, InDoubt, Operation, StoreUnavailable, current_operation
+from onceward.errors import IllegalMove, NotSettled, ResultInvalid
+from onceward.gate import Event
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.testing.clock import StillEnvironment
 
@@ -184,8 +174,8 @@ class TestShapes:
         def place(number: int, *, operation: Operation) -> None:
             bench.charge(operation, {"number": number})
 
-        assert [{"number": 7}, {"number": 7}] == [place(7), place(7)]
-        assert 1 == bench.rows
+        assert [place(7), place(7)] == [{"number": 7}, {"number": 7}]
+        assert bench.rows == 1
 
     def test_a_declared_function_joins_no_connection(self, bench: Bench) -> None:
         """
@@ -201,9 +191,9 @@ class TestShapes:
         plan = bench.gate.plan("onboarding:1")
 
         for _ in range(2):
-            assert "charged" == plan.step("charge", bench.charge, **OPTIONS)
-            assert "mailed" == plan.step("mail", lambda: "mailed")
-        assert 1 == bench.rows
+            assert plan.step("charge", bench.charge, **OPTIONS) == "charged"
+            assert plan.step("mail", lambda: "mailed") == "mailed"
+        assert bench.rows == 1
 
     def test_the_operation_is_found_without_being_passed_on(self, bench: Bench) -> None:
         """
@@ -214,7 +204,7 @@ class TestShapes:
             bench.charge(current_operation())
 
         assert None is current_operation(None)
-        assert "charged" == bench.gate.run("order:1", handler, **OPTIONS)
+        assert bench.gate.run("order:1", handler, **OPTIONS) == "charged"
 
     def test_what_is_told(self, bench: Bench) -> None:
         """
@@ -225,7 +215,7 @@ class TestShapes:
 
         for _ in range(2):
             bench.gate.run("order:1", bench.charge, **OPTIONS)
-        assert ["claimed", "settled", "replayed"] == [event.type.value for event in events]
+        assert [event.type.value for event in events] == ["claimed", "settled", "replayed"]
 
 
 def test_settling_after_the_end_is_refused(bench: Bench) -> None:
@@ -243,7 +233,7 @@ def test_settling_after_the_end_is_refused(bench: Bench) -> None:
     with pytest.raises(IllegalMove, match="it while it runs"):
         bench.charge(kept[0])
 
-    assert (0, "released") == (bench.rows, bench.state())
+    assert (bench.rows, bench.state()) == (0, "released")
 
 
 class TestAnswers:
@@ -259,7 +249,7 @@ class TestAnswers:
                 "order:1", lambda operation: bench.charge(operation, answer), result_bytes_max=1_000, **OPTIONS
             )
 
-        assert (0, "released") == (bench.rows, bench.state())
+        assert (bench.rows, bench.state()) == (0, "released")
 
     def test_a_savepoint_that_was_undone_is_in_doubt(self, bench: Bench) -> None:
         """
@@ -280,7 +270,7 @@ class TestAnswers:
         with pytest.raises(InDoubt, match="savepoint that was undone"):
             bench.gate.run("order:1", nested, **OPTIONS)
 
-        assert (1, "in_doubt") == (bench.rows, bench.state())
+        assert (bench.rows, bench.state()) == (1, "in_doubt")
         engine.dispose()
 
 
@@ -302,8 +292,8 @@ class TestRenewals:
             counts.append(bench.store.renewals)
             bench.connection.commit()
 
-        assert "charged" == bench.gate.run("order:1", slow, **OPTIONS)
-        assert [1, 1] == counts
+        assert bench.gate.run("order:1", slow, **OPTIONS) == "charged"
+        assert counts == [1, 1]
 
     def test_a_function_that_goes_on_after_a_rollback_keeps_its_claim(self, bench: Bench) -> None:
         """
@@ -319,8 +309,8 @@ class TestRenewals:
             assert not operation.lost
             bench.charge(operation)
 
-        assert "charged" == bench.gate.run("order:1", stubborn, **OPTIONS)
-        assert 1 == bench.rows
+        assert bench.gate.run("order:1", stubborn, **OPTIONS) == "charged"
+        assert bench.rows == 1
 
     def test_a_late_renewal_does_not_take_its_own_commit_for_another_caller(self, bench: Bench) -> None:
         """
@@ -334,9 +324,9 @@ class TestRenewals:
             bench.sweep(40)
             lost.append(operation.lost)
 
-        assert "charged" == bench.gate.run("order:1", lingers, **OPTIONS)
-        assert [False] == lost
-        assert "settled" == bench.state()
+        assert bench.gate.run("order:1", lingers, **OPTIONS) == "charged"
+        assert lost == [False]
+        assert bench.state() == "settled"
 
     def test_a_dead_holder_is_simply_followed(self, bench: Bench) -> None:
         """
@@ -356,10 +346,10 @@ class TestRenewals:
             bench.gate.run("order:1", dies, **OPTIONS)
         bench.store.refuses = frozenset()
 
-        assert "claimed" == bench.state()
+        assert bench.state() == "claimed"
         bench.clock.advance(61)
-        assert "lapsed" == bench.state()
-        assert "charged" == bench.gate.run("order:1", bench.charge, **OPTIONS)
+        assert bench.state() == "lapsed"
+        assert bench.gate.run("order:1", bench.charge, **OPTIONS) == "charged"
 
 
 class TestNobodyCanSay:
@@ -378,8 +368,8 @@ class TestNobodyCanSay:
             bench.gate.run("order:1", charges, **OPTIONS)
         bench.store.refuses = frozenset()
 
-        assert "charged" == bench.gate.run("order:1", bench.charge, **OPTIONS)
-        assert 1 == bench.rows
+        assert bench.gate.run("order:1", bench.charge, **OPTIONS) == "charged"
+        assert bench.rows == 1
 
     def test_what_was_raised_matters_more(self, bench: Bench) -> None:
         """
@@ -409,10 +399,10 @@ class TestNobodyCanSay:
             bench.gate.run("order:1", leaves_it_open, **OPTIONS)
         bench.store.refuses = frozenset()
 
-        assert "claimed" == bench.state()
+        assert bench.state() == "claimed"
         bench.connection.commit()
-        assert "charged" == bench.gate.run("order:1", bench.charge, **OPTIONS)
-        assert 1 == bench.rows
+        assert bench.gate.run("order:1", bench.charge, **OPTIONS) == "charged"
+        assert bench.rows == 1
 
     def test_a_commit_between_the_look_and_the_release_wins(self, bench: Bench) -> None:
         """
@@ -434,7 +424,7 @@ class TestNobodyCanSay:
             patch.setattr(type(bench.store), "put", commits_first)
             outcome = bench.gate.call("order:1", late, **OPTIONS)
 
-        assert ("charged", False, 1) == (outcome.value, outcome.replayed, bench.rows)
+        assert (outcome.value, outcome.replayed, bench.rows) == ("charged", False, 1)
 
     def test_a_waiter_is_woken(self, tmp_path: Path) -> None:
         """
@@ -463,7 +453,7 @@ class TestNobodyCanSay:
         thread.join()
         gate.close()
 
-        assert ["charged", "charged"] == answers
+        assert answers == ["charged", "charged"]
 
 
 def test_a_cancelled_function_is_released(tmp_path: Path) -> None:
@@ -488,4 +478,4 @@ def test_a_cancelled_function_is_released(tmp_path: Path) -> None:
             assert found is not None
             return found.state
 
-    assert "released" == asyncio.run(whole())
+    assert asyncio.run(whole()) == "released"

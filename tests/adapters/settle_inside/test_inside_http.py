@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, Gate, InDoubt, NotSettled, Operation, Reply, ResultInvalid
+from onceward import ConfigurationError, Gate, InDoubt, Operation, Reply
+from onceward.errors import NotSettled, ResultInvalid
 from onceward.http.server.handler_outcomes import (
     RolledBackResponse,
     gate_options,
@@ -82,7 +83,7 @@ def test_a_transactional_route_claims_first_and_settles_inside() -> None:
     """
     options = gate_options(profile("stripe", transactional=True))
 
-    assert ("atomic", "inside", "success") == (options["guarantee"], options["settle"], options["remember"])
+    assert (options["guarantee"], options["settle"], options["remember"]) == ("atomic", "inside", "success")
     assert "before" not in options
     assert not remembers(profile("stripe", transactional=True), 500)
     with pytest.raises(ConfigurationError, match="is atomic"):
@@ -94,8 +95,8 @@ def test_what_was_settled_is_sent_whatever_was_answered(counter: Counter, answer
     """
     Status, headers and body, on the first answer and on every replay.
     """
-    assert [CREATED, CREATED] == [counter.serve(CREATED, answers) for _ in range(2)]
-    assert 1 == counter.rows
+    assert [counter.serve(CREATED, answers) for _ in range(2)] == [CREATED, CREATED]
+    assert counter.rows == 1
 
 
 def test_plain_data_is_an_answer(counter: Counter) -> None:
@@ -104,7 +105,7 @@ def test_plain_data_is_an_answer(counter: Counter) -> None:
     """
     reply = counter.serve({"id": 7}, Reply(201))
 
-    assert (200, "application/json", b'{"id":7}') == (reply.status, reply.header("content-type"), reply.body)
+    assert (reply.status, reply.header("content-type"), reply.body) == (200, "application/json", b'{"id":7}')
 
 
 @pytest.mark.parametrize("settles", [None, CREATED], ids=["not settled", "settled"])
@@ -116,8 +117,8 @@ def test_a_refusal_that_was_rolled_back_is_sent_and_the_key_is_free(
     The handler's own 4xx or 5xx; the same key may be used again, and succeeds.
     """
     assert Reply(status) == counter.serve(settles, Reply(status), commits=False)
-    assert (0, "released") == (counter.rows, counter.state())
-    assert CREATED == counter.serve(CREATED, CREATED)
+    assert (counter.rows, counter.state()) == (0, "released")
+    assert counter.serve(CREATED, CREATED) == CREATED
 
 
 def test_a_success_that_was_rolled_back_is_none(counter: Counter) -> None:
@@ -127,7 +128,7 @@ def test_a_success_that_was_rolled_back_is_none(counter: Counter) -> None:
     with pytest.raises(NotSettled):
         counter.serve(CREATED, CREATED, commits=False)
 
-    assert "released" == counter.state()
+    assert counter.state() == "released"
 
 
 def test_a_success_that_was_never_settled_is_in_doubt(counter: Counter) -> None:
@@ -137,7 +138,7 @@ def test_a_success_that_was_never_settled_is_in_doubt(counter: Counter) -> None:
     with pytest.raises(InDoubt):
         counter.serve(None, CREATED)
 
-    assert (1, "in_doubt") == (counter.rows, counter.state())
+    assert (counter.rows, counter.state()) == (1, "in_doubt")
 
 
 def test_nothing_passes_before_the_commit_is_known() -> None:
@@ -150,7 +151,7 @@ def test_nothing_passes_before_the_commit_is_known() -> None:
         recording.begin(200, [(b"content-type", b"text/plain")])
         passed.append([recording.feed(b"first", more=True), recording.feed(b"second", more=True)])
 
-    assert [[b"", b""], [b"first", b"second"]] == passed
+    assert passed == [[b"", b""], [b"first", b"second"]]
 
 
 def test_an_answer_as_json() -> None:

@@ -11,7 +11,8 @@ import pytest
 from counters import EVERY, SOME, by_another, call, charge, let_lapse, play, renew, settle
 from desks import CREATED, Caller, Desk, Kind
 
-from onceward import ConfigurationError, InDoubt, NotSettled, Operation, OwnershipLost
+from onceward import ConfigurationError, InDoubt, Operation, OwnershipLost
+from onceward.errors import NotSettled
 
 every_kind = pytest.mark.parametrize("kind", EVERY, ids=str)
 some_kinds = pytest.mark.parametrize("kind", SOME, ids=str)
@@ -27,9 +28,9 @@ def test_record_and_rows_are_committed_together(kind: Kind, tmp_path: Path) -> N
         first = await call(desk, "order:1", charge)
         again = await call(desk, "order:1", charge)
 
-        assert (CREATED, False) == (first.value, first.replayed)
-        assert (CREATED, True) == (again.value, again.replayed)
-        assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (first.value, first.replayed) == (CREATED, False)
+        assert (again.value, again.replayed) == (CREATED, True)
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
     play(kind, tmp_path, scenario)
 
@@ -50,9 +51,9 @@ def test_what_is_rolled_back_is_neither_settled_nor_lost(kind: Kind, tmp_path: P
         with pytest.raises(LookupError):
             await call(desk, "order:1", fails)
 
-        assert (0, {"order:1": "released"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (0, {"order:1": "released"})
         assert (await call(desk, "order:1", charge)).value == CREATED
-        assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
     play(kind, tmp_path, scenario)
 
@@ -73,8 +74,8 @@ def test_an_error_after_the_commit_changes_nothing(kind: Kind, tmp_path: Path) -
         again = await call(desk, "order:1", fails)
 
         assert "is committed" in raised.value.__notes__[0]
-        assert (CREATED, True) == (again.value, again.replayed)
-        assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (again.value, again.replayed) == (CREATED, True)
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
     play(kind, tmp_path, scenario)
 
@@ -94,7 +95,7 @@ def test_returning_without_having_settled_is_in_doubt(kind: Kind, tmp_path: Path
             with pytest.raises(InDoubt, match="returned without settling"):
                 await call(desk, "order:1", work)
 
-        assert (1, {"order:1": "in_doubt"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "in_doubt"})
 
     play(kind, tmp_path, scenario)
 
@@ -118,7 +119,7 @@ def test_returning_after_a_rollback_is_not_a_success(kind: Kind, tmp_path: Path)
         with pytest.raises(NotSettled, match="nothing happened"):
             await call(desk, "order:1", undoes)
 
-        assert (0, {"order:1": "released"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (0, {"order:1": "released"})
         assert (await call(desk, "order:1", charge)).value == CREATED
 
     play(kind, tmp_path, scenario)
@@ -142,7 +143,7 @@ def test_who_was_overtaken_cannot_settle(kind: Kind, tmp_path: Path) -> None:
             await call(desk, "order:1", oversleeps)
 
         assert lost.value.outcome.value == CREATED
-        assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
     play(kind, tmp_path, scenario)
 
@@ -159,7 +160,7 @@ def test_a_renewal_of_its_own_is_no_competitor(kind: Kind, tmp_path: Path) -> No
 
     async def scenario(desk: Desk) -> None:
         assert (await call(desk, "order:1", is_renewed)).value == CREATED
-        assert (1, {"order:1": "settled"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 
     play(kind, tmp_path, scenario)
 
@@ -183,7 +184,7 @@ def test_a_transaction_may_be_tried_again(kind: Kind, tmp_path: Path) -> None:
 
     async def scenario(desk: Desk) -> None:
         assert (await call(desk, "order:1", twice)).value == "second"
-        assert [("2",)] == desk.place.ask("SELECT amount FROM charges")
+        assert desk.place.ask("SELECT amount FROM charges") == [("2",)]
 
     play(kind, tmp_path, scenario)
 
@@ -203,7 +204,7 @@ def test_settling_without_a_transaction_is_refused_and_in_doubt(kind: Kind, tmp_
         with pytest.raises(ConfigurationError, match="no transaction open"):
             await call(desk, "order:1", late)
 
-        assert (1, {"order:1": "in_doubt"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "in_doubt"})
 
     play(kind, tmp_path, scenario)
 
@@ -225,6 +226,6 @@ def test_settling_twice_in_one_transaction(kind: Kind, tmp_path: Path) -> None:
         with pytest.raises(Exception, match="with a different result"):
             await call(desk, "order:2", lambda *both: again(*both, "something else"))
 
-        assert (1, {"order:1": "settled", "order:2": "released"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled", "order:2": "released"})
 
     play(kind, tmp_path, scenario)

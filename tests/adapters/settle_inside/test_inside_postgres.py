@@ -14,8 +14,9 @@ from counters import OPTIONS
 from desks import Place
 from psycopg import IsolationLevel
 
-from onceward import Gate, InFlight, Operation, RetryTransaction, StoreUnavailable
+from onceward import Gate, InFlight, Operation, StoreUnavailable
 from onceward._core.operation_flow import renew
+from onceward.errors import RetryTransaction
 from servers.postgres import wanted
 
 pytestmark = pytest.mark.skipif(not wanted(), reason="STORES leaves postgres out")
@@ -52,8 +53,8 @@ def test_a_renewal_that_waited_for_the_commit_stops(place: Place) -> None:
 
         seen: list[tuple[bool, int]] = []
 
-        assert "charged" == gate.run("order:1", renewed_meanwhile, **OPTIONS)
-        assert [(False, 0)] == seen
+        assert gate.run("order:1", renewed_meanwhile, **OPTIONS) == "charged"
+        assert seen == [(False, 0)]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +77,8 @@ def test_above_read_committed_a_renewal_in_between_asks_for_another_try(place: P
             _charge(connection, operation)
             connection.commit()
 
-        assert "charged" == gate.run("order:1", twice, **OPTIONS)
-        assert (1, {"order:1": "settled"}) == (place.rows(), place.states())
+        assert gate.run("order:1", twice, **OPTIONS) == "charged"
+        assert (place.rows(), place.states()) == (1, {"order:1": "settled"})
 
 
 def test_while_it_is_about_to_commit_nobody_takes_over(place: Place) -> None:
@@ -95,7 +96,7 @@ def test_while_it_is_about_to_commit_nobody_takes_over(place: Place) -> None:
         outcome = gate.call("order:1", slow, lease=0.05, **OPTIONS)
 
         assert isinstance(heard[0], StoreUnavailable | InFlight)
-        assert ("charged", 1, 1) == (outcome.value, outcome.attempt, place.rows())
+        assert (outcome.value, outcome.attempt, place.rows()) == ("charged", 1, 1)
 
 
 def place_lapsed(gate: Gate, heard: list[BaseException], place: Place) -> None:
@@ -121,7 +122,7 @@ def test_a_transaction_left_open_is_told_and_decided_by_its_commit(place: Place)
         with pytest.raises(Exception, match="seems to be open still"):
             gate.run("order:1", lambda operation: _charge(connection, operation), **OPTIONS)
 
-        assert {"order:1": "claimed"} == place.states()
+        assert place.states() == {"order:1": "claimed"}
         connection.commit()
-        assert "charged" == gate.run("order:1", lambda operation: _charge(connection, operation), **OPTIONS)
-        assert 1 == place.rows()
+        assert gate.run("order:1", lambda operation: _charge(connection, operation), **OPTIONS) == "charged"
+        assert place.rows() == 1

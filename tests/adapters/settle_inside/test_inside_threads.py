@@ -13,7 +13,8 @@ from counters import BARE, OPTIONS, BareDesk, charge, settle
 from desks import CREATED, Caller, Desk, Kind, in_play, straight
 from django_desk import DjangoDesk
 
-from onceward import AsyncGate, ConfigurationError, NotSettled, Operation
+from onceward import AsyncGate, ConfigurationError, Operation
+from onceward.errors import NotSettled
 from servers.postgres import running, wanted
 
 BLOCKING = in_play(
@@ -58,11 +59,11 @@ def test_a_blocking_connection_settles_under_an_awaiting_gate(kind: Kind, tmp_pa
                 in_a_thread = lambda operation: asyncio.to_thread(lambda: straight(function(operation)))  # noqa: E731
                 return await gate.run(key, in_a_thread, **OPTIONS)
 
-            assert [CREATED, CREATED] == [await call("order:1", charge) for _ in range(2)]
+            assert [await call("order:1", charge) for _ in range(2)] == [CREATED, CREATED]
             with pytest.raises(NotSettled):
                 await call("order:2", undoes)
 
-        assert (1, {"order:1": "settled", "order:2": "released"}) == (desk.place.rows(), desk.place.states())
+        assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled", "order:2": "released"})
 
     desk = _desk(kind, tmp_path)
     try:
@@ -113,7 +114,7 @@ def test_rows_in_another_database_are_refused(tmp_path: Path) -> None:
             with pytest.raises(ConfigurationError, match="in one database"):
                 await gate.run("order:1", wrong, **OPTIONS)
 
-        assert {"order:1": "in_doubt"} == desk.place.states()
+        assert desk.place.states() == {"order:1": "in_doubt"}
 
     desk = _desk(Kind("psycopg", "postgresql"), tmp_path)
     try:
@@ -140,7 +141,7 @@ def test_a_connection_in_autocommit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="autocommit"):
         desk.gate.run("order:1", wrong, **OPTIONS)
 
-    assert (1, {"order:1": "in_doubt"}) == (desk.place.rows(), desk.place.states())
+    assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "in_doubt"})
     straight(desk.close())
 
 
@@ -163,5 +164,5 @@ def test_an_aborted_transaction_is_refused_and_released(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="can only be rolled back"):
         desk.gate.run("order:1", wrong, **OPTIONS)
 
-    assert (0, {"order:1": "released"}) == (desk.place.rows(), desk.place.states())
+    assert (desk.place.rows(), desk.place.states()) == (0, {"order:1": "released"})
     straight(desk.close())

@@ -47,10 +47,10 @@ def test_a_zombie_leaves_no_rows(tmp_path: Path, database: str, where: str) -> N
         finally:
             sleeper.kill()
 
-    assert ("winner", False, 2) == (winner.value, winner.replayed, winner.attempt)
+    assert (winner.value, winner.replayed, winner.attempt) == ("winner", False, 2)
     assert said == "OwnershipLost\n"
-    assert [("winner",)] == place.ask("SELECT amount FROM charges")
-    assert {"order:1": "settled"} == place.states()
+    assert place.ask("SELECT amount FROM charges") == [("winner",)]
+    assert place.states() == {"order:1": "settled"}
 
 
 def _charge(place: Place, operation: Operation) -> None:

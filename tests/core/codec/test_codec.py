@@ -146,7 +146,7 @@ class TestPlainValues:
         """
         expected = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
-        assert expected == stored(value)
+        assert stored(value) == expected
 
     def test_bytes_are_the_same_without_the_c_encoder(self):
         """
@@ -167,7 +167,7 @@ class TestPlainValues:
         """
         encoded = encode(value)
 
-        assert "json/1" == encoded.codec
+        assert encoded.codec == "json/1"
         assert repr(value) == repr(decode(encoded))
 
     def test_bytes_are_stored_verbatim(self):
@@ -176,7 +176,7 @@ class TestPlainValues:
         """
         assert Encoded("bytes/1", b"\x00\xff{") == encode(b"\x00\xff{")
         assert Encoded("bytes/1", b"\x00") == encode(bytearray(b"\x00"))
-        assert b"\x00\xff{" == decode(Encoded("bytes/1", b"\x00\xff{"))
+        assert decode(Encoded("bytes/1", b"\x00\xff{")) == b"\x00\xff{"
 
     def test_integers_are_exact_up_to_the_limit(self):
         """
@@ -194,7 +194,7 @@ class TestPlainValues:
         """
         The limit on integers does not touch texts.
         """
-        assert "7" * 9_000 == decode(encode("7" * 9_000))
+        assert decode(encode("7" * 9_000)) == "7" * 9_000
 
     def test_ten_megabytes_are_encoded(self):
         """
@@ -258,7 +258,7 @@ class TestRicherValues:
         """
         shared = (1,)
 
-        assert b"[[1],[1]]" == stored([shared, shared])
+        assert stored([shared, shared]) == b"[[1],[1]]"
 
 
 class TestRefusals:
@@ -387,7 +387,7 @@ class TestStoredData:
         wide = [[{}] for _ in range(NESTING_MAX)]
 
         assert wide == decode(encode(wide))
-        assert "[{" * NESTING_MAX == decode(encode("[{" * NESTING_MAX))
+        assert decode(encode("[{" * NESTING_MAX)) == "[{" * NESTING_MAX
 
     @pytest.mark.parametrize(
         "planted",
@@ -409,7 +409,7 @@ class TestStoredData:
         """
         Other JSON writers escape what lies outside the basic plane; that is read, too.
         """
-        assert "😀" == decode(Encoded("json/1", b'"\\ud83d\\ude00"'))
+        assert decode(Encoded("json/1", b'"\\ud83d\\ude00"')) == "😀"
 
 
 class Refused(Exception):
@@ -424,11 +424,11 @@ class TestFailures:
         failure = decode_failure(encode_failure(Refused("no funds")))
 
         assert type(failure) is RecordedFailure
-        assert (f"{__name__}.Refused", "no funds", "card_declined") == (
+        assert (
             failure.type,
             failure.message,
             failure.failure_code,
-        )
+        ) == (f"{__name__}.Refused", "no funds", "card_declined")
 
     def test_a_failure_without_a_code_has_none(self):
         """
@@ -437,8 +437,8 @@ class TestFailures:
         failure = decode_failure(encode_failure(ValueError("odd")))
         exiting = decode_failure(encode_failure(SystemExit(3)))
 
-        assert ("ValueError", None) == (failure.type, failure.failure_code)
-        assert "3" == exiting.failure_code
+        assert (failure.type, failure.failure_code) == ("ValueError", None)
+        assert exiting.failure_code == "3"
 
     def test_an_exception_that_cannot_speak_is_remembered_all_the_same(self):
         """
@@ -455,7 +455,7 @@ class TestFailures:
 
         failure = decode_failure(encode_failure(Mute()))
 
-        assert "(the exception could not be turned into text)" == failure.message
+        assert failure.message == "(the exception could not be turned into text)"
         assert None is failure.failure_code
 
     def test_an_exception_that_holds_itself_is_remembered(self):
@@ -465,7 +465,7 @@ class TestFailures:
         exc = ValueError()
         exc.args = ([exc], exc)
 
-        assert "ValueError" == decode_failure(encode_failure(exc)).type
+        assert decode_failure(encode_failure(exc)).type == "ValueError"
 
     @pytest.mark.parametrize("letter", ["x", "é", "漢", "😀"])
     @pytest.mark.parametrize("shift", range(4))
@@ -482,7 +482,7 @@ class TestFailures:
         """
         Text without a UTF-8 form is escaped, not lost.
         """
-        assert r"bad \udcff" == decode_failure(encode_failure(ValueError("bad \udcff"))).message
+        assert decode_failure(encode_failure(ValueError("bad \udcff"))).message == r"bad \udcff"
 
     @settings(max_examples=50, deadline=None)
     @given(st.text())

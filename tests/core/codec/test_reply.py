@@ -32,7 +32,7 @@ def test_the_stored_form_never_changes() -> None:
     Golden: rows that were written by the version before are read by this one, byte for byte.
     """
     assert Encoded("http/1", STORED) == encode(ANSWER)
-    assert ANSWER == decode(Encoded(HTTP, STORED))
+    assert decode(Encoded(HTTP, STORED)) == ANSWER
 
 
 @given(REPLIES)
@@ -115,7 +115,7 @@ class TestShowingOne:
             gate.call("k", lambda: reply, name="POST /charges")
             digest = next(iter(gate.records.list())).digest
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b""), encoding="utf-8"))
-        assert 0 == main(["records", "show", digest, "--store", url, *more])
+        assert main(["records", "show", digest, "--store", url, *more]) == 0
         return str(capsys.readouterr().out)
 
     def test_status_headers_and_body_are_shown(self, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
@@ -125,9 +125,9 @@ class TestShowingOne:
         shown = self.shown(ANSWER, tmp_path, capsys, monkeypatch)
 
         result = json.loads(shown[shown.index("{") :])
-        assert 201 == result["status"]
-        assert ["content-type: application/json", "location: /caf\xe9"] == result["headers"]
-        assert ('{"id":7}\n', 9) == (result["body"], result["bodyBytes"])
+        assert result["status"] == 201
+        assert result["headers"] == ["content-type: application/json", "location: /caf\xe9"]
+        assert (result["body"], result["bodyBytes"]) == ('{"id":7}\n', 9)
 
     def test_a_long_body_is_cut_for_people_and_whole_for_programs(
         self, tmp_path: Path, capsys: Any, monkeypatch: Any
@@ -142,7 +142,7 @@ class TestShowingOne:
 
         assert "x" * 2_000 + "…" in people or "x" * 2_000 + "\\u2026" in people
         assert "x" * 2_001 not in people
-        assert "x" * 5_000 == programs["result"]["body"]
+        assert programs["result"]["body"] == "x" * 5_000
 
     def test_a_body_that_is_no_text_is_in_base64(self, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
         """
@@ -150,4 +150,4 @@ class TestShowingOne:
         """
         programs = json.loads(self.shown(Reply(200, (), b"\xff\x00"), tmp_path, capsys, monkeypatch, "--json"))
 
-        assert "/wA=" == programs["result"]["bodyInBase64"]
+        assert programs["result"]["bodyInBase64"] == "/wA="

@@ -270,7 +270,7 @@ class TestThePromise:
 
         again = replayed(order, Order)
 
-        assert ("thanks!", Decimal("1.40")) == (again.note, again.total)
+        assert (again.note, again.total) == ("thanks!", Decimal("1.40"))
         assert order == again
 
     def test_a_field_added_since_takes_its_default(self):
@@ -295,7 +295,7 @@ class TestThePromise:
 
         again = replayed(datetime(2024, 7, 1, 12, tzinfo=ZoneInfo("Europe/Vienna")), datetime)
 
-        assert "2024-07-01T12:00:00+02:00" == again.isoformat()
+        assert again.isoformat() == "2024-07-01T12:00:00+02:00"
 
     @pytest.mark.parametrize(
         ("annotation", "kind"), [(Decimal | str, Decimal), (str | Decimal, str), (str | UUID | None, str)]
@@ -313,8 +313,8 @@ class TestThePromise:
         line = Line("a", Decimal("1.50"), date(2024, 1, 2))
 
         expected = {"sku": "a", "price": "1.50", "shipped": "2024-01-02", "tags": []}
-        assert expected == replayed(line, inspect.Signature.empty)
-        assert expected == replayed(line, Any)
+        assert replayed(line, inspect.Signature.empty) == expected
+        assert replayed(line, Any) == expected
 
 
 class TestPlainAnnotations:
@@ -537,7 +537,7 @@ class TestReturnAnnotation:
         """
         However a function is wrapped and its annotation spelled, what it says about its result is found.
         """
-        assert expected == return_annotation(fn)
+        assert return_annotation(fn) == expected
 
     def test_a_class_of_an_enclosing_function_is_found(self):
         """

@@ -45,8 +45,8 @@ def test_agrees_with_an_independent_implementation(value: object) -> None:
     """
     expected = rfc8785.dumps(value)  # type: ignore[arg-type]
 
-    assert expected == canonical(value)
-    assert expected == canonical_pure(value)
+    assert canonical(value) == expected
+    assert canonical_pure(value) == expected
 
 
 @given(JSON)
@@ -169,8 +169,8 @@ def test_thousands_of_odd_objects_agree(seed: int) -> None:
         value = {"a": odd.value(3), "b": odd.number()}
 
         expected = rfc8785.dumps(value)  # type: ignore[arg-type]
-        assert expected == canonical(value), value
-        assert expected == canonical_pure(value), value
+        assert canonical(value) == expected, value
+        assert canonical_pure(value) == expected, value
 
 
 def test_many_floats_agree_between_the_two_ways() -> None:

@@ -75,7 +75,7 @@ class TestCheckKey:
         """
         The limit is 255; a longer key is refused and never cut to fit.
         """
-        assert "k" * 255 == check_key("k" * 255)
+        assert check_key("k" * 255) == "k" * 255
         with pytest.raises(KeyInvalid, match=r"longer than 255 .*\(256 characters, .* never cut"):
             check_key("k" * 256)
 
@@ -83,7 +83,7 @@ class TestCheckKey:
         """
         A profile may take less.
         """
-        assert "k" * 200 == check_key("k" * 200, limit=200)
+        assert check_key("k" * 200, limit=200) == "k" * 200
         with pytest.raises(KeyInvalid, match="longer than 200"):
             check_key("k" * 201, limit=200)
 
@@ -158,8 +158,8 @@ class TestScope:
         """
         255 visible characters at most.
         """
-        assert "live:acme" == check_scope("live:acme")
-        assert "s" * 255 == check_scope("s" * 255)
+        assert check_scope("live:acme") == "live:acme"
+        assert check_scope("s" * 255) == "s" * 255
 
 
 class TestEnvironmentKey:
@@ -167,9 +167,9 @@ class TestEnvironmentKey:
         """
         The stored key carries the prefix, and a key that has it already is not given a second one.
         """
-        assert "live:charge:1" == environment_key("live", "charge:1")
-        assert "live:charge:1" == environment_key("live", environment_key("live", "charge:1"))
-        assert "test:charge:1" == environment_key("test", "charge:1")
+        assert environment_key("live", "charge:1") == "live:charge:1"
+        assert environment_key("live", environment_key("live", "charge:1")) == "live:charge:1"
+        assert environment_key("test", "charge:1") == "test:charge:1"
 
     @pytest.mark.parametrize(("environment", "key"), [("live", "test:1"), ("test", "live:1")])
     def test_a_key_of_the_other_environment_is_refused(self, environment: str, key: str) -> None:
@@ -234,9 +234,9 @@ class TestMint:
         zero = mint_from(bytes(16))
         changed = {mint_from((1 << bit).to_bytes(16, "big")) for bit in range(128)} - {zero}
 
-        assert 122 == len(changed)
-        assert {36} == {len(key) for key in changed}
-        assert {4} == {uuid.UUID(key).version for key in changed}
+        assert len(changed) == 122
+        assert {len(key) for key in changed} == {36}
+        assert {uuid.UUID(key).version for key in changed} == {4}
         assert {uuid.RFC_4122} == {uuid.UUID(key).variant for key in changed}
 
     @pytest.mark.requirement("D11", "E27")
@@ -250,8 +250,8 @@ class TestMint:
         for number in bits:
             always, ever = always & number, ever | number
 
-        assert {36} == {len(key) for key in keys}
-        assert 122 == (always ^ ever).bit_count()
+        assert {len(key) for key in keys} == {36}
+        assert (always ^ ever).bit_count() == 122
 
     @pytest.mark.parametrize("length", [0, 15, 17])
     def test_it_takes_16_bytes(self, length: int) -> None:
@@ -309,7 +309,7 @@ class TestDerive:
         }
         keys = {derive(**FIELDS)} | {derive(**{**FIELDS, name: value}) for name, value in changes.items()}
 
-        assert 6 == len(keys)
+        assert len(keys) == 6
 
     @pytest.mark.requirement("B05")
     def test_neither_the_clock_nor_chance_matters(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,7 +400,7 @@ class TestDownstreamKey:
         """
         A new profile gets its limit here.
         """
-        assert set(PROFILES) == set(self.LIMITS)
+        assert set(self.LIMITS) == set(PROFILES)
 
     @pytest.mark.parametrize("profile", PROFILES)
     def test_a_key_fits_its_provider_and_is_always_the_same(self, profile: str) -> None:
@@ -428,7 +428,7 @@ class TestDownstreamKey:
         """
         made = uuid.UUID(downstream_key(bytes(32), "uuid"))
 
-        assert (5, uuid.RFC_4122) == (made.version, made.variant)
+        assert (made.version, made.variant) == (5, uuid.RFC_4122)
 
     def test_an_unknown_profile_is_refused_with_the_list(self) -> None:
         """

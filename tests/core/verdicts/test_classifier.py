@@ -15,10 +15,12 @@ import tenacity
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import Action, Certainty, Classifier, ConfigurationError, Kind, OncewardError, RecordedFailure, Verdict
+from onceward import ConfigurationError, OncewardError
 from onceward._core import errors
 from onceward._core.classifier import DEFAULT, DEPTH_MAX
 from onceward._core.verdict_tables.onceward_errors import CODES, NEEDS_SOMEBODY
+from onceward.errors import RecordedFailure
+from onceward.verdicts import Action, Certainty, Classifier, Kind, Verdict
 
 REJECTED = Verdict(Certainty.REJECTED, Kind.CLIENT, Action.NEVER)
 UNKNOWN = (Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
@@ -43,7 +45,7 @@ class TestTeaching:
         taught = Classifier().extended({Fraud: fraud}).extended({Declined: REJECTED, Exception: Verdict(*UNKNOWN)})
 
         assert fraud == taught.judge(Fraud())
-        assert REJECTED == taught.judge(Declined())
+        assert taught.judge(Declined()) == REJECTED
 
     def test_it_makes_another_and_changes_nothing(self) -> None:
         """
@@ -52,8 +54,8 @@ class TestTeaching:
         before = Classifier()
         after = before.extended({Declined: REJECTED})
 
-        assert (UNKNOWN, REJECTED) == (before.judge(Declined())[:3], after.judge(Declined()))
-        assert UNKNOWN == DEFAULT.judge(Declined())[:3]
+        assert (before.judge(Declined())[:3], after.judge(Declined())) == (UNKNOWN, REJECTED)
+        assert DEFAULT.judge(Declined())[:3] == UNKNOWN
 
     def test_a_taught_type_counts_before_what_is_known(self) -> None:
         """
@@ -77,8 +79,8 @@ class TestTeaching:
             {Fraud: lambda error: REJECTED if error.args else None, Declined: Verdict(*UNKNOWN, code="declined")}
         )
 
-        assert REJECTED == taught.judge(Fraud("stolen"))
-        assert "declined" == taught.judge(Fraud()).code
+        assert taught.judge(Fraud("stolen")) == REJECTED
+        assert taught.judge(Fraud()).code == "declined"
 
     def test_what_was_taught_is_found_inside_wrappers(self) -> None:
         """
@@ -97,7 +99,7 @@ class TestTeaching:
         """
         verdict = Classifier({ConnectionRefusedError: lesson}).judge(ConnectionRefusedError())
 
-        assert (*UNKNOWN, None, "lesson_failed") == verdict
+        assert verdict == (*UNKNOWN, None, "lesson_failed")
 
     @pytest.mark.parametrize("taught", [{"Declined": REJECTED}, {Declined: "never"}, {Declined: None}, {Declined: 7}])
     def test_a_bad_lesson_is_refused_when_it_is_given(self, taught: Any) -> None:
@@ -132,7 +134,7 @@ class TestLookingThrough:
         error = Declined()
         error.__cause__ = ConnectionRefusedError()
 
-        assert UNKNOWN == DEFAULT.judge(error)[:3]
+        assert DEFAULT.judge(error)[:3] == UNKNOWN
 
     def test_a_ring_of_causes_ends(self) -> None:
         """
@@ -143,7 +145,7 @@ class TestLookingThrough:
         one, two = urllib.error.URLError("a"), urllib.error.URLError("b")
         one.reason, two.reason = two, one  # type: ignore[assignment]
 
-        assert UNKNOWN == DEFAULT.judge(one)[:3]
+        assert DEFAULT.judge(one)[:3] == UNKNOWN
 
     def test_a_chain_that_is_too_deep_ends(self) -> None:
         """
@@ -158,8 +160,8 @@ class TestLookingThrough:
             return error
 
         assert Certainty.NOT_SENT is DEFAULT.judge(wrapped(DEPTH_MAX)).certainty
-        assert UNKNOWN == DEFAULT.judge(wrapped(DEPTH_MAX + 1))[:3]
-        assert UNKNOWN == DEFAULT.judge(wrapped(10_000))[:3]
+        assert DEFAULT.judge(wrapped(DEPTH_MAX + 1))[:3] == UNKNOWN
+        assert DEFAULT.judge(wrapped(10_000))[:3] == UNKNOWN
 
 
 class TestBareErrors:
@@ -205,7 +207,7 @@ class TestBareErrors:
         one.close()
         two.close()
 
-        assert (Certainty.REJECTED, Kind.STATE, Action.SAME_KEY) == DEFAULT.judge(caught.value)[:3]
+        assert DEFAULT.judge(caught.value)[:3] == (Certainty.REJECTED, Kind.STATE, Action.SAME_KEY)
 
 
 class TestOurOwnErrors:
@@ -262,7 +264,7 @@ class TestOurOwnErrors:
             code = "later"
             retry = errors.RetryAdvice.SAME_KEY
 
-        assert (Certainty.UNKNOWN, Kind.OTHER, Action.SAME_KEY, None, "later") == DEFAULT.judge(Later())
+        assert DEFAULT.judge(Later()) == (Certainty.UNKNOWN, Kind.OTHER, Action.SAME_KEY, None, "later")
 
 
 class Hostile(Exception):
@@ -282,7 +284,7 @@ class TestHostileThings:
         """
         Nothing is known about it, and nothing breaks.
         """
-        assert UNKNOWN == DEFAULT.judge(Hostile())[:3]
+        assert DEFAULT.judge(Hostile())[:3] == UNKNOWN
 
     @pytest.mark.parametrize("base", [ConnectionRefusedError, errors.StoreUnavailable, ExceptionGroup, TimeoutError])
     def test_also_if_it_is_of_a_known_type(self, base: Any) -> None:
@@ -307,7 +309,7 @@ class TestHostileThings:
             headers: Any = None
             _content = content
 
-        assert (Action.NEVER, "409") == DEFAULT.judge(Response())[2:5:2]
+        assert DEFAULT.judge(Response())[2:5:2] == (Action.NEVER, "409")
 
     def test_a_body_that_has_not_been_read_is_not_read(self) -> None:
         """
@@ -324,14 +326,14 @@ class TestHostileThings:
             def content(self) -> Any:
                 raise AssertionError("was read")
 
-        assert "409" == DEFAULT.judge(Response()).code
+        assert DEFAULT.judge(Response()).code == "409"
 
     @given(st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.lists(st.integers()), st.builds(object)))
     def test_anything_at_all_gets_a_verdict(self, thing: Any) -> None:
         """
         What is no failure of any known kind is unknown.
         """
-        assert UNKNOWN == DEFAULT.judge(thing)[:3]
+        assert DEFAULT.judge(thing)[:3] == UNKNOWN
 
 
 class TestOtherPeoplesLoops:
@@ -358,7 +360,7 @@ class TestOtherPeoplesLoops:
             return made[-1]
 
         if keyed:
-            assert "ch_1" == charge()
+            assert charge() == "ch_1"
         else:
             with pytest.raises(ConnectionResetError):
                 charge()
@@ -383,7 +385,7 @@ class TestOtherPeoplesLoops:
             return made[-1]
 
         if keyed:
-            assert "ch_1" == charge()
+            assert charge() == "ch_1"
         else:
             with pytest.raises(ConnectionResetError):
                 charge()

@@ -14,8 +14,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from onceward import Action, Certainty, Kind, Verdict
 from onceward._core.classifier import DEFAULT
+from onceward.verdicts import Action, Certainty, Kind, Verdict
 from servers import postgres as postgres_servers
 from servers import redis as redis_servers
 from servers.faults import FaultServer, deaf_port, say
@@ -55,20 +55,20 @@ class TestPsycopg:
         Refused, unknown, silent, or spoken to in another tongue: no statement has left.
         """
         with FaultServer("refuse") as server:
-            assert IN_VAIN == judged(lambda: psycopg.connect(host="127.0.0.1", port=server.port))[:3]
-        assert IN_VAIN == judged(lambda: psycopg.connect(host="nobody.invalid"))[:3]
+            assert judged(lambda: psycopg.connect(host="127.0.0.1", port=server.port))[:3] == IN_VAIN
+        assert judged(lambda: psycopg.connect(host="nobody.invalid"))[:3] == IN_VAIN
         with FaultServer(say(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
-            assert IN_VAIN == judged(lambda: psycopg.connect(host="127.0.0.1", port=server.port))[:3]
+            assert judged(lambda: psycopg.connect(host="127.0.0.1", port=server.port))[:3] == IN_VAIN
         with deaf_port() as port:
             silent = judged(lambda: psycopg.connect(host="127.0.0.1", port=port, connect_timeout=2))
-            assert IN_VAIN == silent[:3]
+            assert silent[:3] == IN_VAIN
 
     def test_no_connection_left_in_the_pool_was_not_sent(self, url: str) -> None:
         """
         It waited in line at home.
         """
         with psycopg_pool.ConnectionPool(url, min_size=1, max_size=1, open=True) as pool, pool.connection():
-            assert IN_VAIN == judged(lambda: pool.getconn(timeout=0.05), psycopg_pool.PoolTimeout)[:3]
+            assert judged(lambda: pool.getconn(timeout=0.05), psycopg_pool.PoolTimeout)[:3] == IN_VAIN
 
     @pytest.mark.parametrize(
         ("statement", "expected"),
@@ -85,7 +85,7 @@ class TestPsycopg:
         """
         An error that the server reports has undone the statement; a server that ends leaves it open.
         """
-        assert expected == judged(lambda: line.execute(statement), psycopg.Error)[:3]
+        assert judged(lambda: line.execute(statement), psycopg.Error)[:3] == expected
 
     def test_a_serialization_failure_is_rolled_back_and_may_be_tried_again(self, line: Any, url: str) -> None:
         """
@@ -100,7 +100,7 @@ class TestPsycopg:
             )
             other.rollback()
 
-        assert ROLLED_BACK == verdict[:3]
+        assert verdict[:3] == ROLLED_BACK
         assert verdict.retryable()
 
     def test_a_deadlock_is_rolled_back_and_may_be_tried_again(self, line: Any, url: str) -> None:
@@ -128,7 +128,7 @@ class TestPsycopg:
             thread.join(30)
 
         assert [psycopg.errors.DeadlockDetected] == [type(error) for error in errors]
-        assert ROLLED_BACK == DEFAULT.judge(errors[0])[:3]
+        assert DEFAULT.judge(errors[0])[:3] == ROLLED_BACK
 
     def test_a_lock_that_is_not_to_be_had_was_not_written(self, line: Any, url: str) -> None:
         """
@@ -139,7 +139,7 @@ class TestPsycopg:
             verdict = judged(lambda: line.execute("SELECT * FROM verdicts FOR UPDATE NOWAIT"), psycopg.Error)
             other.rollback()
 
-        assert ROLLED_BACK == verdict[:3]
+        assert verdict[:3] == ROLLED_BACK
 
     def test_an_answer_lost_while_committing_is_unknown_and_it_did_happen(self, line: Any, url: str) -> None:
         """
@@ -153,8 +153,8 @@ class TestPsycopg:
             verdict = judged(mine.commit, psycopg.OperationalError)
             mine.close()
 
-        assert NOBODY_KNOWS == verdict[:3]
-        assert (1,) == line.execute("SELECT count(*) FROM verdicts WHERE id = 9").fetchone()
+        assert verdict[:3] == NOBODY_KNOWS
+        assert line.execute("SELECT count(*) FROM verdicts WHERE id = 9").fetchone() == (1,)
 
     def test_a_stranger_has_sent_nothing(self, url: str) -> None:
         """
@@ -178,7 +178,7 @@ class TestRedis:
         """
         with FaultServer("refuse") as server:
             client = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 3))
-            assert NOBODY_KNOWS == judged(lambda: client.incr("n"), redis.ConnectionError)[:3]
+            assert judged(lambda: client.incr("n"), redis.ConnectionError)[:3] == NOBODY_KNOWS
 
     def test_a_lost_answer_is_unknown_and_it_did_happen(self, port: int) -> None:
         """
@@ -190,8 +190,8 @@ class TestRedis:
             proxy.lose_answers(1)
             verdict = judged(lambda: client.incr(key), redis.ConnectionError)
 
-        assert NOBODY_KNOWS == verdict[:3]
-        assert b"1" == straight.getdel(key)
+        assert verdict[:3] == NOBODY_KNOWS
+        assert straight.getdel(key) == b"1"
         straight.close()
 
     def test_silence_is_unknown(self) -> None:
@@ -200,7 +200,7 @@ class TestRedis:
         """
         with FaultServer("stall") as server:
             client = redis.Redis(port=server.port, socket_timeout=0.2, retry=None)
-            assert NOBODY_KNOWS == judged(lambda: client.incr("n"), redis.TimeoutError)[:3]
+            assert judged(lambda: client.incr("n"), redis.TimeoutError)[:3] == NOBODY_KNOWS
             client.close()
 
     def test_a_server_that_is_still_loading_may_be_asked_again(self) -> None:
@@ -213,7 +213,7 @@ class TestRedis:
             verdict = judged(lambda: client.incr("n"), redis.BusyLoadingError)
             client.close()
 
-        assert (Certainty.UNKNOWN, Kind.UPSTREAM, Action.SAME_KEY) == verdict[:3]
+        assert verdict[:3] == (Certainty.UNKNOWN, Kind.UPSTREAM, Action.SAME_KEY)
 
     def test_a_command_that_makes_no_sense_is_not_tried_again(self, port: int) -> None:
         """
@@ -222,7 +222,7 @@ class TestRedis:
         with redis.Redis(port=port) as client:
             verdict = judged(lambda: client.eval("return redis.call('nonsense')", 0), redis.ResponseError)
 
-        assert (Certainty.UNKNOWN, Action.NEVER) == verdict[0:3:2]
+        assert verdict[0:3:2] == (Certainty.UNKNOWN, Action.NEVER)
 
     def test_no_connection_left_in_the_pool_was_not_sent(self, port: int) -> None:
         """
@@ -234,4 +234,4 @@ class TestRedis:
         pool.release(held)
         pool.close()
 
-        assert IN_VAIN == verdict[:3]
+        assert verdict[:3] == IN_VAIN

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Action, Certainty, Classifier, Kind, should_retry
 from onceward._core.classifier import DEFAULT, RETRIED_STATUSES
+from onceward.verdicts import Action, Certainty, Classifier, Kind, should_retry
 
 
 class Response:
@@ -136,7 +136,7 @@ def test_whether_500_is_tried_again_is_a_policy(status: int) -> None:
     """
     verdict = DEFAULT.judge(Response(status))
 
-    assert (Certainty.UNKNOWN, Action.SAME_KEY) == verdict[0:3:2]
+    assert verdict[0:3:2] == (Certainty.UNKNOWN, Action.SAME_KEY)
     assert not DEFAULT.retryable(Response(status))
     assert DEFAULT.retryable(Response(status), keyed=True)
     assert not Classifier(retry_500=False).retryable(Response(status), keyed=True)
@@ -152,9 +152,9 @@ def test_a_conflict_is_judged_by_its_code(body: Any) -> None:
     waiting = DEFAULT.judge(Response(409, {"Retry-After": "2"}, body))
     other = DEFAULT.judge(Response(409, {}, {"code": "version_conflict"}))
 
-    assert (Action.SAME_KEY, 2.0, "in_flight") == (waiting.action, waiting.wait, waiting.code)
+    assert (waiting.action, waiting.wait, waiting.code) == (Action.SAME_KEY, 2.0, "in_flight")
     assert waiting.happened is None
-    assert (Action.NEVER, "version_conflict") == (other.action, other.code)
+    assert (other.action, other.code) == (Action.NEVER, "version_conflict")
 
 
 @pytest.mark.parametrize("code", ["pending", "in_flight"])
@@ -164,7 +164,7 @@ def test_accepted_and_still_running_is_not_success(code: str) -> None:
     """
     pending, accepted = DEFAULT.judge(Response(202, {}, {"code": code})), DEFAULT.judge(Response(202))
 
-    assert (Certainty.UNKNOWN, Action.SAME_KEY) == (pending.certainty, pending.action)
+    assert (pending.certainty, pending.action) == (Certainty.UNKNOWN, Action.SAME_KEY)
     assert Certainty.DONE is accepted.certainty
 
 
@@ -189,7 +189,7 @@ def test_no_status_is_tried_again_without_a_key_unless_nothing_happened() -> Non
     """
     425 and 429 only: everything else that is worth another try leaves the outcome open.
     """
-    assert {425, 429} == {status for status in range(100, 600) if DEFAULT.retryable(Response(status))}
+    assert {status for status in range(100, 600) if DEFAULT.retryable(Response(status))} == {425, 429}
 
 
 @pytest.mark.parametrize("status", [0, 99, 600, 999, -1, True, "503", None, 5.03, 10**30])
@@ -197,4 +197,4 @@ def test_a_status_that_is_none_is_not_believed(status: Any) -> None:
     """
     Text, truth values and numbers out of range are not statuses.
     """
-    assert (Certainty.UNKNOWN, Kind.OTHER, Action.NEVER) == DEFAULT.judge(Response(status))[:3]
+    assert DEFAULT.judge(Response(status))[:3] == (Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)

@@ -19,8 +19,8 @@ import requests
 import urllib3
 from verdict_clients import BODY, CLIENTS, Limits
 
-from onceward import Action, Certainty, Kind, Verdict, should_retry
 from onceward._core.classifier import DEFAULT, TABLE
+from onceward.verdicts import Action, Certainty, Kind, Verdict, should_retry
 from servers.faults import FaultServer, deaf_port, respond, say
 
 EACH_CLIENT = pytest.mark.parametrize("client", list(CLIENTS))
@@ -52,7 +52,7 @@ class TestEveryClient:
         with FaultServer("refuse") as server:
             error = raised(lambda: CLIENTS[client](server.url, Limits()))
 
-        assert IN_VAIN == DEFAULT.judge(error)[:3]
+        assert DEFAULT.judge(error)[:3] == IN_VAIN
         assert DEFAULT.retryable(error)
         assert should_retry(error)  # The document's sample takes it for final.
 
@@ -61,7 +61,7 @@ class TestEveryClient:
         """
         DNS failed.
         """
-        assert IN_VAIN == judged(client, "http://nobody.invalid:81/")[:3]
+        assert judged(client, "http://nobody.invalid:81/")[:3] == IN_VAIN
 
     @pytest.mark.requirement("D41")
     def test_a_handshake_with_a_plain_socket_was_not_sent(self, client: str) -> None:
@@ -69,7 +69,7 @@ class TestEveryClient:
         TLS was asked for, and something else was spoken.
         """
         with FaultServer(say(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as server:
-            assert IN_VAIN == judged(client, server.url.replace("http:", "https:"))[:3]
+            assert judged(client, server.url.replace("http:", "https:"))[:3] == IN_VAIN
 
     def test_a_certificate_that_nobody_trusts_is_for_a_person(self, client: str, untrusted: ssl.SSLContext) -> None:
         """
@@ -78,15 +78,15 @@ class TestEveryClient:
         with FaultServer(tls=untrusted) as server:
             verdict = judged(client, server.url)
 
-        assert (Certainty.NOT_SENT, Kind.NETWORK, Action.ESCALATE) == verdict[:3]
-        assert [] == server.requests
+        assert verdict[:3] == (Certainty.NOT_SENT, Kind.NETWORK, Action.ESCALATE)
+        assert server.requests == []
 
     def test_a_connection_that_is_not_made_in_time_was_not_sent(self, client: str) -> None:
         """
         A full queue neither takes nor refuses.
         """
         with deaf_port() as port:
-            assert IN_VAIN == judged(client, f"http://127.0.0.1:{port}", Limits(connect=0.2))[:3]
+            assert judged(client, f"http://127.0.0.1:{port}", Limits(connect=0.2))[:3] == IN_VAIN
 
     @pytest.mark.requirement("D41")
     @pytest.mark.parametrize("fault", ["reset_after_read", "close_after_read", "truncate"])
@@ -97,9 +97,9 @@ class TestEveryClient:
         with FaultServer(fault) as server:
             verdict = judged(client, server.url)
 
-        assert NOBODY_KNOWS == verdict[:3]
-        assert (False, True) == (verdict.retryable(), verdict.retryable(keyed=True))
-        assert 1 == len(server.requests)
+        assert verdict[:3] == NOBODY_KNOWS
+        assert (verdict.retryable(), verdict.retryable(keyed=True)) == (False, True)
+        assert len(server.requests) == 1
 
     @pytest.mark.requirement("D41")
     def test_a_reset_before_reading_is_weather_and_never_taken_for_success(self, client: str) -> None:
@@ -110,7 +110,7 @@ class TestEveryClient:
             verdict = judged(client, server.url)
 
         assert verdict[:3] in (IN_VAIN, NOBODY_KNOWS)
-        assert [] == server.requests
+        assert server.requests == []
 
     def test_silence_leaves_the_outcome_unknown(self, client: str) -> None:
         """
@@ -119,8 +119,8 @@ class TestEveryClient:
         with FaultServer("stall") as server:
             verdict = judged(client, server.url, Limits(read=0.4))
 
-            assert 1 == len(server.requests)
-        assert NOBODY_KNOWS == verdict[:3]
+            assert len(server.requests) == 1
+        assert verdict[:3] == NOBODY_KNOWS
 
 
 @pytest.mark.parametrize("client", [name for name in CLIENTS if name != "socket"])
@@ -131,7 +131,7 @@ def test_a_rate_limit_was_turned_away_and_says_how_long(client: str) -> None:
     with FaultServer(respond(429, {"Retry-After": "7"}, b'{"error": {"code": "slow_down"}}')) as server:
         verdict = judged(client, server.url)
 
-    assert (Certainty.NOT_SENT, Kind.RATE_LIMIT, Action.SAME_KEY, 7.0) == verdict[:4]
+    assert verdict[:4] == (Certainty.NOT_SENT, Kind.RATE_LIMIT, Action.SAME_KEY, 7.0)
 
 
 IN_FLIGHT = b'{"type": "about:blank", "code": "in_flight", "detail": "..."}'
@@ -145,7 +145,7 @@ def test_our_code_is_found_in_the_body_of_an_error(client: str) -> None:
     with FaultServer(respond(409, {"Retry-After": "1"}, IN_FLIGHT)) as server:
         verdict = judged(client, server.url)
 
-    assert (Action.SAME_KEY, 1.0, "in_flight", None) == (*verdict[2:], verdict.happened)
+    assert (*verdict[2:], verdict.happened) == (Action.SAME_KEY, 1.0, "in_flight", None)
 
 
 @pytest.mark.parametrize("library", [httpx, httpx2, requests, urllib3])
@@ -156,7 +156,7 @@ def test_our_code_is_found_in_the_body_of_a_response(library: Any) -> None:
     with FaultServer(respond(202, {"Retry-After": "1"}, IN_FLIGHT)) as server:
         verdict = DEFAULT.judge(library.request("POST", server.url))
 
-    assert (Action.SAME_KEY, 1.0, "in_flight", None) == (*verdict[2:], verdict.happened)
+    assert (*verdict[2:], verdict.happened) == (Action.SAME_KEY, 1.0, "in_flight", None)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ class TestAnSdkThatTriesAgainByItself:
         with FaultServer("reset_after_read", respond(status)) as server:
             error = raised(lambda: CLIENTS[client](server.url, Limits(), 1))
 
-        assert 2 == len(server.requests)
+        assert len(server.requests) == 2
         assert Certainty.UNKNOWN is DEFAULT.judge(error).certainty
         assert {400: Action.NEVER, 401: Action.REFRESH}[status] is DEFAULT.judge(error).action
 
@@ -240,8 +240,8 @@ class TestAClientThatFollowsRedirects:
         with FaultServer("refuse") as nobody, FaultServer(respond(303, {"Location": nobody.url})) as server:
             error = raised(lambda: _following(client)(server.url))
 
-        assert 1 == len(server.requests)
-        assert NOBODY_KNOWS == DEFAULT.judge(error)[:3]
+        assert len(server.requests) == 1
+        assert DEFAULT.judge(error)[:3] == NOBODY_KNOWS
 
     def test_not_found_behind_a_redirect_is_unknown(self, client: str) -> None:
         """
@@ -250,8 +250,8 @@ class TestAClientThatFollowsRedirects:
         with FaultServer(respond(303, {"Location": "/orders/17"}), respond(404)) as server:
             verdict = DEFAULT.judge(raised(lambda: _following(client)(server.url)))
 
-        assert 2 == len(server.requests)
-        assert (Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER) == verdict[:3]
+        assert len(server.requests) == 2
+        assert verdict[:3] == (Certainty.UNKNOWN, Kind.CLIENT, Action.NEVER)
 
 
 class TestUrllib3ThatTriesAgainByItself:
@@ -262,7 +262,7 @@ class TestUrllib3ThatTriesAgainByItself:
         Every try is looked at.
         """
         with FaultServer("refuse") as server, urllib3.PoolManager(retries=2) as pool:
-            assert IN_VAIN == DEFAULT.judge(raised(lambda: pool.request("POST", server.url, body=BODY)))[:3]
+            assert DEFAULT.judge(raised(lambda: pool.request("POST", server.url, body=BODY)))[:3] == IN_VAIN
 
     @pytest.mark.parametrize("through", ["urllib3", "requests"])
     def test_refused_after_a_reset_is_unknown(self, through: str) -> None:
@@ -279,9 +279,9 @@ class TestUrllib3ThatTriesAgainByItself:
             }
             error = raised(sends[through])
 
-        assert 1 == len(server.requests)
+        assert len(server.requests) == 1
         assert "refused" in str(error)
-        assert NOBODY_KNOWS == DEFAULT.judge(error)[:3]
+        assert DEFAULT.judge(error)[:3] == NOBODY_KNOWS
 
 
 @contextmanager
@@ -302,7 +302,7 @@ def test_no_connection_left_in_the_pool_was_not_sent(library: Any) -> None:
         error = raised(send)
 
     assert isinstance(error, library.PoolTimeout)
-    assert IN_VAIN == DEFAULT.judge(error)[:3]
+    assert DEFAULT.judge(error)[:3] == IN_VAIN
 
 
 def test_a_timeout_around_everything_is_unknown() -> None:
@@ -318,7 +318,7 @@ def test_a_timeout_around_everything_is_unknown() -> None:
         error = raised(lambda: asyncio.run(work()))
 
     assert type(error) is TimeoutError
-    assert NOBODY_KNOWS == DEFAULT.judge(error)[:3]
+    assert DEFAULT.judge(error)[:3] == NOBODY_KNOWS
 
 
 def test_a_cancelled_call_is_unknown_and_asks_for_nothing() -> None:
@@ -338,7 +338,7 @@ def test_a_cancelled_call_is_unknown_and_asks_for_nothing() -> None:
 
     verdict = DEFAULT.judge(asyncio.run(work()))
 
-    assert (Certainty.UNKNOWN, Action.NEVER) == (verdict.certainty, verdict.action)
+    assert (verdict.certainty, verdict.action) == (Certainty.UNKNOWN, Action.NEVER)
 
 
 def test_a_program_that_is_stopped_in_the_middle_is_unknown() -> None:
@@ -348,7 +348,7 @@ def test_a_program_that_is_stopped_in_the_middle_is_unknown() -> None:
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
     error = raised(lambda: subprocess.run(command, timeout=0.1, check=True, env={**os.environ}))
 
-    assert (Certainty.UNKNOWN, Action.SAME_KEY) == DEFAULT.judge(error)[0:3:2]
+    assert DEFAULT.judge(error)[0:3:2] == (Certainty.UNKNOWN, Action.SAME_KEY)
 
 
 def test_errors_of_a_task_group_are_judged_together() -> None:
@@ -366,7 +366,7 @@ def test_errors_of_a_task_group_are_judged_together() -> None:
         refused = raised(lambda: asyncio.run(work(refusing.url, refusing.url)))
 
     assert isinstance(both, ExceptionGroup)
-    assert IN_VAIN == DEFAULT.judge(refused)[:3]
+    assert DEFAULT.judge(refused)[:3] == IN_VAIN
     if len(both.exceptions) == 2:  # The first to fail cancels the other, which may not have got far enough to fail.
         assert Certainty.UNKNOWN is DEFAULT.judge(both).certainty
 
@@ -377,7 +377,7 @@ def test_every_name_in_the_table_is_of_a_type_that_exists() -> None:
     """
     missing = [name for name in TABLE if not _exists(name)]
 
-    assert [] == missing
+    assert missing == []
 
 
 def _exists(name: str) -> bool:

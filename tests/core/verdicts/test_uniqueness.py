@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Action, Certainty, Kind
 from onceward._core.classifier import DEFAULT
+from onceward.verdicts import Action, Certainty, Kind
 from servers import postgres
 
 THERE_ALREADY = (Certainty.REJECTED, Kind.STATE, Action.NEVER)
@@ -115,4 +115,4 @@ def test_a_primary_key_a_constraint_and_a_unique_index_are_one_verdict_with_ever
         verdicts.append(DEFAULT.judge(raised.value)[:3])
     execute(f"DROP TABLE {table}")
 
-    assert [THERE_ALREADY] * 3 == verdicts
+    assert verdicts == [THERE_ALREADY] * 3

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from onceward import Certainty, Verdict
 from onceward._core.classifier import TABLE
 from onceward._core.verdict_tables.databases import SQLSTATE_CLASSES, SQLSTATES
 from onceward._core.verdict_tables.http_statuses import STATUSES
 from onceward._core.verdict_tables.onceward_errors import CODES
+from onceward.verdicts import Certainty, Verdict
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "verdicts.md").read_text(encoding="utf-8")
 
@@ -71,11 +71,11 @@ def test_the_page_shows_the_table_that_the_code_has(heading: str) -> None:
     expected = TABLES[heading]()
 
     assert len(expected) > 3
-    assert expected == shown(heading)
+    assert shown(heading) == expected
 
 
 def test_the_page_names_every_certainty() -> None:
     """
     A verdict's words are explained.
     """
-    assert [] == [one for one in Certainty if f"`{one.name}`" not in PAGE]
+    assert [one for one in Certainty if f"`{one.name}`" not in PAGE] == []

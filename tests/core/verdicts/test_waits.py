@@ -130,7 +130,7 @@ def test_what_headers_ask_for(headers: Any, expected: RetryHints) -> None:
     """
     The most precise explicit wait, and the server's plain word; from a mapping or from pairs, of text or bytes.
     """
-    assert expected == retry_hints(headers, now=NOW)
+    assert retry_hints(headers, now=NOW) == expected
 
 
 @pytest.mark.fault("a-limits-reset-is-not-read")
@@ -207,8 +207,8 @@ def test_a_date_without_any_clock_is_not_guessed() -> None:
 
     assert retry_hints(headers).wait is None
     assert retry_hints(headers, now=NOW.replace(tzinfo=None)).wait is None
-    assert 30 == retry_hints({**headers, "Date": "Sun, 15 Nov 2026 12:00:00 GMT"}).wait
-    assert 30 == retry_hints(headers, now=NOW.astimezone(timezone(timedelta(hours=9)))).wait
+    assert retry_hints({**headers, "Date": "Sun, 15 Nov 2026 12:00:00 GMT"}).wait == 30
+    assert retry_hints(headers, now=NOW.astimezone(timezone(timedelta(hours=9)))).wait == 30
 
 
 def test_the_answers_own_date_is_better_than_our_clock() -> None:
@@ -217,7 +217,7 @@ def test_the_answers_own_date_is_better_than_our_clock() -> None:
     """
     headers = {"Date": "Sun, 15 Nov 2026 11:00:00 GMT", "Retry-After": "Sun, 15 Nov 2026 11:00:10 GMT"}
 
-    assert 10 == retry_hints(headers, now=NOW).wait
+    assert retry_hints(headers, now=NOW).wait == 10
 
 
 def test_a_hostile_list_of_headers_ends_somewhere() -> None:
@@ -238,8 +238,8 @@ def test_a_hostile_list_of_headers_ends_somewhere() -> None:
         def items(self) -> Any:
             raise RuntimeError
 
-    assert 4 == retry_hints(endless(), now=NOW).wait
-    assert 4 == retry_hints(breaking(), now=NOW).wait
+    assert retry_hints(endless(), now=NOW).wait == 4
+    assert retry_hints(breaking(), now=NOW).wait == 4
     assert RetryHints() == retry_hints(Broken({"a": "b"}), now=NOW)
     assert retry_hints([("x", "y")] * FIELDS_MAX + [("Retry-After", "4")], now=NOW).wait is None
 
@@ -296,7 +296,7 @@ def test_the_three_forms_of_a_date_say_the_same(instant: datetime) -> None:
         f"{day[:3]} {month} {instant.day:2d} {time} {instant.year}",
     ]
 
-    assert 1 == len({wait(Retry_After=form) for form in forms})
+    assert len({wait(Retry_After=form) for form in forms}) == 1
 
 
 class TestStructuredFields:
@@ -379,7 +379,7 @@ def test_a_wait_is_read_whatever_the_status(status: int) -> None:
         status_code = status
         headers = {"retry-after": "3"}
 
-    assert 3 == DEFAULT.judge(Response(), now=NOW).wait
+    assert DEFAULT.judge(Response(), now=NOW).wait == 3
 
 
 @pytest.mark.parametrize(

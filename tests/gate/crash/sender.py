@@ -18,7 +18,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from onceward import NOT_FOUND, AsyncGate, Found, Gate, NothingHappened, Operation, OwnershipLost
+from onceward import NOT_FOUND, AsyncGate, Found, Gate, Operation, OwnershipLost
+from onceward.errors import NothingHappened
 from onceward.gate.record_view import RecordView
 from onceward.runtime import failpoints
 from onceward.runtime.environment import Environment

@@ -78,13 +78,13 @@ def test_killed_at_a_failpoint_the_effect_happens_once_or_is_in_doubt(
     except InDoubt:
         answer = InDoubt
 
-    assert -signal.SIGKILL == died
+    assert died == -signal.SIGKILL
     if guarantee == "blind" and answer is InDoubt:
         assert before == place.effects(guarantee)  # Nobody ran it again.
         assert before <= 1
     else:
-        assert CREATED == answer
-        assert 1 == place.effects(guarantee)
+        assert answer == CREATED
+        assert place.effects(guarantee) == 1
 
 
 @pytest.mark.parametrize("failpoint", ["call.before", "test.effect.after", "call.after", "settle.before"])
@@ -109,9 +109,9 @@ def test_killed_after_the_settle_and_before_the_reply_the_retry_replays(place: P
     """
     died = crash(place, guarantee, "return", "settle.after")
 
-    assert -signal.SIGKILL == died
-    assert CREATED == retry(place, guarantee)
-    assert 1 == place.effects(guarantee)
+    assert died == -signal.SIGKILL
+    assert retry(place, guarantee) == CREATED
+    assert place.effects(guarantee) == 1
 
 
 @pytest.mark.requirement("E09")
@@ -124,10 +124,10 @@ def test_killed_inside_the_callers_transaction_both_or_neither_exist(place: Plac
     rows = place.effects("atomic")
     record = place.sender("atomic", later=0).record()
 
-    assert -signal.SIGKILL == died
+    assert died == -signal.SIGKILL
     assert rows == (1 if record is not None and record.state == "settled" else 0)
-    assert CREATED == retry(place, "atomic")
-    assert 1 == place.effects("atomic")
+    assert retry(place, "atomic") == CREATED
+    assert place.effects("atomic") == 1
 
 
 @pytest.mark.parametrize("failpoint", ["doubt.before", "doubt.after"])
@@ -138,13 +138,13 @@ def test_killed_while_leaving_doubt_behind_the_doubt_stands(place: Place, guaran
     """
     died = crash(place, guarantee, "time-out", failpoint)
 
-    assert -signal.SIGKILL == died
+    assert died == -signal.SIGKILL
     if guarantee == "blind":
         with pytest.raises(InDoubt):
             retry(place, guarantee)
     else:
-        assert CREATED == retry(place, guarantee)
-    assert 1 == place.effects(guarantee)
+        assert retry(place, guarantee) == CREATED
+    assert place.effects(guarantee) == 1
 
 
 @pytest.mark.parametrize("failpoint", ["release.before", "release.after"])
@@ -154,10 +154,10 @@ def test_killed_while_releasing_nothing_has_happened_twice(place: Place, failpoi
     """
     died = crash(place, "keyed", "refuse", failpoint)
 
-    assert -signal.SIGKILL == died
-    assert 0 == place.effects("keyed")
-    assert CREATED == retry(place, "keyed")
-    assert 1 == place.effects("keyed")
+    assert died == -signal.SIGKILL
+    assert place.effects("keyed") == 0
+    assert retry(place, "keyed") == CREATED
+    assert place.effects("keyed") == 1
 
 
 def test_without_a_record_the_same_crash_charges_twice(place: Place) -> None:
@@ -168,5 +168,5 @@ def test_without_a_record_the_same_crash_charges_twice(place: Place) -> None:
     for file in place.folder.glob("store.db*"):
         file.unlink()
 
-    assert CREATED == retry(place, "blind")
-    assert 2 == place.effects("blind")
+    assert retry(place, "blind") == CREATED
+    assert place.effects("blind") == 2

@@ -53,13 +53,13 @@ def test_a_late_success_changes_nothing_and_is_told_the_winners_answer(
     answer = winner.send()
     stands = winner.record()
 
-    assert CREATED == answer
-    assert {"lost": CREATED, "cause": None} == woken(zombie)
+    assert answer == CREATED
+    assert woken(zombie) == {"lost": CREATED, "cause": None}
     assert stands is not None
     assert stands.fence == winner.record().fence  # type: ignore[union-attr]
-    assert CREATED == winner.send()
+    assert winner.send() == CREATED
     if guarantee == "keyed":
-        assert 1 == place.effects(guarantee)
+        assert place.effects(guarantee) == 1
 
 
 @pytest.mark.parametrize("ending", ["time-out", "refuse"])
@@ -73,12 +73,12 @@ def test_a_late_failure_changes_nothing_and_is_told_the_winners_answer(place: Pl
     told = woken(zombie)
     stands = winner.record()
 
-    assert CREATED == answer
+    assert answer == CREATED
     assert {"lost": CREATED, "cause": "TimeoutError" if ending == "time-out" else "NothingHappened"} == told
     assert stands is not None
-    assert "settled" == stands.state
-    assert CREATED == winner.send()
-    assert 1 == place.effects("keyed")
+    assert stands.state == "settled"
+    assert winner.send() == CREATED
+    assert place.effects("keyed") == 1
 
 
 def test_a_stopped_blind_holder_is_not_overtaken_and_may_still_finish(place: Place) -> None:
@@ -92,9 +92,9 @@ def test_a_stopped_blind_holder_is_not_overtaken_and_may_still_finish(place: Pla
     with pytest.raises(InDoubt):
         other.send()
 
-    assert {"answer": CREATED} == woken(zombie)
-    assert CREATED == other.send()
-    assert 1 == place.effects("blind")
+    assert woken(zombie) == {"answer": CREATED}
+    assert other.send() == CREATED
+    assert place.effects("blind") == 1
 
 
 @pytest.mark.requirement("E19", "E20")
@@ -107,4 +107,4 @@ def test_racing_processes_have_one_effect_and_equal_answers(place: Place) -> Non
     answers = [racer.communicate(timeout=60) for racer in racers]
 
     assert [json.dumps({"answer": CREATED})] * 8 == [out.strip() for out, _ in answers], answers
-    assert 1 == place.effects("atomic")
+    assert place.effects("atomic") == 1

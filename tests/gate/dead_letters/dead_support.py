@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, DeadLetter, Gate, Retry
+from onceward import AsyncGate, Gate, Retry
+from onceward.gate import DeadLetter
 from onceward.stores import memory, open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 from servers import postgres, redis

@@ -10,23 +10,13 @@ from typing import Any
 import pytest
 from dead_support import Desk
 
-from onceward import (
-    AsyncGate,
-    Certainty,
-    ConfigurationError,
-    Gate,
-    GivenUp,
-    Retry,
-    Sealed,
-    Stop,
-    StopReason,
-    StoreUnavailable,
-    Verdict,
-    stop_of,
-)
+from onceward import AsyncGate, ConfigurationError, Gate, Retry, StoreUnavailable, stop_of
 from onceward._core.dead_letters import DEAD, PAYLOAD_BYTES_MAX, is_dead_letter
 from onceward._core.fingerprint import fingerprint_canonical
 from onceward._core.store_protocols import Selection
+from onceward.gate import Sealed
+from onceward.retry import GivenUp, Stop, StopReason
+from onceward.verdicts import Certainty, Verdict
 
 REFUSED = ConnectionRefusedError("refused")  # Nothing was sent.
 UNKNOWN = TimeoutError("no answer")  # Nobody knows.
@@ -56,7 +46,7 @@ class TestEvidence:
             desk.call(policy, charge, "o-17", Decimal("12.50"))
         letter = desk.do(dead.get("charge:o-17"))
 
-        assert (3, 1) == (len(calls), len(alerts))
+        assert (len(calls), len(alerts)) == (3, 1)
         assert (desk.scope, "charge", "attempts", 1, 3) == (
             letter.scope,
             letter.name,
@@ -64,11 +54,11 @@ class TestEvidence:
             letter.count,
             letter.attempts,
         )
-        assert "test:charge:o-17" == letter.key
+        assert letter.key == "test:charge:o-17"
         assert fingerprint_canonical({"order": "o-17", "amount": Decimal("12.50")}).hex() == letter.fingerprint
-        assert ("ConnectionRefusedError", "refused") == (letter.error, letter.message)
-        assert [1, 2, 3] == [one.number for one in letter.tries]
-        assert {"not sent"} == {one.certainty for one in letter.tries}
+        assert (letter.error, letter.message) == ("ConnectionRefusedError", "refused")
+        assert [one.number for one in letter.tries] == [1, 2, 3]
+        assert {one.certainty for one in letter.tries} == {"not sent"}
         assert sorted({one.at for one in letter.tries}) == [one.at for one in letter.tries]
         assert letter.seconds_left == pytest.approx(30 * 86_400, abs=60)
 
@@ -80,9 +70,9 @@ class TestEvidence:
         first = desk.give_up(dead, REFUSED)
         again = desk.give_up(dead, REFUSED)
 
-        assert (1, 2) == (first.count, again.count)
+        assert (first.count, again.count) == (1, 2)
         assert (first.id, first.first_at) == (again.id, again.first_at)
-        assert (6, 6) == (again.attempts, len(again.tries))
+        assert (again.attempts, len(again.tries)) == (6, 6)
         assert [again.id] == [one.id for one in desk.do(dead.list())]
 
     def test_pages_show_this_scopes_letters_only(self, desk: Desk) -> None:
@@ -99,7 +89,7 @@ class TestEvidence:
         rest = desk.do(dead.list(after=first[-1].id))
 
         assert [one for one in ids if one != discarded.id] == [one.id for one in (*first, *rest)]
-        assert 2 == len(first)
+        assert len(first) == 2
         assert desk.do(dead.get("charge:3")) is None
         assert [first[0].id] == [one.id for one in desk.do(dead.find(first[0].digest))]
 
@@ -111,7 +101,7 @@ class TestEvidence:
         one, other = (desk.give_up(dead, UNKNOWN, key=None) for _ in range(2))
 
         assert one.id != other.id
-        assert (False, "no_key", Certainty.UNKNOWN) == (one.keyed, one.reason, one.verdict.certainty)
+        assert (one.keyed, one.reason, one.verdict.certainty) == (False, "no_key", Certainty.UNKNOWN)
         assert one.id == desk.do(dead.get(one.key)).id
 
 
@@ -126,8 +116,8 @@ class TestWhatIsKept:
         quick.give_up(dead, UNKNOWN)
         letter = quick.give_up(dead, REFUSED)
 
-        assert (2, Certainty.UNKNOWN, True) == (letter.count, letter.verdict.certainty, letter.may_have_happened)
-        assert "not sent" == letter.tries[-1].certainty
+        assert (letter.count, letter.verdict.certainty, letter.may_have_happened) == (2, Certainty.UNKNOWN, True)
+        assert letter.tries[-1].certainty == "not sent"
 
     def test_what_may_have_happened_is_kept_though_it_is_never_retried(self, quick: Desk) -> None:
         """
@@ -136,7 +126,7 @@ class TestWhatIsKept:
         dead = quick.gate.dead_letters()
         letter = quick.give_up(dead, ValueError("out of the blue"))
 
-        assert ("never", 1, Certainty.UNKNOWN) == (letter.reason, letter.attempts, letter.verdict.certainty)
+        assert (letter.reason, letter.attempts, letter.verdict.certainty) == ("never", 1, Certainty.UNKNOWN)
 
     def test_attempts_are_bounded(self, quick: Desk) -> None:
         """
@@ -146,13 +136,13 @@ class TestWhatIsKept:
         for _ in range(9):
             letter = quick.give_up(dead, REFUSED)
 
-        assert (27, 20) == (letter.attempts, len(letter.tries))
+        assert (letter.attempts, len(letter.tries)) == (27, 20)
         many = quick.policy(dead, attempts=60, allow_many=True, elapsed=86_400, name="many")
         with pytest.raises(ConnectionRefusedError) as raised:
             quick.call(many, self._refused)
         stop = stop_of(raised.value)
         assert stop is not None
-        assert (60, 20, 1, 60) == (stop.attempts, len(stop.tries), stop.tries[0].number, stop.tries[-1].number)
+        assert (stop.attempts, len(stop.tries), stop.tries[0].number, stop.tries[-1].number) == (60, 20, 1, 60)
 
     def test_a_policy_without_dead_letters_keeps_no_history(self, quick: Desk) -> None:
         """
@@ -160,7 +150,7 @@ class TestWhatIsKept:
         """
         with pytest.raises(ConnectionRefusedError) as raised:
             quick.call(Retry(environment=quick.env), self._refused)
-        assert () == stop_of(raised.value).tries  # type: ignore[union-attr]
+        assert stop_of(raised.value).tries == ()  # type: ignore[union-attr]
 
     def test_when_to_come_back_is_kept(self, quick: Desk) -> None:
         """
@@ -173,9 +163,9 @@ class TestWhatIsKept:
         dead = quick.gate.dead_letters()
         letter = quick.give_up(dead, Busy("busy"))
 
-        assert ("deadline", 1) == (letter.reason, letter.attempts)
+        assert (letter.reason, letter.attempts) == ("deadline", 1)
         assert letter.retry_at is not None
-        assert 3_600 == pytest.approx(letter.retry_at.timestamp() - quick.env.wall_us() / 1e6, abs=1)
+        assert pytest.approx(letter.retry_at.timestamp() - quick.env.wall_us() / 1e6, abs=1) == 3_600
 
     def test_long_and_speechless_errors_are_kept_as_far_as_possible(self, quick: Desk) -> None:
         """
@@ -190,8 +180,8 @@ class TestWhatIsKept:
         ]
 
         assert len(messages[0]) <= 500
-        assert "(the exception could not be turned into text)" == messages[1]
-        assert "\\udc80\x1b[31m" == messages[2]
+        assert messages[1] == "(the exception could not be turned into text)"
+        assert messages[2] == "\\udc80\x1b[31m"
 
     def test_arguments_without_a_canonical_form_have_no_fingerprint(self, quick: Desk) -> None:
         """
@@ -200,8 +190,8 @@ class TestWhatIsKept:
         dead = quick.gate.dead_letters(payload="plain")
         letter = quick.give_up(dead, REFUSED, object())
 
-        assert (None, "omitted") == (letter.fingerprint, letter.payload)
-        assert "not kept: args[0] is not plain data" == letter.payload_note
+        assert (letter.fingerprint, letter.payload) == (None, "omitted")
+        assert letter.payload_note == "not kept: args[0] is not plain data"
 
     def test_a_name_with_control_characters_is_escaped(self, desk: Desk) -> None:
         """
@@ -213,8 +203,8 @@ class TestWhatIsKept:
         with pytest.raises(ConnectionRefusedError):
             desk.call(policy, self._refused)
 
-        assert "char\\x00ge\\x1b" == desk.do(dead.get("charge:1")).name
-        assert "done" == desk.do(dead.requeue("charge:1"))
+        assert desk.do(dead.get("charge:1")).name == "char\\x00ge\\x1b"
+        assert desk.do(dead.requeue("charge:1")) == "done"
 
     def test_letters_go_when_their_time_is_over(self, quick: Desk) -> None:
         """
@@ -226,8 +216,8 @@ class TestWhatIsKept:
         kept = quick.do(dead.list())
         quick.env.advance(1)
 
-        assert (1, ()) == (len(kept), quick.do(dead.list()))
-        assert 1 == quick.do(quick.gate.purge()).forgotten
+        assert (len(kept), quick.do(dead.list())) == (1, ())
+        assert quick.do(quick.gate.purge()).forgotten == 1
 
     def test_a_damaged_letter_is_replaced_and_loses_nobody_elses(self, quick: Desk) -> None:
         """
@@ -239,8 +229,8 @@ class TestWhatIsKept:
         (found,) = [one for one in quick.ask_store("scan", b"", 10, Selection(kind=DEAD)) if one.id.hex() == letter.id]
         self._put(quick, found, result=b'{"count": "many"}')
 
-        assert ["test:charge:2"] == [one.key for one in quick.do(dead.list())]
-        assert 1 == quick.give_up(dead, REFUSED).count
+        assert [one.key for one in quick.do(dead.list())] == ["test:charge:2"]
+        assert quick.give_up(dead, REFUSED).count == 1
 
     @staticmethod
     def _put(quick: Desk, found: Any, **changes: Any) -> None:
@@ -267,7 +257,7 @@ class TestPayload:
         dead = desk.gate.dead_letters()
         letter = desk.give_up(dead, REFUSED, "4111-1111", currency="EUR")
 
-        assert ("omitted", None, None) == (letter.payload, letter.payload_note, desk.do(dead.arguments(letter)))
+        assert (letter.payload, letter.payload_note, desk.do(dead.arguments(letter))) == ("omitted", None, None)
         assert b"4111-1111" not in self._stored(desk)
 
     def test_plain_arguments_come_back(self, desk: Desk) -> None:
@@ -277,7 +267,7 @@ class TestPayload:
         dead = desk.gate.dead_letters(payload="plain")
         letter = desk.give_up(dead, REFUSED, Decimal("12.50"), currency="EUR")
 
-        assert (("12.50",), {"currency": "EUR"}) == dead.arguments(letter)
+        assert dead.arguments(letter) == (("12.50",), {"currency": "EUR"})
         assert "EUR" not in repr(letter)
         assert "charge:1" not in repr(letter)
 
@@ -289,10 +279,10 @@ class TestPayload:
         dead = desk.gate.dead_letters(payload=Sealed(key))
         letter = desk.give_up(dead, REFUSED, "4111-1111")
 
-        assert "sealed" == letter.payload
+        assert letter.payload == "sealed"
         assert b"4111-1111" not in self._stored(desk)
-        assert (("4111-1111",), {}) == dead.arguments(letter)
-        assert (("4111-1111",), {}) == desk.gate.dead_letters(payload=Sealed(new, key)).arguments(letter)
+        assert dead.arguments(letter) == (("4111-1111",), {})
+        assert desk.gate.dead_letters(payload=Sealed(new, key)).arguments(letter) == (("4111-1111",), {})
         with pytest.raises(ConfigurationError, match="sealed with another key"):
             desk.gate.dead_letters(payload=Sealed(new)).arguments(letter)
         with pytest.raises(ConfigurationError, match="give the dead letters its key"):
@@ -318,7 +308,7 @@ class TestPayload:
         dead = quick.gate.dead_letters(payload="plain")
         letter = quick.give_up(dead, REFUSED, "x" * (PAYLOAD_BYTES_MAX + 1))
 
-        assert "omitted" == letter.payload
+        assert letter.payload == "omitted"
         assert "the limit is 65,536" in (letter.payload_note or "")
 
     def test_a_seal_that_fails_costs_the_payload_only(self, quick: Desk) -> None:
@@ -335,7 +325,7 @@ class TestPayload:
 
         letter = quick.give_up(quick.gate.dead_letters(payload=Away()), REFUSED, 12)
 
-        assert ("omitted", "not kept: sealing raised OSError") == (letter.payload, letter.payload_note)
+        assert (letter.payload, letter.payload_note) == ("omitted", "not kept: sealing raised OSError")
 
     @pytest.mark.parametrize(
         ("options", "says"),
@@ -409,7 +399,7 @@ class TestTheCallIsNotAffected:
             Retry(1, dead=dead).bind(key="test:charge:1").call(TestWhatIsKept._refused)
 
         assert any("dead.put raised KeyInvalid" in one.getMessage() for one in caplog.records)
-        assert () == dead.list()
+        assert dead.list() == ()
 
 
 def test_records_do_not_show_what_a_letter_holds(quick: Desk) -> None:
@@ -420,7 +410,7 @@ def test_records_do_not_show_what_a_letter_holds(quick: Desk) -> None:
     quick.give_up(dead, REFUSED, "4111-1111")
     (shown,) = quick.do(quick.gate.records.list())
 
-    assert (DEAD, "dead/1", None) == (shown.kind, shown.codec, shown.result)
+    assert (shown.kind, shown.codec, shown.result) == (DEAD, "dead/1", None)
     assert "4111-1111" not in json.dumps(repr(shown))
 
 
@@ -437,5 +427,5 @@ def test_anything_with_put_can_take_its_place(quick: Desk) -> None:
     with pytest.raises(ConnectionRefusedError):
         quick.call(quick.policy(Mine(), attempts=2), TestWhatIsKept._refused)
     ((stop, _),) = kept
-    assert ["refused", "refused"] == [one.message for one in stop.tries]
+    assert [one.message for one in stop.tries] == ["refused", "refused"]
     assert isinstance(stop.verdict, Verdict)

@@ -17,17 +17,16 @@ from onceward import (
     NOT_FOUND,
     AsyncGate,
     ConfigurationError,
-    DeadLetter,
     Found,
     Gate,
-    IllegalMove,
     InDoubt,
     KeyReused,
     Operation,
     OutcomeUnknown,
-    Sealed,
     StoreUnavailable,
 )
+from onceward.errors import IllegalMove
+from onceward.gate import DeadLetter, Sealed
 
 REFUSED = ConnectionRefusedError("refused")
 UNKNOWN = TimeoutError("no answer")
@@ -49,10 +48,10 @@ class TestRequeue:
         dead.handle("charge", desk.coloured(charge))
         desk.give_up(dead, REFUSED, "o-17", Decimal("12.50"), currency="EUR")
 
-        assert {"charge": "ch_1"} == desk.do(dead.requeue("charge:1"))
-        assert [("o-17", Decimal("12.50"), "EUR")] == got
+        assert desk.do(dead.requeue("charge:1")) == {"charge": "ch_1"}
+        assert got == [("o-17", Decimal("12.50"), "EUR")]
         assert desk.do(dead.get("charge:1")) is None
-        assert {"charge": "ch_1"} == desk.do(desk.gate.records.get("charge:1")).result
+        assert desk.do(desk.gate.records.get("charge:1")).result == {"charge": "ch_1"}
 
     def test_a_requeue_that_fails_updates_the_letter(self, desk: Desk) -> None:
         """
@@ -69,8 +68,8 @@ class TestRequeue:
             desk.do(dead.requeue(before))
         letter = desk.do(dead.get(before))
 
-        assert ("requeue", 1, 1, 4) == (letter.reason, letter.count, letter.requeues, letter.attempts)
-        assert (4, "still refused") == (letter.tries[-1].number, letter.message)
+        assert (letter.reason, letter.count, letter.requeues, letter.attempts) == ("requeue", 1, 1, 4)
+        assert (letter.tries[-1].number, letter.message) == (4, "still refused")
 
     def test_an_operation_in_doubt_is_reconciled_first(self, desk: Desk) -> None:
         """
@@ -91,7 +90,7 @@ class TestRequeue:
         assert "--did-not-happen" in str(refused.value)
         assert ([], letter.version) == (calls, desk.do(dead.get(letter)).version)
         desk.do(desk.gate.reconcile("charge:1", NOT_FOUND))
-        assert ("done", [1]) == (desk.do(dead.requeue(letter)), calls)
+        assert (desk.do(dead.requeue(letter)), calls) == ("done", [1])
 
     def test_what_was_done_in_the_meantime_is_not_done_again(self, desk: Desk) -> None:
         """
@@ -108,7 +107,7 @@ class TestRequeue:
         desk.give_up(dead, UNKNOWN)
         desk.do(desk.gate.reconcile("charge:1", Found("by hand")))
 
-        assert "by hand" == desk.do(dead.requeue("charge:1"))
+        assert desk.do(dead.requeue("charge:1")) == "by hand"
         assert desk.do(dead.get("charge:1")) is None
 
     def test_a_declared_function_goes_through_its_own_gate(self, desk: Desk) -> None:
@@ -136,8 +135,8 @@ class TestRequeue:
         world["up"] = True
 
         assert (first.count, again.count, again.requeues) == (1, 2, 0)  # Its own policy has put it, and only that.
-        assert "o-17 13.50" == desk.do(dead.requeue("charge:o-17"))
-        assert ("o-17 13.50", 1) == (desk.do(declared("o-17", Decimal("12.50"))), world["charges"])
+        assert desk.do(dead.requeue("charge:o-17")) == "o-17 13.50"
+        assert (desk.do(declared("o-17", Decimal("12.50"))), world["charges"]) == ("o-17 13.50", 1)
 
 
 class TestRefusals:
@@ -217,7 +216,7 @@ class TestRefusals:
         letter = quick.give_up(dead, UNKNOWN, key=None)
         self.refused(quick, dead, letter, OutcomeUnknown, f"dead requeue {letter.digest} --did-not-happen")
 
-        assert "done" == quick.do(dead.requeue(letter, did_not_happen=True))
+        assert quick.do(dead.requeue(letter, did_not_happen=True)) == "done"
 
     def test_a_keyed_operation_in_doubt_waits_for_a_decision_too(self, quick: Desk) -> None:
         """
@@ -262,7 +261,7 @@ class TestHandlers:
         dead.handle("charge", quick.coloured(charge))
         quick.give_up(dead, REFUSED, "o-17")
 
-        assert ["test:charge:1", "charge:1", 1] == quick.do(dead.requeue("charge:1"))
+        assert quick.do(dead.requeue("charge:1")) == ["test:charge:1", "charge:1", 1]
 
     def test_a_handler_may_go_through_the_gate_by_itself(self, quick: Desk) -> None:
         """
@@ -276,8 +275,8 @@ class TestHandlers:
 
         quick.give_up(dead, REFUSED)
 
-        assert "done" == quick.do(dead.requeue("charge:1"))
-        assert ("charge",) == dead.handlers
+        assert quick.do(dead.requeue("charge:1")) == "done"
+        assert dead.handlers == ("charge",)
 
     def test_an_effect_that_is_marked_frees_the_key_when_it_is_not_reached(self, quick: Desk) -> None:
         """
@@ -306,7 +305,7 @@ class TestHandlers:
         with pytest.raises(ValueError, match="before the effect"):
             quick.do(dead.requeue("charge:1"))
 
-        assert "done" == quick.do(dead.requeue("charge:1"))
+        assert quick.do(dead.requeue("charge:1")) == "done"
 
     @pytest.mark.parametrize(
         ("name", "fn", "options", "says"),
@@ -329,7 +328,7 @@ class TestHandlers:
         dead.handle("taken", lambda: None)
         with pytest.raises(ConfigurationError, match=says):
             dead.handle(name, fn, **options)
-        assert ("taken",) == dead.handlers
+        assert dead.handlers == ("taken",)
 
     def test_an_async_handler_needs_an_async_gate(self) -> None:
         """
@@ -347,7 +346,7 @@ class TestHandlers:
         So a policy that was given no key still gives its letters the right one.
         """
         declared = quick.gate.once(key="charge:{order}")(quick.coloured(lambda order: pytest.fail("it ran")))
-        assert "charge:o-17" == declared.key_of("o-17")
+        assert declared.key_of("o-17") == "charge:o-17"
 
         dead = quick.gate.dead_letters()
 
@@ -359,7 +358,7 @@ class TestHandlers:
             quick.call(quick.policy(dead, name="charge"), plain, "o-18")
         letter = quick.do(dead.get("charge:o-18"))
 
-        assert (True, "attempts") == (letter.keyed, letter.reason)
+        assert (letter.keyed, letter.reason) == (True, "attempts")
         assert letter.record == quick.do(quick.gate.records.get("charge:o-18")).digest
 
 
@@ -383,11 +382,11 @@ class TestHalfWay:
             return put(write, expect)
 
         store.put = refusing
-        assert "done" == quick.do(dead.requeue("charge:1"))
+        assert quick.do(dead.requeue("charge:1")) == "done"
         store.put = put
 
         assert any("could not be updated after its requeue" in one.getMessage() for one in caplog.records)
-        assert ("done", [1]) == (quick.do(dead.requeue("charge:1")), calls)
+        assert (quick.do(dead.requeue("charge:1")), calls) == ("done", [1])
         assert quick.do(dead.get("charge:1")) is None
 
     @pytest.mark.parametrize("colour", COLOURS)
@@ -405,7 +404,7 @@ class TestHalfWay:
             left = dead.get("charge:1")
             value = dead.requeue("charge:1") if left is not None else gate.run("charge:1", lambda: "again", request={})
 
-        assert -signal.SIGKILL == killed
+        assert killed == -signal.SIGKILL
         assert (failpoint == "dead.discard.before") == (left is not None)
         assert ("charged", effects) == (value, len((tmp_path / "effects").read_text()))
 

@@ -56,7 +56,7 @@ def unshared(*options: str, script: str) -> list[str]:
     except (OSError, subprocess.SubprocessError) as error:
         pytest.skip(f"namespaces cannot be made here: {type(error).__name__}")
     ran = subprocess.run([*command, *script.split("\0")], capture_output=True, text=True, timeout=120, check=False)
-    assert (0, "") == (ran.returncode, ran.stderr)
+    assert (ran.returncode, ran.stderr) == (0, "")
     return ran.stdout.split()
 
 
@@ -70,7 +70,7 @@ def child() -> Iterator[tuple[subprocess.Popen[bytes], Process]]:
     """A process that lives, and what it would say of itself."""
     with subprocess.Popen(SLEEPS, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
-        assert b"up\n" == started.stdout.readline()
+        assert started.stdout.readline() == b"up\n"
         began = processes._stat(str(started.pid))[2]
         try:
             yield started, this_process()._replace(pid=started.pid, began=began)
@@ -130,7 +130,7 @@ def test_a_zombie_is_dead(child: tuple[subprocess.Popen[bytes], Process]) -> Non
     started.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
 
-    assert "Z" == processes._stat(str(started.pid))[0]
+    assert processes._stat(str(started.pid))[0] == "Z"
     assert processes.lives(process) is False
 
 
@@ -158,7 +158,7 @@ def test_a_process_whose_first_thread_has_ended_lives() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None
         started.stdout.readline()
-        while "Z" != processes._stat(str(started.pid))[0]:
+        while processes._stat(str(started.pid))[0] != "Z":
             threading.Event().wait(0.001)
         process = this_process()._replace(pid=started.pid, began=processes._stat(str(started.pid))[2])
         lives = processes.lives(process)
@@ -251,4 +251,4 @@ def test_a_line_of_mountinfo_that_is_not_procs_proves_nothing(monkeypatch: pytes
         (proc / "mountinfo").write_text(lines)
         verdicts.append(processes._shows_everybody())
 
-    assert [True, False, False, False, False] == verdicts
+    assert verdicts == [True, False, False, False, False]

@@ -51,7 +51,7 @@ def test_show_names_the_holder_in_plain_words(url: str, capsys: pytest.CaptureFi
     me = this_process()
     assert me.started_at is not None
 
-    assert 0 == code
+    assert code == 0
     assert f"process {me.pid} on {me.host}, started {me.started_at.isoformat()}" in capsys.readouterr().out
 
 
@@ -77,8 +77,8 @@ def test_what_a_dead_holder_left_can_be_reconciled_by_command(url: str, capsys: 
     which = ["--scope", SCOPE, "--key", "charge:17", "--store", url]
     code = main(["records", "reconcile", *which, "--did-not-happen", "--json"])
 
-    assert 0 == code
-    assert "released" == json.loads(capsys.readouterr().out)["state"]
+    assert code == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "released"
 
 
 class TestWriting:
@@ -88,8 +88,8 @@ class TestWriting:
         """
         Every field, of the claim that it stands in.
         """
-        assert PROCESS == holder_of(record())
-        assert (False, True) == (is_by_lease(record()), is_by_lease(record(by_lease=True)))
+        assert holder_of(record()) == PROCESS
+        assert (is_by_lease(record()), is_by_lease(record(by_lease=True))) == (False, True)
 
     @pytest.mark.fault("a-name-speaks-for-any-claim")
     def test_a_name_speaks_for_its_own_claim_only(self) -> None:
@@ -100,7 +100,7 @@ class TestWriting:
 
         assert holder_of(other) is None
         assert is_by_lease(other)
-        assert PROCESS == holder_of(other._replace(holder=restamp_holder(other.holder or b"", other.token)))
+        assert holder_of(other._replace(holder=restamp_holder(other.holder or b"", other.token))) == PROCESS
 
     @pytest.mark.parametrize("holder", [None, b"", b"\x01", b"\x02" + b"x" * 80], ids=["none", "empty", "short", "new"])
     def test_what_cannot_be_read_names_nobody(self, holder: bytes | None) -> None:

@@ -74,7 +74,7 @@ def test_refusals_and_pending_answers_tell_the_same_wait(desk: Desk, who: Any, i
         told = error.retry_after_seconds
 
     assert 0 < told <= 1
-    assert [] == desk.runs
+    assert desk.runs == []
 
 
 @pytest.mark.fault("every-wait-is-a-second")
@@ -170,7 +170,7 @@ def test_a_restarted_service_runs_what_a_dead_one_held(serve: Any, guarantee: st
     """
     answer = serve(f"sqlite:///{tmp_path}/http.db", guarantee, Gone())
 
-    assert (201, b"done") == (answer.status_code, answer.content)
+    assert (answer.status_code, answer.content) == (201, b"done")
 
 
 @pytest.mark.parametrize("serve", [asgi, wsgi], ids=["asgi", "wsgi"])

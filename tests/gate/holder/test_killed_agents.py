@@ -32,7 +32,7 @@ def killed(desk: Desk, guarantee: str) -> None:
     """An agent is killed in the middle of its work."""
     with agent(desk, guarantee, "hangs") as first:
         assert first.stdout is not None
-        assert "running\n" == first.stdout.readline()
+        assert first.stdout.readline() == "running\n"
         first.kill()
         first.wait()
 
@@ -80,4 +80,4 @@ def test_of_six_agents_restarted_at_once_one_runs(colour: str, tmp_path: Path) -
             one.wait()
     desk.close()
 
-    assert [["done"]] * (RESTARTS - 1) + [["running", "done"]] == sorted(said)
+    assert sorted(said) == [["done"]] * (RESTARTS - 1) + [["running", "done"]]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from holder_support import Desk, Gone
 
-from onceward import AsyncEmitter, Cadence, Emitter, Gate, Item, Retry
+from onceward import AsyncEmitter, Emitter, Gate, Retry
+from onceward.messaging.emitter import Cadence, Item
 from onceward.runtime.environment import REAL
 
 OPTIONS: dict[str, Any] = {"reference": "usage:{number}", "cadence": Cadence(size=2, seconds=3_600), "timer": False}
@@ -50,7 +51,7 @@ def test_a_restarted_emitter_sends_what_the_dead_one_held(desk: Desk) -> None:
     done = desk.do(restarted.flush())
     desk.do(restarted.close())
 
-    assert (["usage:1", "usage:2"], 0) == (sorted(sent), done.waiting)
+    assert (sorted(sent), done.waiting) == (["usage:1", "usage:2"], 0)
 
 
 @pytest.mark.fault("a-dead-emitters-item-is-not-taken-when-emitted")
@@ -66,7 +67,7 @@ def test_an_item_of_a_dead_emitter_that_is_emitted_again_is_sent(desk: Desk) -> 
     desk.do(restarted.flush())
     desk.do(restarted.close())
 
-    assert (True, 1, ["usage:1"]) == (emitted.duplicate, waiting, sent)
+    assert (emitted.duplicate, waiting, sent) == (True, 1, ["usage:1"])
 
 
 @pytest.mark.parametrize(("who", "options"), [(REAL, {}), (Gone(), {"takeover": "lease"})], ids=["alive", "by-lease"])
@@ -81,4 +82,4 @@ def test_what_a_living_emitter_holds_is_left_alone(desk: Desk, who: Any, options
     desk.do(other.flush())
     desk.do(other.close())
 
-    assert (True, []) == (emitted.duplicate, sent)
+    assert (emitted.duplicate, sent) == (True, [])

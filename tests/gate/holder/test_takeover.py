@@ -12,8 +12,9 @@ import psycopg
 import pytest
 from holder_support import LEASE, Desk, Elsewhere, Gone, Nameless, held_elsewhere, this_process
 
-from onceward import NOT_FOUND, Found, Gate, InDoubt, InFlight, KeyReused, Operation, OwnershipLost, Returned
+from onceward import NOT_FOUND, Found, Gate, InDoubt, InFlight, KeyReused, Operation, OwnershipLost
 from onceward._core.record import Claimant, Record, Start, Write, claim
+from onceward.gate import Returned
 from onceward.gate.held_operation import HeldOperation
 from onceward.runtime.environment import REAL
 
@@ -34,8 +35,8 @@ def test_what_may_run_again_runs_at_once(desk: Desk, guarantee: Any) -> None:
     desk.left(guarantee=guarantee)
     gate = desk.gate()
 
-    assert "done" == desk.hear(gate, guarantee=guarantee)
-    assert (["done"], 2) == (desk.runs, desk.do(gate.records.get("k")).attempt)
+    assert desk.hear(gate, guarantee=guarantee) == "done"
+    assert (desk.runs, desk.do(gate.records.get("k")).attempt) == (["done"], 2)
 
 
 @pytest.mark.fault("a-dead-keyed-claim-leaves-no-doubt")
@@ -72,9 +73,9 @@ def test_blind_is_in_doubt_at_once_and_everybody_can_see_it(desk: Desk) -> None:
     assert (InDoubt, []) == (type(heard), desk.runs)
     assert f"process {this_process().pid} on {this_process().host}" in str(heard)
     assert ("in_doubt", this_process().pid) == (found.state, found.holder.pid)
-    assert ["in_doubt"] == [one.state for one in desk.do(gate.records.in_doubt())]
+    assert [one.state for one in desk.do(gate.records.in_doubt())] == ["in_doubt"]
     desk.do(gate.reconcile("k", Found("it did"), fence=found.fence))
-    assert "it did" == desk.hear(gate)
+    assert desk.hear(gate) == "it did"
 
 
 def test_a_dead_holders_operation_can_be_reconciled_before_anybody_asked_for_it(desk: Desk) -> None:
@@ -85,8 +86,8 @@ def test_a_dead_holders_operation_can_be_reconciled_before_anybody_asked_for_it(
     gate = desk.gate()
     decided = desk.do(gate.reconcile("k", NOT_FOUND))
 
-    assert ("released", None) == (decided.state, decided.holder)
-    assert "done" == desk.hear(gate)
+    assert (decided.state, decided.holder) == ("released", None)
+    assert desk.hear(gate) == "done"
 
 
 @pytest.mark.fault("a-probe-is-asked-right-after-a-crash")
@@ -187,7 +188,7 @@ def test_a_holder_that_was_taken_for_dead_changes_nothing_when_it_comes_back(des
     with pytest.raises(OwnershipLost) as lost:
         late.end(Returned("late"))
     assert lost.value.outcome is not None
-    assert ("done", "done") == (lost.value.outcome.value, desk.hear(gate, guarantee="repeatable"))
+    assert (lost.value.outcome.value, desk.hear(gate, guarantee="repeatable")) == ("done", "done")
 
 
 def test_a_late_finisher_of_what_is_in_doubt_changes_nothing(desk: Desk) -> None:
@@ -200,7 +201,7 @@ def test_a_late_finisher_of_what_is_in_doubt_changes_nothing(desk: Desk) -> None
 
     with pytest.raises(OwnershipLost):
         late.end(Returned("late"))
-    assert "in_doubt" == desk.state(gate)
+    assert desk.state(gate) == "in_doubt"
 
 
 @pytest.mark.parametrize("guarantee", ["keyed", "repeatable", "blind"])
@@ -215,7 +216,7 @@ def test_of_six_restarts_at_once_one_runs(desk: Desk, guarantee: Any) -> None:
     if guarantee == "blind":
         assert ([InDoubt] * RESTARTS, []) == ([type(one) for one in heard], desk.runs)
     else:
-        assert (["done"] * RESTARTS, ["done"]) == (heard, desk.runs)
+        assert (heard, desk.runs) == (["done"] * RESTARTS, ["done"])
 
 
 def _threaded(desk: Desk, gates: list[Any]) -> list[Any]:
@@ -245,8 +246,8 @@ def test_a_waiter_takes_over_when_the_holder_dies_meanwhile(desk: Desk) -> None:
             looks.append(True)
             return len(looks) < 3
 
-    assert "done" == desk.hear(desk.gate(wait=60, environment=DiesLater()), guarantee="repeatable")
-    assert (3, ["done"]) == (len(looks), desk.runs)
+    assert desk.hear(desk.gate(wait=60, environment=DiesLater()), guarantee="repeatable") == "done"
+    assert (len(looks), desk.runs) == (3, ["done"])
 
 
 @pytest.mark.parametrize("shape", ["step", "number", "declared", "held"])
@@ -272,7 +273,7 @@ def test_every_shape_goes_on(desk: Desk, shape: str) -> None:
     finally:
         dead.close()
 
-    assert ["done"] == heard
+    assert heard == ["done"]
 
 
 def called(gate: Any, shape: str, fn: Any) -> Any:
@@ -324,7 +325,7 @@ def test_atomic_runs_at_once(joining_desk: Desk, connection: Any, claim: Any) ->
     """
     joining_desk.left(guarantee="atomic", settle="inside")
 
-    assert "done" == atomically(joining_desk, joining_desk.gate(), connection, claim=claim)
+    assert atomically(joining_desk, joining_desk.gate(), connection, claim=claim) == "done"
 
 
 @pytest.mark.parametrize("claim", ["first", "last"])
@@ -339,7 +340,7 @@ def test_in_atomic_mode_a_dead_blind_claim_is_in_doubt_and_stored_outside(
     gate = joining_desk.gate()
 
     assert InDoubt is type(atomically(joining_desk, gate, connection, claim=claim))
-    assert ([], "in_doubt") == (joining_desk.runs, joining_desk.state(gate))
+    assert (joining_desk.runs, joining_desk.state(gate)) == ([], "in_doubt")
 
 
 def test_in_atomic_mode_another_request_is_refused_and_touches_nothing(joining_desk: Desk, connection: Any) -> None:
@@ -350,8 +351,8 @@ def test_in_atomic_mode_another_request_is_refused_and_touches_nothing(joining_d
     gate = joining_desk.gate()
 
     assert KeyReused is type(atomically(joining_desk, gate, connection))
-    assert "claimed" == joining_desk.state(gate)
-    assert "late" == held.end(Returned("late")).value
+    assert joining_desk.state(gate) == "claimed"
+    assert held.end(Returned("late")).value == "late"
 
 
 def test_settled_inside_by_a_dead_process_runs_again(joining_desk: Desk) -> None:
@@ -363,5 +364,5 @@ def test_settled_inside_by_a_dead_process_runs_again(joining_desk: Desk) -> None
     held = held_elsewhere(gate, "k", guarantee="atomic", settle="inside")
 
     assert isinstance(held, HeldOperation)
-    assert (2, "claimed") == (held.operation.attempt, store.load(held.operation.record.id).state)
+    assert (held.operation.attempt, store.load(held.operation.record.id).state) == (2, "claimed")
     gate.close()

@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from onceward import Gate, Operation, RecordedFailure, RetryAdvice, RetryTransaction, StoreUnavailable, insert_once
+from onceward import Gate, Operation, StoreUnavailable, insert_once
+from onceward.errors import RecordedFailure, RetryAdvice, RetryTransaction
 from onceward.runtime.environment import REAL
 from onceward.stores import open_store
 from servers import postgres, redis
@@ -94,7 +95,7 @@ def test_many_writers_lose_no_update(database: Database) -> None:
                     gate.atomic(connection, key, add)
                     break
                 except (RetryTransaction, StoreUnavailable) as refusal:
-                    assert RetryAdvice.SAME_KEY == refusal.retry
+                    assert refusal.retry == RetryAdvice.SAME_KEY
                     connection.rollback()
         connection.close()
 
@@ -102,7 +103,7 @@ def test_many_writers_lose_no_update(database: Database) -> None:
         list(crowd.map(writer, range(WRITERS)))
     gate.close()
 
-    assert [(WRITERS * 3,)] == rows(database, "SELECT value FROM counters")
+    assert rows(database, "SELECT value FROM counters") == [(WRITERS * 3,)]
 
 
 @pytest.mark.requirement("A12")
@@ -127,8 +128,8 @@ def test_a_busy_database_is_reported_as_one_that_may_be_asked_again(database: Da
     for one in (holder, connection, gate):
         one.close()
 
-    assert {RetryAdvice.SAME_KEY} == {detached.retry, joined.retry}
-    assert "done" == answer
+    assert {detached.retry, joined.retry} == {RetryAdvice.SAME_KEY}
+    assert answer == "done"
 
 
 def _refusal(gate: Gate, connection: Any = None) -> Any:
@@ -163,8 +164,8 @@ def test_with_the_record_gone_the_row_is_still_not_doubled(database: Database) -
     connection.close()
     gate.close()
 
-    assert (["booked"] * 3, 1, [1, 0]) == (answers, forgotten, written)
-    assert [("o-17", "12.50")] == rows(database, "SELECT id, total FROM orders")
+    assert (answers, forgotten, written) == (["booked"] * 3, 1, [1, 0])
+    assert rows(database, "SELECT id, total FROM orders") == [("o-17", "12.50")]
 
 
 class Outside(ThreadingHTTPServer):
@@ -236,8 +237,8 @@ class TestWhatBecomesSafe:
             answer: int = outside.post("/charges", {"order": order})["number"]
             return answer
 
-        assert [1, 1, 1] == [charge("o-17") for _ in range(3)]
-        assert [("/charges", {"order": "o-17"})] == outside.asked
+        assert [charge("o-17") for _ in range(3)] == [1, 1, 1]
+        assert outside.asked == [("/charges", {"order": "o-17"})]
 
     @pytest.mark.requirement("D07")
     def test_a_mail_by_its_message_id(self, gate: Gate, outside: Outside) -> None:
@@ -258,8 +259,8 @@ class TestWhatBecomesSafe:
             drafts.append(draft)
         answers = [send(draft["Message-ID"], draft) for draft in drafts]
 
-        assert ["sent"] * 3 == answers
-        assert ["<1.onceward@shop.example>", "<2.onceward@shop.example>"] == [body["id"] for _, body in outside.asked]
+        assert answers == ["sent"] * 3
+        assert [body["id"] for _, body in outside.asked] == ["<1.onceward@shop.example>", "<2.onceward@shop.example>"]
 
     @pytest.mark.requirement("D07")
     def test_a_mail_or_a_charge_without_a_gate_is_sent_as_often_as_it_is_asked_for(self, outside: Outside) -> None:
@@ -269,7 +270,7 @@ class TestWhatBecomesSafe:
         for _ in range(3):
             outside.post("/charges", {"order": "o-17"})
 
-        assert 3 == len(outside.asked)
+        assert len(outside.asked) == 3
 
 
 @pytest.mark.requirement("D07")
@@ -282,8 +283,8 @@ def test_an_insert_by_its_conflict_clause(database: Database) -> None:
     connection.commit()
     connection.close()
 
-    assert [1, 0, 0] == written
-    assert [(1,)] == rows(database, "SELECT count(*) FROM orders")
+    assert written == [1, 0, 0]
+    assert rows(database, "SELECT count(*) FROM orders") == [(1,)]
 
 
 @pytest.mark.requirement("D13")
@@ -304,7 +305,7 @@ def test_a_remembered_500_replays_and_nothing_is_asked_again(gate: Gate, outside
             gate.run("charge:o-17", charge, remember="all")
         replays.append(str(replay.value))
 
-    assert 1 == len(outside.asked)
+    assert len(outside.asked) == 1
     assert all("HTTPError" in words and "500" in words for words in replays)
 
 
@@ -323,7 +324,7 @@ def test_any_operation_runs_once_under_its_key_on_any_store(gate: Gate, result: 
     answers = [gate.run("operation", operation) for _ in range(3)]
 
     assert [result] * 3 == answers
-    assert [1] == runs
+    assert runs == [1]
 
 
 @pytest.mark.requirement("D20")
@@ -342,4 +343,4 @@ def test_a_store_of_ones_own_plugs_in_by_the_same_seam() -> None:
     with Gate(Mine(), scope="test:mine") as gate:
         answers = [gate.run("k", lambda: runs.append(1) or "done") for _ in range(3)]
 
-    assert (["done"] * 3, [1]) == (answers, runs)
+    assert (answers, runs) == (["done"] * 3, [1])

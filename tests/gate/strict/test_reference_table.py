@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from onceward import Gate, RecordedFailure
+from onceward import Gate
+from onceward.errors import RecordedFailure
 from onceward.runtime.environment import REAL
 from onceward.stores import _postgres_rows, _redis_rows
 from servers import postgres
@@ -48,7 +49,7 @@ def _sqlite(folder: Path) -> Iterator[Table]:
     info = connection.execute("PRAGMA table_info(onceward_records)").fetchall()
     [(sql,)] = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'onceward_records'").fetchall()
     key = {name: [column] for column, name in re.findall(r"(\w+) BLOB NOT NULL CONSTRAINT (\w+) PRIMARY KEY", sql)}
-    assert [["id"]] == [[row[1] for row in info if row[5]]]
+    assert [[row[1] for row in info if row[5]]] == [["id"]]
     columns = {row[1]: not row[3] for row in info}
     yield Table(url, connection, columns, key, sqlite3.IntegrityError)
     connection.close()
@@ -97,15 +98,18 @@ def test_a_record_has_a_key_a_status_an_optional_body_and_the_time_of_its_creati
     ended = datetime.now(UTC)
     found = table.connection.execute("SELECT key, state, result IS NULL, first_at FROM onceward_records").fetchall()
 
-    assert {"key": False, "state": False, "result": True, "first_at": False} == {
-        name: table.columns[name] for name in ("key", "state", "result", "first_at")
+    assert {name: table.columns[name] for name in ("key", "state", "result", "first_at")} == {
+        "key": False,
+        "state": False,
+        "result": True,
+        "first_at": False,
     }
     assert {("test:with", False), ("test:failed", True)} <= {(key, bool(empty)) for key, _, empty, _ in found}
-    assert {"settled"} == {state for _, state, _, _ in found}
+    assert {state for _, state, _, _ in found} == {"settled"}
     a_second = timedelta(seconds=1)
     for *_, micros in found:
         assert began - a_second <= datetime.fromtimestamp(micros / 1_000_000, UTC) <= ended + a_second
-    assert UTC == first_at.tzinfo
+    assert first_at.tzinfo == UTC
 
 
 @pytest.mark.requirement("E11")
@@ -120,7 +124,7 @@ def test_the_arbiter_is_a_named_primary_key(table: Table) -> None:
     with pytest.raises(table.duplicate):
         table.connection.execute(f"INSERT INTO onceward_records ({names}) SELECT {names} FROM onceward_records")
 
-    assert {"onceward_records_pkey": ["id"]} == table.primary_key
+    assert table.primary_key == {"onceward_records_pkey": ["id"]}
 
 
 @pytest.mark.requirement("E24")
@@ -133,7 +137,7 @@ def test_each_stores_route_to_one_winner_is_documented_as_it_is() -> None:
     sources = Path(_postgres_rows.__file__).parent
     sqlite_writes = (sources / "_sqlite_database.py").read_text(encoding="utf-8")
 
-    assert ["PostgreSQL", "SQLite", "Redis", "memory"] == list(table)
+    assert list(table) == ["PostgreSQL", "SQLite", "Redis", "memory"]
     assert "the constraint, and a loss that is handled" in table["PostgreSQL"]
     assert "ON CONFLICT (id) DO NOTHING" in table["PostgreSQL"]
     assert b"ON CONFLICT (id) DO NOTHING" in _postgres_rows.CLAIM

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from onceward import AsyncGate, ConfigurationError, Gate, KeyInvalid, KeyMissing, current_operation, needs_key
+from onceward import AsyncGate, ConfigurationError, Gate, KeyMissing, current_operation, needs_key
+from onceward.errors import KeyInvalid
 from onceward.runtime.environment import REAL
 from servers import postgres, redis
 
@@ -86,12 +87,12 @@ def test_a_tool_with_side_effects_refuses_to_run_without_a_key(gate: Gate, provi
     before = list(provider.charges)
     answers = [gate.run("charge:o-17", lambda: provider.charge("o-17")) for _ in range(2)]
 
-    assert ([], ["o-17"]) == (before, provider.charges)
-    assert ["ch_1", "ch_1"] == answers
-    assert ("key_missing", "never") == (refusal.value.code, refusal.value.retry)
+    assert (before, provider.charges) == ([], ["o-17"])
+    assert answers == ["ch_1", "ch_1"]
+    assert (refusal.value.code, refusal.value.retry) == ("key_missing", "never")
     with pytest.raises(KeyMissing):
         provider.charge("o-17")
-    assert ["o-17"] == provider.charges
+    assert provider.charges == ["o-17"]
 
 
 @pytest.mark.requirement("B04")
@@ -111,8 +112,8 @@ def test_a_gate_refuses_a_call_without_a_key(gate: Gate, provider: Provider, key
         with pytest.raises(KeyMissing):
             call()
 
-    assert [] == provider.charges
-    assert [] == list(gate.records.list())
+    assert provider.charges == []
+    assert list(gate.records.list()) == []
     assert issubclass(KeyMissing, KeyInvalid)
 
 
@@ -140,9 +141,9 @@ def test_the_awaiting_gate_is_as_strict(url: str, scope: str, provider: Provider
 
     refused, answers = asyncio.run(worker())
 
-    assert [] == refused
-    assert [["ch_1", "ch_2", "ch_3"]] * 2 == answers
-    assert ["o-17", "o-18", "o-19"] == provider.charges
+    assert refused == []
+    assert answers == [["ch_1", "ch_2", "ch_3"]] * 2
+    assert provider.charges == ["o-17", "o-18", "o-19"]
 
 
 def test_every_shape_of_a_gate_is_a_key(gate: Gate, provider: Provider) -> None:
@@ -155,7 +156,7 @@ def test_every_shape_of_a_gate_is_a_key(gate: Gate, provider: Provider) -> None:
     gate.sequence("s").run(1, lambda: provider.charge("c"))
     gate.window("w", 60).run({"order": "d"}, lambda: provider.charge("d"))
 
-    assert ["a", "b", "c", "d"] == provider.charges
+    assert provider.charges == ["a", "b", "c", "d"]
 
 
 def test_an_inner_operation_ends_and_the_outer_goes_on(gate: Gate, provider: Provider) -> None:
@@ -171,7 +172,7 @@ def test_an_inner_operation_ends_and_the_outer_goes_on(gate: Gate, provider: Pro
 
     gate.run("outer", outer)
 
-    assert ["a", "b"] == provider.charges
+    assert provider.charges == ["a", "b"]
     with pytest.raises(KeyMissing):
         provider.charge("c")
 
@@ -199,7 +200,7 @@ class TestWhatAnOperationLeavesBehind:
 
         asyncio.run(worker())
 
-        assert [] == provider.charges
+        assert provider.charges == []
 
     def test_a_thread_is_refused_unless_it_is_given_the_key(self, provider: Provider) -> None:
         """
@@ -221,7 +222,7 @@ class TestWhatAnOperationLeavesBehind:
         late.join()
 
         assert [KeyMissing, type(None), KeyMissing] == [type(one) for one in refusals]
-        assert ["b"] == provider.charges
+        assert provider.charges == ["b"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", *(["postgres"] if postgres.wanted() else [])])
@@ -250,7 +251,7 @@ def test_a_block_in_your_transaction_is_a_key_unless_it_is_a_replay(
             provider.charge("o-17")
     connection.close()
 
-    assert ("ch_1", ["o-17"]) == (shown, provider.charges)
+    assert (shown, provider.charges) == ("ch_1", ["o-17"])
 
 
 class TestDeclaring:
@@ -282,7 +283,7 @@ class TestDeclaring:
         """
         Agent frameworks make their schema of a tool from these.
         """
-        assert ("charge", "Charge.") == (Provider.charge.__name__, Provider.charge.__doc__)
+        assert (Provider.charge.__name__, Provider.charge.__doc__) == ("charge", "Charge.")
 
     def test_without_strict_mode_a_direct_call_would_have_run(self) -> None:
         """
@@ -297,7 +298,7 @@ class TestDeclaring:
         with pytest.raises(KeyMissing):
             needs_key(send)()
 
-        assert ["mail"] == sent
+        assert sent == ["mail"]
 
 
 def _refusal(context: contextvars.Context, provider: Provider) -> BaseException | None:
@@ -328,4 +329,4 @@ def test_who_asks_for_the_operation_where_none_runs_is_refused(scope: str) -> No
     assert (inside, current_operation(None), current_operation("none")) == (asyncio.run(main()), None, "none")
     with pytest.raises(KeyMissing, match="no gate is running an operation here") as refusal:
         current_operation()
-    assert "key_missing" == refusal.value.code
+    assert refusal.value.code == "key_missing"

@@ -12,20 +12,10 @@ from typing import Any
 import pytest
 from client_support import EXTENDED, Web, sent
 
-from onceward import (
-    Action,
-    Certainty,
-    CircuitOpen,
-    Classifier,
-    Kind,
-    Retry,
-    StopReason,
-    Verdict,
-    deadline,
-    stop_of,
-)
+from onceward import CircuitOpen, Retry, deadline, stop_of
 from onceward.http import replayed
-from onceward.retry import Breaker, Budget
+from onceward.retry import Breaker, Budget, StopReason
+from onceward.verdicts import Action, Certainty, Classifier, Kind, Verdict
 from servers.faults import FaultServer, respond
 
 KEY = {"Idempotency-Key": "charge:o-17"}
@@ -54,12 +44,12 @@ class TestAKeyedPost:
         with FaultServer(fault, fault, OK) as server, web.client(retry=policy) as client:
             answer = client("POST", server.url + "/charges", headers=KEY, content=BODY)
 
-            assert 200 == answer.status_code
-            assert b'{"id": "ch_1"}' == answer.content
+            assert answer.status_code == 200
+            assert answer.content == b'{"id": "ch_1"}'
             seen = sent(server)
         assert (1 if fault == "reset_before_read" else 3) == len(seen)
-        assert {("charge:o-17", BODY)} == {(one.key, one.body) for one in seen}
-        assert {"POST /charges HTTP/1.1"} == {one.line for one in seen}
+        assert {(one.key, one.body) for one in seen} == {("charge:o-17", BODY)}
+        assert {one.line for one in seen} == {"POST /charges HTTP/1.1"}
 
     def test_is_sent_when_somebody_listens_again(self, web: Web, still: Any) -> None:
         """
@@ -77,9 +67,9 @@ class TestAKeyedPost:
             with web.client(retry=policy) as client:
                 answer = client("POST", server.url, headers=KEY, content=BODY)
 
-            assert 200 == answer.status_code
+            assert answer.status_code == 200
             assert hook.is_set()
-            assert [("charge:o-17", BODY)] == [(one.key, one.body) for one in sent(server)]
+            assert [(one.key, one.body) for one in sent(server)] == [("charge:o-17", BODY)]
 
     @pytest.mark.requirement("C25", "C27")
     def test_is_retried_on_trouble_that_passes(self, web: Web, policy: Retry) -> None:
@@ -89,7 +79,7 @@ class TestAKeyedPost:
         script = [answer for status in TRANSIENT for answer in (respond(status), OK)]
         with FaultServer(*script) as server, web.client(retry=policy) as client:
             for made, status in enumerate(TRANSIENT, start=1):
-                assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code, status
+                assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200, status
                 assert 2 * made == len(server.requests), status
 
     def test_gives_the_last_answer_back_when_the_attempts_are_used_up(self, web: Web, policy: Retry) -> None:
@@ -99,7 +89,7 @@ class TestAKeyedPost:
         with FaultServer(respond(503, body=b'{"why": "busy"}')) as server, web.client(retry=policy) as client:
             answer = client("POST", server.url, headers=KEY, content=BODY)
 
-            assert (503, b'{"why": "busy"}') == (answer.status_code, answer.content)
+            assert (answer.status_code, answer.content) == (503, b'{"why": "busy"}')
             assert StopReason.ATTEMPTS is stop_of(answer).reason
             assert 3 == stop_of(answer).attempts == len(server.requests)
 
@@ -115,7 +105,7 @@ class TestAKeyedPost:
             client("POST", server.url, headers=KEY, content=BODY)
 
         assert StopReason.ATTEMPTS is stop_of(caught.value).reason
-        assert 3 == len(server.requests)
+        assert len(server.requests) == 3
 
 
 class TestAPostWithoutAKey:
@@ -137,8 +127,8 @@ class TestAPostWithoutAKey:
             client(method, server.url, content=BODY)
 
         stop = stop_of(caught.value)
-        assert (StopReason.NO_KEY, 1, None) == (stop.reason, stop.attempts, stop.verdict.happened)
-        assert 1 == len(server.requests)
+        assert (stop.reason, stop.attempts, stop.verdict.happened) == (StopReason.NO_KEY, 1, None)
+        assert len(server.requests) == 1
 
     @pytest.mark.requirement("D06")
     @pytest.mark.parametrize("status", [500, 502, 503, 504])
@@ -150,7 +140,7 @@ class TestAPostWithoutAKey:
             answer = client("POST", server.url, content=BODY)
 
             assert (status, StopReason.NO_KEY) == (answer.status_code, stop_of(answer).reason)
-            assert 1 == len(server.requests)
+            assert len(server.requests) == 1
             assert sent(server)[0].key is None
 
     def test_is_sent_again_when_it_certainly_did_not_happen(self, web: Web, policy: Retry) -> None:
@@ -158,7 +148,7 @@ class TestAPostWithoutAKey:
         A 429 turns away at the door: sending again repeats nothing.
         """
         with FaultServer(respond(429), OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, content=BODY).status_code
+            assert client("POST", server.url, content=BODY).status_code == 200
 
 
 class TestMethodsThatAreSafeByNature:
@@ -174,7 +164,7 @@ class TestMethodsThatAreSafeByNature:
         """
         body = BODY if method == "PUT" else None
         with FaultServer("close_after_read", respond(500), OK) as server, web.client(retry=policy) as client:
-            assert 200 == client(method, server.url, content=body).status_code
+            assert client(method, server.url, content=body).status_code == 200
             assert [(method, body or b"")] * 3 == [(one.line.split()[0], one.body) for one in sent(server)]
 
     def test_are_not_given_a_key(self, web: Web, policy: Retry) -> None:
@@ -225,8 +215,8 @@ class TestAnswersThatMeanNo:
             for _ in range(3):
                 client("POST", server.url, headers={**KEY, "Authorization": "Bearer sk_live_secret"}, content=BODY)
 
-            assert 3 == len(server.requests)
-        assert 1 == len(alerts)
+            assert len(server.requests) == 3
+        assert len(alerts) == 1
         assert "secret" not in repr(alerts)
 
     @pytest.mark.requirement("C31")
@@ -236,19 +226,19 @@ class TestAnswersThatMeanNo:
         """
         busy = respond(409, {"Retry-After": "2"}, b'{"code": "in_flight"}')
         with FaultServer(busy, OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
-            assert ["charge:o-17"] * 2 == [one.key for one in sent(server)]
-        assert 2 <= still.slept[0]
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
+            assert [one.key for one in sent(server)] == ["charge:o-17"] * 2
+        assert still.slept[0] >= 2
 
     def test_an_acceptance_that_is_pending_is_asked_again(self, web: Web, policy: Retry) -> None:
         """
         202 with the code `pending` is no answer yet; any other 202 is one.
         """
         with FaultServer(respond(202, body=b'{"code": "pending"}'), OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
         with FaultServer(respond(202, body=b'{"id": 1}'), OK) as server, web.client(retry=policy) as client:
             answer = client("POST", server.url, headers=KEY, content=BODY)
-            assert (202, b'{"id": 1}') == (answer.status_code, answer.content)
+            assert (answer.status_code, answer.content) == (202, b'{"id": 1}')
 
 
 class TestWaits:
@@ -279,8 +269,8 @@ class TestWaits:
         headers = {name: date if value == "DATE" else value for name, value in headers.items()}
         policy = Retry(environment=still, elapsed=600)
         with FaultServer(respond(429, headers), OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
-        assert [True] == [seconds <= slept <= seconds + 10 for slept in still.slept]
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
+        assert [seconds <= slept <= seconds + 10 for slept in still.slept] == [True]
 
     def test_past_the_deadline_are_not_begun(self, web: Web, policy: Retry, still: Any) -> None:
         """
@@ -293,13 +283,13 @@ class TestWaits:
         ):
             answer = client("POST", server.url, headers=KEY, content=BODY)
 
-        assert [] == still.slept
-        assert (429, StopReason.DEADLINE, 3600) == (
+        assert still.slept == []
+        assert (
             answer.status_code,
             stop_of(answer).reason,
             stop_of(answer).retry_after_seconds,
-        )
-        assert 1 == len(server.requests)
+        ) == (429, StopReason.DEADLINE, 3600)
+        assert len(server.requests) == 1
 
 
 class TestBodiesThatCannotBeSentAgain:
@@ -314,9 +304,9 @@ class TestBodiesThatCannotBeSentAgain:
         with FaultServer(respond(503), OK) as server, web.client(retry=policy) as client:
             answer = client("POST", server.url, headers=KEY, content=web.generator(b"one", b"two"))
 
-            assert (503, StopReason.NOT_REPLAYABLE) == (answer.status_code, stop_of(answer).reason)
-            assert 1 == len(server.requests)
-            assert b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n" == sent(server)[0].body
+            assert (answer.status_code, stop_of(answer).reason) == (503, StopReason.NOT_REPLAYABLE)
+            assert len(server.requests) == 1
+            assert sent(server)[0].body == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
 
     def test_raise_the_librarys_own_error(self, web: Web, policy: Retry) -> None:
         """
@@ -330,7 +320,7 @@ class TestBodiesThatCannotBeSentAgain:
             client("PUT", server.url, content=web.generator(b"one"))
 
         assert StopReason.NOT_REPLAYABLE is stop_of(caught.value).reason
-        assert 1 == len(server.requests)
+        assert len(server.requests) == 1
 
     def test_a_form_with_files_is_kept_and_sent_again(self, web: Web, policy: Retry) -> None:
         """
@@ -339,7 +329,7 @@ class TestBodiesThatCannotBeSentAgain:
         with FaultServer(respond(503), OK) as server, web.client(retry=policy) as client:
             answer = client("POST", server.url, headers=KEY, files={"scan": ("scan.txt", b"a file's bytes")})
 
-            assert 200 == answer.status_code
+            assert answer.status_code == 200
             first, second = (one.body for one in sent(server))
             assert first == second
             assert b"a file's bytes" in first
@@ -357,10 +347,10 @@ class TestTime:
         """
         policy = Retry(**IMPATIENT)
         with FaultServer("stall", OK) as server, web.client(retry=policy, timeout=60) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
             bodies = [one.body for one in sent(server)]
 
-        assert (True, {BODY}) == (len(bodies) >= 2, set(bodies))
+        assert (len(bodies) >= 2, set(bodies)) == (True, {BODY})
 
     def test_a_stalled_post_without_a_key_is_a_timeout_of_the_library(self, web: Web) -> None:
         """
@@ -375,7 +365,7 @@ class TestTime:
             client("POST", server.url, content=BODY)
 
         assert StopReason.NO_KEY is stop_of(caught.value).reason
-        assert 1 == len(server.requests)
+        assert len(server.requests) == 1
 
     @pytest.mark.requirement("C38")
     def test_no_attempt_takes_longer_than_the_deadline_leaves(self, web: Web) -> None:
@@ -390,7 +380,7 @@ class TestTime:
         ):
             client("POST", server.url, headers=KEY, content=BODY)
 
-        assert 20 > stop_of(caught.value).elapsed
+        assert stop_of(caught.value).elapsed < 20
 
     def test_the_deadline_goes_along(self, web: Web, policy: Retry, still: Any) -> None:
         """
@@ -405,7 +395,7 @@ class TestTime:
             client("POST", server.url, headers=KEY, content=BODY)
 
         first, second = (int(one.headers["onceward-timeout-ms"]) for one in sent(server))
-        assert (20_000, True) == (first, second <= 18_000)
+        assert (first, second <= 18_000) == (20_000, True)
 
     def test_it_need_not(self, web: Web, policy: Retry) -> None:
         """
@@ -424,7 +414,7 @@ class TestTime:
             with pytest.raises(Exception, match="no time is left"):
                 client("GET", server.url)
 
-        assert [] == server.requests
+        assert server.requests == []
 
 
 class Below:
@@ -463,7 +453,7 @@ def test_a_timeout_that_the_transport_below_raises_comes_out_as_it_is(way: str, 
         client("POST", "http://127.0.0.1:9/", headers=KEY, content=b"x")
 
     assert caught.value is error
-    assert 3 == stop_of(error).attempts
+    assert stop_of(error).attempts == 3
 
 
 @pytest.mark.fault("a-request-thrown-away-awaits")
@@ -499,7 +489,7 @@ def test_a_request_that_is_thrown_away_awaits_nothing_more(way: str) -> None:
             awaited.append(str(error))
 
     asyncio.run(story())
-    assert [] == awaited
+    assert awaited == []
 
 
 class TestAnswersThatBreakOff:
@@ -514,8 +504,8 @@ class TestAnswersThatBreakOff:
         with FaultServer("truncate", OK) as server, web.client(retry=policy, whole=True) as client:
             answer = client("POST", server.url, headers=KEY, content=BODY)
 
-            assert b'{"id": "ch_1"}' == answer.content
-            assert ["charge:o-17"] * 2 == [one.key for one in sent(server)]
+            assert answer.content == b'{"id": "ch_1"}'
+            assert [one.key for one in sent(server)] == ["charge:o-17"] * 2
 
     def test_surface_as_the_librarys_error_otherwise(self, web: Web, policy: Retry) -> None:
         """
@@ -524,7 +514,7 @@ class TestAnswersThatBreakOff:
         with FaultServer("truncate", OK) as server, web.client(retry=policy) as client:
             with pytest.raises(Exception, match=r"body|Connection broken"):
                 client("POST", server.url, headers=KEY, content=BODY)
-            assert 1 == len(server.requests)
+            assert len(server.requests) == 1
 
     def test_a_body_that_trickles_for_ever_ends_with_the_attempt(self, web: Web) -> None:
         """
@@ -532,7 +522,7 @@ class TestAnswersThatBreakOff:
         """
         policy = Retry(**IMPATIENT)
         with FaultServer("trickle", OK) as server, web.client(retry=policy, timeout=60, whole=True) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
             assert len(server.requests) >= 2
 
     def test_a_long_refusal_is_passed_on_whole(self, web: Web, policy: Retry) -> None:
@@ -543,7 +533,7 @@ class TestAnswersThatBreakOff:
         with FaultServer(respond(400, body=body)) as server, web.client(retry=policy) as client:
             assert body == client("POST", server.url, headers=KEY, content=BODY).content
         with FaultServer(respond(503, body=body), OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
 
 
 def test_a_policy_may_count_more_as_failures(web: Web, still: Any) -> None:
@@ -558,7 +548,7 @@ def test_a_policy_may_count_more_as_failures(web: Web, still: Any) -> None:
     script = (respond(200, {"X-Again": "yes"}), respond(503), OK)
     with FaultServer(*script) as server, web.client(retry=policy) as client:
         assert "x-again" not in client("POST", server.url, headers=KEY, content=BODY).headers
-        assert 3 == len(server.requests)
+        assert len(server.requests) == 3
 
 
 def in_words(answer: Any) -> Verdict | None:
@@ -579,10 +569,10 @@ class TestSharedTrouble:
         policy = Retry(attempts=1, environment=still, breaker=Breaker("bank", threshold=2, environment=still))
         with FaultServer(respond(503)) as server, web.client(retry=policy) as client:
             for _ in range(2):
-                assert 503 == client("GET", server.url).status_code
+                assert client("GET", server.url).status_code == 503
             with pytest.raises(CircuitOpen):
                 client("GET", server.url)
-            assert 2 == len(server.requests)
+            assert len(server.requests) == 2
 
     def test_hosts_have_policies_of_their_own(self, web: Web, still: Any) -> None:
         """
@@ -598,15 +588,15 @@ class TestSharedTrouble:
             client("GET", down.url)
             with pytest.raises(CircuitOpen):
                 client("GET", down.url)
-            assert [200, 200] == [client("GET", up.url).status_code for _ in range(2)]
-            assert [f"127.0.0.1:{down.port}", f"127.0.0.1:{up.port}"] == made
+            assert [client("GET", up.url).status_code for _ in range(2)] == [200, 200]
+            assert made == [f"127.0.0.1:{down.port}", f"127.0.0.1:{up.port}"]
 
     def test_without_a_policy_there_are_defaults(self, web: Web) -> None:
         """
         Three attempts, a breaker and a budget per host.
         """
         with FaultServer(respond(503), OK) as server, web.client() as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=BODY).status_code
+            assert client("POST", server.url, headers=KEY, content=BODY).status_code == 200
 
     def test_a_spent_budget_gives_the_answer_back(self, web: Web, still: Any) -> None:
         """
@@ -617,7 +607,7 @@ class TestSharedTrouble:
             reasons = [stop_of(client("GET", server.url)).reason for _ in range(2)]
 
             assert StopReason.BUDGET is reasons[-1]
-            assert 4 > len(server.requests)
+            assert len(server.requests) < 4
 
     def test_inside_another_policy_there_is_one_attempt(self, web: Web, still: Any) -> None:
         """
@@ -630,8 +620,8 @@ class TestSharedTrouble:
         ):
             answer = outer.call(lambda: client("GET", server.url))
 
-            assert 503 == answer.status_code
-            assert 3 == len(server.requests)
+            assert answer.status_code == 503
+            assert len(server.requests) == 3
 
 
 class TestManyAtOnce:
@@ -653,7 +643,7 @@ class TestManyAtOnce:
                 return int(client("POST", server.url, headers=headers, content=b"body-%d" % number).status_code)
 
             with ThreadPoolExecutor(8) as pool:
-                assert [200] * 40 == list(pool.map(send, range(40)))
+                assert list(pool.map(send, range(40))) == [200] * 40
             pairs = {(one.key, one.body) for one in sent(server)}
         assert {(f"k-{number}", b"body-%d" % number) for number in range(40)} == pairs
 
@@ -676,7 +666,7 @@ class TestManyAtOnce:
                 return await asyncio.gather(*(send(number) for number in range(200)))
 
         with FaultServer(*script, OK) as server:
-            assert [200] * 200 == asyncio.run(all_of_them(server.url))
+            assert asyncio.run(all_of_them(server.url)) == [200] * 200
             pairs = {(one.key, one.body) for one in sent(server)}
         assert {(f"k-{number}", b"body-%d" % number) for number in range(200)} == pairs
 
@@ -692,4 +682,4 @@ def test_a_replayed_answer_says_so(web: Web, policy: Retry) -> None:
     with FaultServer(*script) as server, web.client(retry=policy) as client:
         said = [replayed(client("POST", server.url, headers=KEY, content=BODY)) for _ in range(5)]
 
-    assert [True, True, True, False, False] == said
+    assert said == [True, True, True, False, False]

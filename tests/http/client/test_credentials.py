@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from client_support import EXTENDED, Web, sent
 
-from onceward import ConfigurationError, Gate, KeyInvalid, RateLimitError, Retry
+from onceward import ConfigurationError, Gate, Retry
+from onceward.errors import KeyInvalid, RateLimitError
 from onceward.http import check_credential, environment_of
 from onceward.testing import no_sleeping
 from servers.faults import FaultServer, respond
@@ -59,7 +60,7 @@ class TestCredentialsThatSayWhereTheyBelong:
             with pytest.raises(ConfigurationError) as caught:
                 sender("GET", server.url, headers=headers)
 
-            assert [] == server.requests
+            assert server.requests == []
         assert "NeverShown" not in str(caught.value)
 
     def test_are_recognised_by_their_beginning_only(self) -> None:
@@ -68,8 +69,8 @@ class TestCredentialsThatSayWhereTheyBelong:
         """
         found = [environment_of(text) for text in ("pk_test_1", "sk_live_1", "my_test_", "token", "a live_one")]
 
-        assert ["test", "live", "test", None, None] == found
-        assert "token" == check_credential("token", "live")
+        assert found == ["test", "live", "test", None, None]
+        assert check_credential("token", "live") == "token"
 
     @pytest.mark.parametrize("bad", ["", "  ", None])
     def test_an_empty_one_is_none(self, bad: Any) -> None:
@@ -96,7 +97,7 @@ class TestKeysOfTwoEnvironments:
                     sender("POST", server.url, headers=KEY, content=b"x")
                     sender("POST", server.url, headers={"Idempotency-Key": f"{environment}:charge:o-17"}, content=b"x")
             keys = [one.key for one in sent(server)]
-        assert ["live:charge:o-17"] * 2 + ["test:charge:o-17"] * 2 == keys
+        assert keys == ["live:charge:o-17"] * 2 + ["test:charge:o-17"] * 2
 
     def test_of_the_other_are_refused(self, web: Web, policy: Retry) -> None:
         """
@@ -109,7 +110,7 @@ class TestKeysOfTwoEnvironments:
             with pytest.raises(ConfigurationError, match="environment"):
                 gate.run("charge", lambda: sender("POST", server.url, content=b"x"), guarantee="keyed")
 
-            assert [] == server.requests
+            assert server.requests == []
 
 
 class TestAClientMadeReady:
@@ -128,12 +129,12 @@ class TestAClientMadeReady:
         """
         monkeypatch.setenv("ONCEWARD_API_KEY", SECRET)
         with FaultServer(respond(503)) as server, web.using(web.ready("live", base_url=server.url)) as sender:
-            assert 30 == sender.timeout.read
+            assert sender.timeout.read == 30
             with no_sleeping():
-                assert 503 == sender.post("/charges", headers=KEY, content=b"x").status_code
+                assert sender.post("/charges", headers=KEY, content=b"x").status_code == 503
             seen = sent(server)
-        assert [f"Bearer {SECRET}"] * 3 == [one.headers["authorization"] for one in seen]
-        assert {"live:charge:o-17"} == {one.key for one in seen}
+        assert [one.headers["authorization"] for one in seen] == [f"Bearer {SECRET}"] * 3
+        assert {one.key for one in seen} == {"live:charge:o-17"}
 
     @pytest.mark.requirement("C38", "A37")
     def test_takes_other_numbers(self, web: Web) -> None:
@@ -143,11 +144,11 @@ class TestAClientMadeReady:
         options: dict[str, Any] = {"api_key": SECRET, "max_retries": 0, "timeout": 7}
         with FaultServer(respond(429, {"Retry-After": "12"})) as server:
             with web.using(web.ready("live", base_url=server.url, **options)) as sender:
-                assert 7 == sender.timeout.read
+                assert sender.timeout.read == 7
                 with pytest.raises(RateLimitError) as caught:
                     sender.get("/")
-            assert 1 == len(server.requests)
-        assert 12 == caught.value.retry_after_seconds
+            assert len(server.requests) == 1
+        assert caught.value.retry_after_seconds == 12
 
     def test_is_not_made_without_a_credential(self, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -187,7 +188,7 @@ class TestNothingIsShown:
 
         notes = caught.value.__notes__
         raised = traceback.format_exception(caught.value)
-        assert 2 <= len(told)
-        assert 2 == len(ours)
+        assert len(told) >= 2
+        assert len(ours) == 2
         assert "NeverShown" not in "".join((*told, *ours, *notes, *raised, repr(transport)))
         assert "charge:o-17" not in "".join((*ours, *notes))

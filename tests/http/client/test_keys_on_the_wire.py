@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 from client_support import EXTENDED, Web, sent
 
-from onceward import AsyncGate, ConfigurationError, Gate, KeyInvalid, KeyMissing, KeyReused, Operation, Retry
+from onceward import AsyncGate, ConfigurationError, Gate, KeyMissing, KeyReused, Operation, Retry
+from onceward.errors import KeyInvalid
 from servers.faults import FaultServer, respond
 
 OK = respond(200, body=b'{"id": "ch_1"}')
@@ -41,7 +42,7 @@ class TestWhereItComesFrom:
         """
         with FaultServer(OK) as server, web.client(retry=policy, key=lambda _: "other") as client:
             client("POST", server.url, headers={"idempotency-key": "charge:o-17"}, content=BODY)
-            assert "charge:o-17" == sent(server)[0].key
+            assert sent(server)[0].key == "charge:o-17"
 
     def test_a_function_of_the_request(self, web: Web, policy: Retry) -> None:
         """
@@ -55,7 +56,7 @@ class TestWhereItComesFrom:
 
         with FaultServer(respond(503), OK) as server, web.client(retry=policy, key=key_of) as client:
             client("POST", server.url + "/charges", content=BODY)
-            assert ["call-1", "call-1"] == [one.key for one in sent(server)]
+            assert [one.key for one in sent(server)] == ["call-1", "call-1"]
         assert [server.url + "/charges"] == asked
 
     @pytest.mark.parametrize("way", EXTENDED)
@@ -66,7 +67,7 @@ class TestWhereItComesFrom:
         web = Web(way)
         with FaultServer(respond(503), OK) as server, web.client(retry=policy) as client:
             client("POST", server.url, content=BODY, extensions={"onceward": {"key": "charge:o-17"}})
-            assert ["charge:o-17"] * 2 == [one.key for one in sent(server)]
+            assert [one.key for one in sent(server)] == ["charge:o-17"] * 2
 
     @pytest.mark.requirement("C02")
     def test_the_operation_around_it(self, web: Web, policy: Retry) -> None:
@@ -119,7 +120,7 @@ class TestWhereItComesFrom:
 
             with pytest.raises(KeyReused, match="part"):
                 gate.run("charge:o-17", effect, guarantee="keyed")
-            assert [BODY, BODY, b""] == [one.body for one in sent(server)]
+            assert [one.body for one in sent(server)] == [BODY, BODY, b""]
 
     @pytest.mark.parametrize("way", EXTENDED)
     @pytest.mark.parametrize(("profile", "length"), [("worldline", 40), ("uuid", 36)])
@@ -142,9 +143,9 @@ class TestWhereItComesFrom:
             Gate("memory://", scope="test:acme").run("order:17", effect, guarantee="keyed")
             keys = [one.key for one in sent(server)]
         assert keys[:2] == keys[2:]
-        assert 2 == len(set(keys))
+        assert len(set(keys)) == 2
         assert {length} == {len(key or "") for key in keys}
-        assert profile != "uuid" or all(5 == UUID(key).version for key in keys)
+        assert profile != "uuid" or all(UUID(key).version == 5 for key in keys)
 
     def test_profile_none_leaves_the_operation_alone(self, web: Web, policy: Retry) -> None:
         """
@@ -178,7 +179,7 @@ class TestRequiringOne:
             with pytest.raises(KeyMissing, match="nothing was sent"):
                 client(method, server.url, content=BODY)
 
-            assert [] == server.requests
+            assert server.requests == []
 
     @pytest.mark.requirement("C01")
     def test_lets_reads_and_keyed_writes_pass(self, web: Web, policy: Retry) -> None:
@@ -189,7 +190,7 @@ class TestRequiringOne:
             client("GET", server.url)
             client("PUT", server.url, content=BODY)
             client("POST", server.url, headers={"Idempotency-Key": "k"}, content=BODY)
-            assert [None, None, "k"] == [one.key for one in sent(server)]
+            assert [one.key for one in sent(server)] == [None, None, "k"]
 
     @pytest.mark.parametrize("way", EXTENDED)
     def test_a_post_that_only_reads_can_say_so(self, way: str, policy: Retry) -> None:
@@ -199,7 +200,7 @@ class TestRequiringOne:
         web = Web(way)
         with FaultServer("close_after_read", OK) as server, web.client(retry=policy, require_key=True) as client:
             answer = client("POST", server.url, content=BODY, extensions={"onceward": {"safe": True}})
-            assert (200, 2) == (answer.status_code, len(server.requests))
+            assert (answer.status_code, len(server.requests)) == (200, 2)
 
 
 class TestHowItIsWritten:
@@ -218,8 +219,8 @@ class TestHowItIsWritten:
             with web.client(retry=policy, quoted=True) as client:
                 client("POST", server.url, headers=headers, content=BODY)
             bare, quoted = (one.key for one in sent(server))
-        assert 'charge:"o"\\17' == bare
-        assert r'"charge:\"o\"\\17"' == quoted
+        assert bare == 'charge:"o"\\17'
+        assert quoted == r'"charge:\"o\"\\17"'
 
     def test_quoted_by_the_caller_stays_quoted(self, web: Web, policy: Retry) -> None:
         """
@@ -227,7 +228,7 @@ class TestHowItIsWritten:
         """
         with FaultServer(OK) as server, web.client(retry=policy, quoted=True) as client:
             client("POST", server.url, headers={"Idempotency-Key": '"charge:o-17"'}, content=BODY)
-            assert '"charge:o-17"' == sent(server)[0].key
+            assert sent(server)[0].key == '"charge:o-17"'
 
     def test_under_another_header(self, web: Web, policy: Retry) -> None:
         """
@@ -235,7 +236,7 @@ class TestHowItIsWritten:
         """
         with FaultServer(respond(503), OK) as server, web.client(retry=policy, header="X-Request-Key") as client:
             client("POST", server.url, headers={"X-Request-Key": "charge:o-17"}, content=BODY)
-            assert ["charge:o-17"] * 2 == [one.headers["x-request-key"] for one in sent(server)]
+            assert [one.headers["x-request-key"] for one in sent(server)] == ["charge:o-17"] * 2
 
     @pytest.mark.parametrize("key", ["two words", "x" * 256, '"open', '"a", "b"'])
     def test_what_cannot_be_a_key_is_not_sent(self, web: Web, policy: Retry, key: str) -> None:
@@ -246,7 +247,7 @@ class TestHowItIsWritten:
             with pytest.raises(KeyInvalid) as caught:
                 client("POST", server.url, headers={"Idempotency-Key": key}, content=BODY)
 
-            assert [] == server.requests
+            assert server.requests == []
         assert key not in str(caught.value)
 
 
@@ -262,7 +263,7 @@ class TestRedirects:
         moved = respond(307, {"Location": "/elsewhere"})
         with FaultServer(moved, OK) as server, web.client(retry=policy, follow=True) as client:
             client("POST", server.url, headers={"Idempotency-Key": "k"}, content=BODY)
-            assert [("k", BODY)] * 2 == [(one.key, one.body) for one in sent(server)]
+            assert [(one.key, one.body) for one in sent(server)] == [("k", BODY)] * 2
 
     @pytest.mark.parametrize("source", ["header", "function", "operation"])
     def test_another_origin_does_not(self, web: Web, policy: Retry, source: str) -> None:
@@ -279,7 +280,7 @@ class TestRedirects:
                 else:
                     client("POST", server.url, headers=headers, content=BODY)
                 assert sent(server)[0].key is not None
-            assert [(None, BODY)] == [(one.key, one.body) for one in sent(other)]
+            assert [(one.key, one.body) for one in sent(other)] == [(None, BODY)]
 
 
 class TestTheCallersRequest:
@@ -300,7 +301,7 @@ class TestTheCallersRequest:
                 Gate("memory://", scope="test:acme").run(key, lambda: client.send(request).text, guarantee="keyed")
 
             assert before == list(request.headers.raw)
-            assert 2 == len({one.key for one in sent(server)})
+            assert len({one.key for one in sent(server)}) == 2
 
     def test_is_given_a_fresh_key_by_requests(self, policy: Retry) -> None:
         """
@@ -316,7 +317,7 @@ class TestTheCallersRequest:
                 run = Gate("memory://", scope="test:acme").run
                 run(key, lambda: session.send(prepared).text, guarantee="keyed")
 
-            assert 2 == len({one.key for one in sent(server)})
+            assert len({one.key for one in sent(server)}) == 2
 
 
 class TestMistakes:
@@ -351,7 +352,7 @@ class TestMistakes:
             for _ in range(2):
                 with pytest.raises(ConfigurationError, match="Retry policy"):
                     client("GET", server.url)
-            assert [] == server.requests
+            assert server.requests == []
 
     @pytest.mark.parametrize("way", EXTENDED)
     @pytest.mark.parametrize("said", [{"kee": "x"}, {"safe": "yes"}, {"part": 1}, "key"], ids=str)
@@ -363,7 +364,7 @@ class TestMistakes:
         with FaultServer(OK) as server, web.client(retry=policy) as client:
             with pytest.raises(ConfigurationError):
                 client("POST", server.url, content=BODY, extensions={"onceward": said})
-            assert [] == server.requests
+            assert server.requests == []
 
     @pytest.mark.parametrize("way", EXTENDED)
     def test_one_transport_in_another(self, way: str) -> None:

@@ -11,9 +11,11 @@ import requests
 from client_support import EXTENDED, Web, sent
 
 import onceward
-from onceward import RateLimitError, Retry, StopReason, stop_of
+from onceward import Retry, stop_of
+from onceward.errors import RateLimitError
 from onceward.http import raise_for_status
 from onceward.http.requests import Adapter
+from onceward.retry import StopReason
 from onceward.testing.clock import StillEnvironment
 from servers.faults import FaultServer, respond
 
@@ -41,8 +43,8 @@ class TestARateLimit:
         ):
             client("POST", server.url, headers=KEY, content=b"x")
 
-        assert (30, 429) == (caught.value.retry_after_seconds, caught.value.response.status_code)
-        assert {"code": "rate_limited"} == caught.value.response.json()
+        assert (caught.value.retry_after_seconds, caught.value.response.status_code) == (30, 429)
+        assert caught.value.response.json() == {"code": "rate_limited"}
         assert onceward.RateLimitError is type(caught.value)
         assert (StopReason.ATTEMPTS, attempts) == (stop_of(caught.value).reason, len(server.requests))
 
@@ -58,11 +60,11 @@ class TestARateLimit:
         ):
             client("GET", server.url)
 
-        assert ([], 3600, StopReason.DEADLINE) == (
+        assert (
             still.slept,
             caught.value.retry_after_seconds,
             stop_of(caught.value).reason,
-        )
+        ) == ([], 3600, StopReason.DEADLINE)
 
     @pytest.mark.requirement("A37", "A38")
     def test_can_be_made_of_a_response(self, web: Web, policy: Retry, still: Any) -> None:
@@ -78,7 +80,7 @@ class TestARateLimit:
             answer = client("GET", server.url)
 
             assert answer is raise_for_status(answer)
-        assert 30 == caught.value.retry_after_seconds
+        assert caught.value.retry_after_seconds == 30
 
 
 class TestPools:
@@ -97,7 +99,7 @@ class TestPools:
         busy = respond(503, body=b"x" * size)
         timeout = web.library.Timeout(5, pool=0.5)
         with FaultServer(busy, busy, OK) as server, web.client(retry=policy, wrap=plain, timeout=timeout) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=b"x").status_code
+            assert client("POST", server.url, headers=KEY, content=b"x").status_code == 200
 
     @pytest.mark.parametrize("way", ["httpx-async", "httpx2-async"])
     def test_get_it_back_when_the_caller_goes_away(self, way: str) -> None:
@@ -123,7 +125,7 @@ class TestPools:
                 return int((await c.get(url)).status_code)
 
         with FaultServer(busy, OK) as server:
-            assert 200 == asyncio.run(story(server.url))
+            assert asyncio.run(story(server.url)) == 200
 
     @pytest.mark.fault("an-interrupted-client-keeps-its-connection")
     def test_get_it_back_when_the_caller_is_interrupted(self, web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +152,7 @@ class TestPools:
                 client("POST", server.url, headers=KEY, content=b"x", **streamed)
             closed = [one.raw.closed if web.is_requests else one.is_closed for one in answers]
 
-        assert [True] == closed
+        assert closed == [True]
 
     def test_of_requests_as_well(self, policy: Retry) -> None:
         """
@@ -160,7 +162,7 @@ class TestPools:
         busy = respond(503, body=b"x" * 300_000)
         options = {"pool_connections": 1, "pool_maxsize": 1, "pool_block": True}
         with FaultServer(busy, busy, OK) as server, web.client(retry=policy, **options) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=b"x").status_code
+            assert client("POST", server.url, headers=KEY, content=b"x").status_code == 200
 
 
 class Interrupted(StillEnvironment):
@@ -195,7 +197,7 @@ class TestStreams:
             web.using(web.plain_client(transport=web.transport(retry=policy))) as client,
             client.stream("POST", server.url, headers=KEY, content=b"x") as answer,
         ):
-            assert b" " == next(raw(web, answer))
+            assert next(raw(web, answer)) == b" "
 
     @pytest.mark.parametrize("way", EXTENDED)
     def test_refusals_can_still_be_streamed(self, way: str, policy: Retry) -> None:
@@ -211,7 +213,7 @@ class TestStreams:
         ):
             with client.stream("POST", server.url, headers=KEY, content=b"x") as answer:
                 assert packed == b"".join(raw(web, answer))
-            assert {"code": "nope"} == client.post(server.url, headers=KEY, content=b"x").json()
+            assert client.post(server.url, headers=KEY, content=b"x").json() == {"code": "nope"}
             assert client.get(server.url).elapsed.total_seconds() >= 0
 
     @pytest.mark.parametrize("way", EXTENDED)
@@ -235,7 +237,7 @@ class TestStreams:
         with FaultServer("trickle") as server, requests.Session() as session:
             session.mount("http://", Web("requests").transport(retry=policy))
             with session.post(server.url, headers=KEY, data=b"x", stream=True, timeout=5) as answer:
-                assert b" " == next(answer.iter_content(1))
+                assert next(answer.iter_content(1)) == b" "
 
     def test_a_packed_code_is_understood(self, web: Web, policy: Retry) -> None:
         """
@@ -243,8 +245,8 @@ class TestStreams:
         """
         busy = respond(409, {"Content-Encoding": "gzip"}, gzip.compress(b'{"code": "in_flight"}'))
         with FaultServer(busy, OK) as server, web.client(retry=policy) as client:
-            assert 200 == client("POST", server.url, headers=KEY, content=b"x").status_code
-            assert 2 == len(sent(server))
+            assert client("POST", server.url, headers=KEY, content=b"x").status_code == 200
+            assert len(sent(server)) == 2
 
 
 class TestTheChecksThemselves:
@@ -263,7 +265,7 @@ class TestTheChecksThemselves:
         with FaultServer(respond(503), OK) as server, httpx2.Client() as client:
             policy.call(lambda: client.post(server.url, headers={"Idempotency-Key": f"k-{next(numbers)}"}))
 
-            assert ["k-0", "k-1"] == [one.key for one in sent(server)]
+            assert [one.key for one in sent(server)] == ["k-0", "k-1"]
 
     def test_a_client_that_sends_a_file_twice_sends_nothing_the_second_time(self, still: Any, tmp_path: Any) -> None:
         """
@@ -279,13 +281,13 @@ class TestTheChecksThemselves:
             headers = {"Transfer-Encoding": "chunked", "Host": f"127.0.0.1:{server.port}"}
             policy.call(lambda: client.send(httpx2.Request("POST", server.url, headers=headers, stream=stream)))
 
-            assert [True, False] == [b"the whole body" in one.body for one in sent(server)]
+            assert [b"the whole body" in one.body for one in sent(server)] == [True, False]
         web = Web("httpx2")
         ours = Retry(environment=still)
         with FaultServer(respond(503), OK) as server, web.client(retry=ours) as sender, path.open("rb") as body:
             answer = sender("POST", server.url, headers=KEY, content=body)
-            assert (503, StopReason.NOT_REPLAYABLE) == (answer.status_code, stop_of(answer).reason)
-            assert [b"the whole body"] == [one.body for one in sent(server)]
+            assert (answer.status_code, stop_of(answer).reason) == (503, StopReason.NOT_REPLAYABLE)
+            assert [one.body for one in sent(server)] == [b"the whole body"]
 
 
 def test_no_library_is_imported_before_it_is_asked_for() -> None:
@@ -298,4 +300,4 @@ def test_no_library_is_imported_before_it_is_asked_for() -> None:
     code = "import sys, onceward, onceward.http; print(sorted({'httpx', 'httpx2', 'requests'} & set(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
-    assert "[]" == found.stdout.strip()
+    assert found.stdout.strip() == "[]"

@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, TypeVar
 import httpx
 import uvicorn
 
-from onceward import AsyncGate, Operation, RecordView
+from onceward import AsyncGate, Operation
+from onceward.gate import RecordView
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.testing.clock import StillEnvironment
 

@@ -47,7 +47,8 @@ from exchange_handlers import (
 from exchange_messages import Asked, Said
 from exchange_rows_long import LONG_ROWS
 
-from onceward import NOT_FOUND, Found, NothingHappened, Reply, StoreContended, StoreFull, StoreUnavailable
+from onceward import NOT_FOUND, Found, Reply, StoreUnavailable
+from onceward.errors import NothingHappened, StoreContended, StoreFull
 from onceward.http import PROFILES, Route
 from onceward.retry import Budget
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from asgi_support import Answer, Asked, World, answer_of, request
 
-from onceward import ConfigurationError, Gate, ScopeMissing
+from onceward import ConfigurationError, Gate
+from onceward.errors import ScopeMissing
 from onceward.http import Route
 from onceward.http.asgi import IdempotencyMiddleware
 
@@ -56,7 +57,7 @@ class TestPassingThrough:
 
         world.stage.run(go())
 
-        assert [True, True, True] == [one is other for one, other in zip(given, (scope, receive, send), strict=True)]
+        assert [one is other for one, other in zip(given, (scope, receive, send), strict=True)] == [True, True, True]
         assert before == scope
 
 
@@ -88,7 +89,7 @@ def test_what_routers_write_into_the_scope_is_seen_outside(world: World) -> None
     world.post("/charges/7")
     world.held()
 
-    assert [({"id": "7"}, "bob")] == seen
+    assert seen == [({"id": "7"}, "bob")]
 
 
 def resident() -> int:
@@ -123,7 +124,7 @@ class TestUploads:
         assert limit < sent < limit + 32 * 2**20
         assert answer == b"" or (b"413" in answer[:12] and b"body_too_large" in answer)
         assert grown < 32 * 2**20
-        assert (0, []) == (world.count, world.records())
+        assert (world.count, world.records()) == (0, [])
 
     def test_a_length_beyond_the_limit_is_refused_at_once(self, world: World) -> None:
         """
@@ -135,7 +136,7 @@ class TestUploads:
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"connection: close" in answer
         assert b'"code": "body_too_large"' in answer
-        assert 0 == world.count
+        assert world.count == 0
 
     def test_a_long_body_is_handed_on_intact(self, world: World) -> None:
         """
@@ -151,7 +152,7 @@ class TestUploads:
         world.serve()
         headers = {"idempotency-key": "k", "content-type": "application/octet-stream"}
 
-        assert [201, 201] == [world.client.post("/f", content=body, headers=headers).status_code for _ in range(2)]
+        assert [world.client.post("/f", content=body, headers=headers).status_code for _ in range(2)] == [201, 201]
         assert [body] == got
 
     def test_a_slow_upload_is_given_up(self, world: World) -> None:
@@ -165,9 +166,9 @@ class TestUploads:
         assert answer.startswith(b"HTTP/1.1 408")
         assert b'"code": "upload_timeout"' in answer
         assert b'"retry": "same-key"' in answer
-        assert (0, []) == (world.count, world.records())
+        assert (world.count, world.records()) == (0, [])
         world.serve()
-        assert 201 == world.post().status_code
+        assert world.post().status_code == 201
 
     @pytest.mark.parametrize("close", ["half", "whole", "reset"])
     def test_a_client_that_is_gone_before_its_body_runs_nothing(self, close: str, world: World) -> None:
@@ -187,8 +188,8 @@ class TestUploads:
             connection.close()
         time.sleep(0.1)
 
-        assert (0, []) == (world.count, world.records())
-        assert 201 == world.post().status_code
+        assert (world.count, world.records()) == (0, [])
+        assert world.post().status_code == 201
 
     def test_a_request_that_is_whole_runs_even_if_its_client_is_half_gone(self, world: World) -> None:
         """
@@ -200,7 +201,7 @@ class TestUploads:
         answer_of(connection)
 
         assert world.settles("settled")
-        assert (201, 1) == (world.post().status_code, world.count)
+        assert (world.post().status_code, world.count) == (201, 1)
 
     @pytest.mark.parametrize("length", ["0", "5", "11", "13", "-1", "abc", "12, 12", "9" * 100])
     def test_a_length_that_lies_doubles_nothing(self, length: str, world: World) -> None:
@@ -249,7 +250,7 @@ class TestKeysOnTheWire:
         assert answer.startswith(b"HTTP/1.1 400")
         assert b'"code": "key_invalid"' in answer
         assert b"kkkk" not in answer
-        assert (0, []) == (world.count, world.records())
+        assert (world.count, world.records()) == (0, [])
 
     @pytest.mark.parametrize("value", ["a\0b", "a\rb", "a\r\n b"], ids=repr)
     def test_control_characters_do_not_get_in(self, value: str, world: World) -> None:
@@ -260,7 +261,7 @@ class TestKeysOnTheWire:
         answer = answer_of(world.raw(request(key=value, headers=["Connection: close"])))
 
         assert answer == b"" or answer.startswith(b"HTTP/1.1 400")
-        assert 0 == world.count
+        assert world.count == 0
 
     def test_bare_and_quoted_are_the_same_key(self, world: World) -> None:
         """
@@ -268,7 +269,7 @@ class TestKeysOnTheWire:
         """
         world.serve()
 
-        assert [b'{"charge": 1}'] * 2 == [world.post(key=key).content for key in ("a-1", '"a-1"')]
+        assert [world.post(key=key).content for key in ("a-1", '"a-1"')] == [b'{"charge": 1}'] * 2
 
     def test_keys_that_differ_in_case_are_two(self, world: World) -> None:
         """
@@ -276,7 +277,7 @@ class TestKeysOnTheWire:
         """
         world.serve()
 
-        assert [b'{"charge": 1}', b'{"charge": 2}'] == [world.post(key=key).content for key in ("abc", "ABC")]
+        assert [world.post(key=key).content for key in ("abc", "ABC")] == [b'{"charge": 1}', b'{"charge": 2}']
 
     def test_normal_forms_are_refused_alike(self, world: World) -> None:
         """
@@ -288,8 +289,8 @@ class TestKeysOnTheWire:
             for key in ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}")
         ]
 
-        assert [b"HTTP/1.1 400"] * 2 == [one[:12] for one in answers]
-        assert 0 == world.count
+        assert [one[:12] for one in answers] == [b"HTTP/1.1 400"] * 2
+        assert world.count == 0
 
     def test_a_bomb_of_headers_harms_nobody(self, world: World) -> None:
         """
@@ -303,7 +304,7 @@ class TestKeysOnTheWire:
         ]
 
         assert all(one == b"" or one[9:10] in b"24" for one in answers), [one[:20] for one in answers]
-        assert 201 == world.post(key="afterwards").status_code
+        assert world.post(key="afterwards").status_code == 201
         assert world.count <= 3
 
 
@@ -320,8 +321,8 @@ class TestPathsAndBodies:
         if path == "/charges/1?":  # Nothing after the question mark is no query, as in the standard.
             assert b"idempotency-replayed" in send[1]
         else:
-            assert [b"HTTP/1.1 201", b"HTTP/1.1 422"] == [one[:12] for one in send]
-        assert 1 == world.count
+            assert [one[:12] for one in send] == [b"HTTP/1.1 201", b"HTTP/1.1 422"]
+        assert world.count == 1
 
     def test_a_route_is_matched_by_the_path_that_the_router_sees(self, world: World) -> None:
         """
@@ -356,12 +357,12 @@ class TestPathsAndBodies:
         world.serve()
         answer = world.post(body=body)
 
-        assert (400, "request_invalid", "never") == (
+        assert (
             answer.status_code,
             answer.json()["code"],
             answer.json()["retry"],
-        )
-        assert (0, []) == (world.count, world.records())
+        ) == (400, "request_invalid", "never")
+        assert (world.count, world.records()) == (0, [])
 
     def test_a_compressed_body_goes_by_its_bytes(self, world: World) -> None:
         """
@@ -378,8 +379,8 @@ class TestPathsAndBodies:
         packed = [("content-encoding", "gzip")]
         bodies = [gzip.compress(text, mtime=0) for text in (b'{"amount":1}', b'{"amount":1}', b'{"amount":2}')]
 
-        assert [201, 201, 422] == [world.post(body=body, headers=packed).status_code for body in bodies]
-        assert [b'{"amount":1}'] == got
+        assert [world.post(body=body, headers=packed).status_code for body in bodies] == [201, 201, 422]
+        assert got == [b'{"amount":1}']
 
     def test_a_form_with_files_is_the_same_under_another_boundary(self, world: World) -> None:
         """
@@ -394,8 +395,8 @@ class TestPathsAndBodies:
         first, again, other = send(b"\x00\xff" * 1_000), send(b"\x00\xff" * 1_000), send(b"\x00")
 
         assert first.request.headers["content-type"] != again.request.headers["content-type"]
-        assert [201, 201, 422] == [one.status_code for one in (first, again, other)]
-        assert 1 == world.count
+        assert [one.status_code for one in (first, again, other)] == [201, 201, 422]
+        assert world.count == 1
 
 
 class TestDeclaring:
@@ -462,8 +463,8 @@ def test_a_server_without_raw_paths_is_served_too(world: World) -> None:
 
     world.stage.run(go())
 
-    assert [204, 204, 422] == [one["status"] for one in sent if "status" in one]
-    assert 1 == world.count
+    assert [one["status"] for one in sent if "status" in one] == [204, 204, 422]
+    assert world.count == 1
 
 
 def test_refusals_do_not_keep_the_connection_of_an_http_2_client(world: World) -> None:
@@ -493,6 +494,6 @@ def test_refusals_do_not_keep_the_connection_of_an_http_2_client(world: World) -
     world.stage.run(go())
 
     heads = [dict(one["headers"]) for one in sent if "status" in one]
-    assert [b"close", None, None] == [head.get(b"connection") for head in heads]
-    assert {413} == {one["status"] for one in sent if "status" in one}
+    assert [head.get(b"connection") for head in heads] == [b"close", None, None]
+    assert {one["status"] for one in sent if "status" in one} == {413}
     assert json.loads(sent[-1]["body"])["code"] == "body_too_large"

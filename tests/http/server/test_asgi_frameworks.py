@@ -36,12 +36,12 @@ def test_a_keyed_request_runs_once_and_its_answer_is_replayed(framework: str, wo
     world.serve(framework)
     first, second, third = world.post(), world.post(), world.post()
 
-    assert (201, b'{"charge": 1}') == (first.status_code, first.content)
+    assert (first.status_code, first.content) == (201, b'{"charge": 1}')
     assert seen(first) == seen(second) == seen(third)
-    assert [] == marker(first)
+    assert marker(first) == []
     assert [("idempotency-replayed", "true")] == marker(second) == marker(third)
-    assert 1 == world.count
-    assert "settled" == world.state()
+    assert world.count == 1
+    assert world.state() == "settled"
 
 
 def test_what_carries_no_key_is_left_alone(framework: str, world: World) -> None:
@@ -51,9 +51,9 @@ def test_what_carries_no_key_is_left_alone(framework: str, world: World) -> None
     world.serve(framework)
     answers = [world.post(key=None), world.post(key=None), world.client.get("/x", headers={"idempotency-key": "k"})]
 
-    assert [201, 201, 201] == [one.status_code for one in answers]
-    assert 3 == world.count
-    assert [] == world.records()
+    assert [one.status_code for one in answers] == [201, 201, 201]
+    assert world.count == 3
+    assert world.records() == []
 
 
 @pytest.mark.requirement("C21")
@@ -67,11 +67,11 @@ def test_another_request_under_the_same_key_is_refused(framework: str, world: Wo
     again = world.post(body=b'{ "currency": "eur", "amount": 1.0 }')
     others = [world.post(body=b'{"amount":1000}'), world.post("/refunds", body=b'{"amount":1,"currency":"eur"}')]
 
-    assert 201 == again.status_code
-    assert [(422, "key_reused", "new-key")] * 2 == [
-        (one.status_code, one.json()["code"], one.json()["retry"]) for one in others
-    ]
-    assert 1 == world.count
+    assert again.status_code == 201
+    assert [(one.status_code, one.json()["code"], one.json()["retry"]) for one in others] == [
+        (422, "key_reused", "new-key")
+    ] * 2
+    assert world.count == 1
 
 
 def test_the_handler_is_handed_its_operation(framework: str, world: World) -> None:
@@ -89,7 +89,7 @@ def test_the_handler_is_handed_its_operation(framework: str, world: World) -> No
     world.post()
     world.post(key=None)
 
-    assert [(SCOPE, "k", 1), None] == found
+    assert found == [(SCOPE, "k", 1), None]
 
 
 def test_the_handler_gets_the_body_it_was_sent(framework: str, world: World) -> None:
@@ -106,7 +106,7 @@ def test_the_handler_gets_the_body_it_was_sent(framework: str, world: World) -> 
     world.handler = handler
     world.serve(framework)
 
-    assert [201, 201] == [world.post(body=body).status_code for _ in range(2)]
+    assert [world.post(body=body).status_code for _ in range(2)] == [201, 201]
     assert [body] == got
 
 
@@ -125,11 +125,11 @@ def test_of_simultaneous_requests_one_runs(framework: str, world: World) -> None
     after = [world.posting() for _ in range(5)]
     wait(after)
 
-    assert [(409, "in_flight", "same-key", "1")] * 3 == [
+    assert [
         (one.status_code, one.json()["code"], one.json()["retry"], one.headers["retry-after"]) for one in during
-    ]
+    ] == [(409, "in_flight", "same-key", "1")] * 3
     assert {seen(answer)} == {seen(one.result()) for one in after}
-    assert 1 == world.count
+    assert world.count == 1
 
 
 async def pieces() -> AsyncIterator[bytes]:
@@ -153,8 +153,8 @@ def test_a_stream_is_recorded_and_replayed(framework: str, world: World) -> None
 
     assert b"".join(f"data: {number}\n\n".encode() for number in range(5)) == first.content == second.content
     assert "text/event-stream" in second.headers["content-type"]
-    assert [("idempotency-replayed", "true")] == marker(second)
-    assert 1 == world.count
+    assert marker(second) == [("idempotency-replayed", "true")]
+    assert world.count == 1
 
 
 @pytest.mark.parametrize(("status", "body"), [(204, b""), (304, b""), (200, b""), (302, b""), (200, b"\x00\xff")])
@@ -174,7 +174,7 @@ def test_any_success_is_kept(framework: str, world: World, status: int, body: by
     assert (status, body) == (first.status_code, first.content) == (second.status_code, second.content)
     assert "session=s3cret" in first.headers["set-cookie"]
     assert "set-cookie" not in second.headers
-    assert 1 == world.count
+    assert world.count == 1
 
 
 class TestFailures:
@@ -200,8 +200,8 @@ class TestFailures:
         first, second = self.world.post(path), self.world.post(path)
 
         assert first.status_code >= 500
-        assert (409, "in_doubt", "never") == (second.status_code, second.json()["code"], second.json()["retry"])
-        assert ("in_doubt", 1) == (self.world.state(), self.world.count)
+        assert (second.status_code, second.json()["code"], second.json()["retry"]) == (409, "in_doubt", "never")
+        assert (self.world.state(), self.world.count) == ("in_doubt", 1)
 
     @pytest.mark.parametrize("path", ["/raise", "/500"])
     def test_atomic_is_released_and_runs_again(self, framework: str, path: str) -> None:
@@ -211,8 +211,8 @@ class TestFailures:
         self.world.serve(framework, guarantee="atomic")
         answers = [self.world.post(path) for _ in range(3)]
 
-        assert [500] * 3 == [one.status_code for one in answers]
-        assert ("released", 3) == (self.world.state(), self.world.count)
+        assert [one.status_code for one in answers] == [500] * 3
+        assert (self.world.state(), self.world.count) == ("released", 3)
 
     @pytest.mark.parametrize("guarantee", ["repeatable", "keyed"])
     def test_what_may_be_repeated_runs_again(self, framework: str, guarantee: str) -> None:
@@ -222,8 +222,8 @@ class TestFailures:
         self.world.serve(framework, guarantee=guarantee)
         answers = [self.world.post("/500") for _ in range(2)]
 
-        assert ([500, 500], 2) == ([one.status_code for one in answers], self.world.count)
-        assert [] == [pair for one in answers for pair in marker(one)]
+        assert ([one.status_code for one in answers], self.world.count) == ([500, 500], 2)
+        assert [pair for one in answers for pair in marker(one)] == []
 
     @pytest.mark.parametrize("path", ["/400", "/402", "/404"])
     def test_a_4xx_releases_the_key(self, framework: str, path: str) -> None:
@@ -233,8 +233,8 @@ class TestFailures:
         self.world.serve(framework)
         answers = [self.world.post(path) for _ in range(2)]
 
-        assert [b'{"attempt":1}', b'{"attempt":2}'] == [one.content for one in answers]
-        assert "released" == self.world.state()
+        assert [one.content for one in answers] == [b'{"attempt":1}', b'{"attempt":2}']
+        assert self.world.state() == "released"
 
     @pytest.mark.requirement("D13", "E08")
     @pytest.mark.parametrize("path", ["/500", "/402", "/raise"])
@@ -247,8 +247,8 @@ class TestFailures:
 
         assert (500 if path == "/raise" else int(path[1:])) == first.status_code
         assert seen(first) == seen(second)
-        assert [("idempotent-replayed", "true")] == marker(second)
-        assert ([], 1) == (marker(first), self.world.count)
+        assert marker(second) == [("idempotent-replayed", "true")]
+        assert (marker(first), self.world.count) == ([], 1)
 
 
 @pytest.mark.requirement("A21", "A25", "A28")
@@ -264,10 +264,13 @@ def test_steps_of_a_plan(framework: str, world: World) -> None:
 
     first, hit, other, thief = step("charge"), step("charge"), step("mail"), step("charge", "b")
 
-    assert [b'{"charge": 1}', b'{"charge": 1}', b'{"charge": 2}', b'{"charge": 3}'] == [
-        one.content for one in (first, hit, other, thief)
+    assert [one.content for one in (first, hit, other, thief)] == [
+        b'{"charge": 1}',
+        b'{"charge": 1}',
+        b'{"charge": 2}',
+        b'{"charge": 3}',
     ]
-    assert [[], [("plan-replayed", "true")], [], []] == [marker(one) for one in (first, hit, other, thief)]
+    assert [marker(one) for one in (first, hit, other, thief)] == [[], [("plan-replayed", "true")], [], []]
 
 
 @pytest.mark.requirement("A32")
@@ -279,10 +282,11 @@ def test_half_a_step_is_refused(framework: str, world: World) -> None:
     half = world.post(key=None, headers=[("plan-key", "p")])
     both = world.post(key="k", headers=[("plan-key", "p"), ("plan-step", "s")])
 
-    assert [(400, "plan_incomplete"), (400, "ambiguous_identity")] == [
-        (one.status_code, one.json()["code"]) for one in (half, both)
+    assert [(one.status_code, one.json()["code"]) for one in (half, both)] == [
+        (400, "plan_incomplete"),
+        (400, "ambiguous_identity"),
     ]
-    assert 0 == world.count
+    assert world.count == 0
 
 
 def test_a_client_reads_what_is_promised(framework: str, world: World) -> None:
@@ -294,14 +298,14 @@ def test_a_client_reads_what_is_promised(framework: str, world: World) -> None:
     contract = world.client.get("/.well-known/idempotency").json()
     page = world.client.get(refusal.json()["type"])
 
-    assert (400, "key_missing", "application/problem+json") == (
+    assert (
         refusal.status_code,
         refusal.json()["code"],
         refusal.headers["content-type"],
-    )
-    assert ("ietf", True) == (contract["name"], contract["requireKey"])
-    assert (200, "text/html; charset=utf-8") == (page.status_code, page.headers["content-type"])
-    assert 0 == world.count
+    ) == (400, "key_missing", "application/problem+json")
+    assert (contract["name"], contract["requireKey"]) == ("ietf", True)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert world.count == 0
 
 
 def test_the_other_parser_of_uvicorn_does_as_well() -> None:
@@ -314,7 +318,7 @@ def test_the_other_parser_of_uvicorn_does_as_well() -> None:
         world.serve("starlette")
         first, second = world.post(), world.post()
         assert seen(first) == seen(second)
-        assert ([], [("idempotency-replayed", "true")]) == (marker(first), marker(second))
+        assert (marker(first), marker(second)) == ([], [("idempotency-replayed", "true")])
     finally:
         world.close()
         stage.stop()
@@ -330,10 +334,10 @@ def test_every_framework_is_asked(world: World) -> None:
         answer = world.client.request("TRACE", "/x")
         said[framework] = (answer.status_code, answer.headers.get("content-type", ""))
 
-    assert {
+    assert said == {
         "plain": (201, "application/json"),
         "starlette": (405, "text/plain; charset=utf-8"),
         "fastapi": (405, "application/json"),
         "litestar": (405, "application/json"),
-    } == said
+    }
     assert {"plain", "starlette", "fastapi", "litestar"} == set(FRAMEWORKS)

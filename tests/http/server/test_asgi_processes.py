@@ -114,11 +114,11 @@ def test_a_server_that_is_killed_between_effect_and_record(shops: Any, tmp_path:
     shop.start()
     answers = {one: shop.after_the_lease(one) for one in ("blind", "atomic", "keyed")}
 
-    assert {"blind": 409, "atomic": 409, "keyed": 201} == {one: found.status_code for one, found in answers.items()}
-    assert {"in_doubt"} == {answers[one].json()["code"] for one in ("blind", "atomic")}
+    assert {one: found.status_code for one, found in answers.items()} == {"blind": 409, "atomic": 409, "keyed": 201}
+    assert {answers[one].json()["code"] for one in ("blind", "atomic")} == {"in_doubt"}
     effects = Counter(shop.effects())
-    assert {"/blind": 1, "/atomic": 1, "/keyed": 2} == {one.split()[0]: count for one, count in effects.items()}
-    assert "true" == shop.post("keyed", "/keyed").headers["idempotency-replayed"]
+    assert {one.split()[0]: count for one, count in effects.items()} == {"/blind": 1, "/atomic": 1, "/keyed": 2}
+    assert shop.post("keyed", "/keyed").headers["idempotency-replayed"] == "true"
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ def test_a_server_that_is_shut_down_finishes_what_it_began(shops: Any, tmp_path:
     with Gate(f"sqlite:///{tmp_path / 'shop.db'}", scope="live:acme") as gate:
         record = gate.records.get("k")
 
-    assert (201, 1) == (first.status_code, len(shop.effects()))
+    assert (first.status_code, len(shop.effects())) == (201, 1)
     assert record is not None
     assert ("settled", first.content) == (record.state, record.result.body)
 
@@ -158,8 +158,8 @@ def test_it_works_under_every_server(server: str, shops: Any) -> None:
 
     assert (201, b'{"charge":1,"bytes":12}') == (first.status_code, first.content) == (201, second.content)
     assert "idempotency-replayed" not in first.headers
-    assert "true" == second.headers["idempotency-replayed"]
-    assert (422, "key_reused") == (reused.status_code, reused.json()["code"])
-    assert [b'{"charge":2,"bytes":3000002}'] * 2 == [one.content for one in large]
-    assert 2 == len(shop.effects())
-    assert "Idempotency-Key" == contract.json()["keyHeader"]
+    assert second.headers["idempotency-replayed"] == "true"
+    assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
+    assert [one.content for one in large] == [b'{"charge":2,"bytes":3000002}'] * 2
+    assert len(shop.effects()) == 2
+    assert contract.json()["keyHeader"] == "Idempotency-Key"

@@ -57,10 +57,10 @@ class TestBackgroundTasks:
         during = world.post()
         world.let_go()
 
-        assert (409, "in_flight") == (during.status_code, during.json()["code"])
-        assert (201, 1) == (first.result().status_code, world.count)
-        assert "true" == world.post().headers["idempotency-replayed"]
-        assert 1 == world.count
+        assert (during.status_code, during.json()["code"]) == (409, "in_flight")
+        assert (first.result().status_code, world.count) == (201, 1)
+        assert world.post().headers["idempotency-replayed"] == "true"
+        assert world.count == 1
 
     @pytest.mark.parametrize("fastapi", [False, True])
     def test_answer_first_does_not_wait_for_them(self, fastapi: bool, world: World) -> None:
@@ -72,7 +72,7 @@ class TestBackgroundTasks:
         world.held()
         second = world.post()
 
-        assert (201, "settled", 0) == (first.status_code, world.state(), world.count)
+        assert (first.status_code, world.state(), world.count) == (201, "settled", 0)
         assert (first.content, "true") == (second.content, second.headers["idempotency-replayed"])
         world.let_go()
         assert self.soon(lambda: world.count == 1)
@@ -90,8 +90,8 @@ class TestBackgroundTasks:
 
         world.serve_app(Starlette(routes=[Route("/charges", endpoint, methods=["POST"])]), answer_first=True)
 
-        assert 200 == world.post().status_code
-        assert ("settled", 200) == (world.state(), world.post().status_code)
+        assert world.post().status_code == 200
+        assert (world.state(), world.post().status_code) == ("settled", 200)
         assert self.soon(lambda: any("no mail today" in str(line.exc_info) for line in caplog.records))
 
     def test_a_handler_that_raises_before_its_answer_is_as_usual(self, world: World) -> None:
@@ -104,8 +104,8 @@ class TestBackgroundTasks:
 
         world.serve_app(Starlette(routes=[Route("/charges", endpoint, methods=["POST"])]), answer_first=True)
 
-        assert [500, 409] == [world.post().status_code for _ in range(2)]
-        assert "in_doubt" == world.state()
+        assert [world.post().status_code for _ in range(2)] == [500, 409]
+        assert world.state() == "in_doubt"
 
     @staticmethod
     def soon(holds: Callable[[], bool]) -> bool:
@@ -143,8 +143,8 @@ class TestDependenciesThatCommitAfterTheAnswer:
         """
         world.serve_app(self.app(world, fails=False))
 
-        assert 201 == world.post().status_code
-        assert (["charged"], "settled") == (world.committed, world.state())  # type: ignore[attr-defined]
+        assert world.post().status_code == 201
+        assert (world.committed, world.state()) == (["charged"], "settled")  # type: ignore[attr-defined]
 
     @pytest.mark.parametrize(("guarantee", "state", "runs"), [("blind", "in_doubt", 1), ("atomic", "released", 2)])
     def test_a_commit_that_fails_is_no_success(self, guarantee: str, state: str, runs: int, world: World) -> None:
@@ -154,7 +154,7 @@ class TestDependenciesThatCommitAfterTheAnswer:
         world.serve_app(self.app(world, fails=True), guarantee=guarantee)
         first, second = world.post(), world.post()
 
-        assert 500 == first.status_code
+        assert first.status_code == 500
         assert (409 if guarantee == "blind" else 500) == second.status_code
         assert (state, runs) == (world.state(), world.count)
 
@@ -196,10 +196,10 @@ class TestOtherMiddlewares:
 
         whole = b"".join(b'{"amount":1}' + str(number).encode() for number in range(3)) if streams else b'{"amount":1}'
         assert (201, whole) == (first.status_code, first.content) == (second.status_code, second.content)
-        assert "true" == second.headers["idempotency-replayed"]
-        assert "yes" == first.headers["x-added"]
+        assert second.headers["idempotency-replayed"] == "true"
+        assert first.headers["x-added"] == "yes"
         assert (place == "around") == ("x-added" in second.headers)
-        assert 1 == world.count
+        assert world.count == 1
 
     def test_one_of_ours_inside_another_lets_the_request_through(self, world: World) -> None:
         """
@@ -217,9 +217,9 @@ class TestOtherMiddlewares:
         world.stage.app = outer
         first, second = world.post("/api/charges"), world.post("/api/charges")
 
-        assert (201, {"attempt": 1}) == (first.status_code, first.json())
-        assert "true" == second.headers["idempotency-replayed"]
-        assert (1, 1) == (world.count, len(world.records()))
+        assert (first.status_code, first.json()) == (201, {"attempt": 1})
+        assert second.headers["idempotency-replayed"] == "true"
+        assert (world.count, len(world.records())) == (1, 1)
 
     def test_the_exception_of_an_atomic_handler_keeps_its_chain(self, world: World) -> None:
         """
@@ -246,8 +246,8 @@ class TestOtherMiddlewares:
         world.stage.app = reporting
         world.post()
 
-        assert "released" == world.state()
-        assert ["ValueError", "KeyError"] == [type(seen[0]).__name__, type(seen[0].__cause__).__name__]
+        assert world.state() == "released"
+        assert [type(seen[0]).__name__, type(seen[0].__cause__).__name__] == ["ValueError", "KeyError"]
 
     def test_what_a_gate_inside_the_handler_raises_is_the_handlers(self, world: World) -> None:
         """
@@ -269,8 +269,8 @@ class TestOtherMiddlewares:
 
         world.serve_app(Starlette(routes=[Route("/charges", endpoint, methods=["POST"])]))
 
-        assert (500, "in_doubt") == (world.post().status_code, world.state())
-        assert 1 == world.count
+        assert (world.post().status_code, world.state()) == (500, "in_doubt")
+        assert world.count == 1
 
 
 class TestWithoutIt:
@@ -288,7 +288,7 @@ class TestWithoutIt:
         world.stage.app = Starlette(routes=[Route("/charges", endpoint, methods=["POST"])])
         answers = [world.post() for _ in range(2)]
 
-        assert ([201, 201], 2) == ([one.status_code for one in answers], world.count)
+        assert ([one.status_code for one in answers], world.count) == ([201, 201], 2)
         assert not any("idempotency-replayed" in one.headers for one in answers)
 
     def test_a_commit_that_fails_is_a_201(self, world: World) -> None:
@@ -297,7 +297,7 @@ class TestWithoutIt:
         """
         world.stage.app = TestDependenciesThatCommitAfterTheAnswer().app(world, fails=True)
 
-        assert 201 == world.post().status_code
+        assert world.post().status_code == 201
 
     def test_a_client_that_leaves_ends_the_stream(self, world: World) -> None:
         """
@@ -324,4 +324,4 @@ class TestWithoutIt:
         connection.close()
 
         assert ended.wait(10)
-        assert 0 == world.count
+        assert world.count == 0

@@ -50,11 +50,11 @@ def test_once_and_replayed(world: World) -> None:
     wait(asked)
     answers = [one.result() for one in asked] + [world.post(key=key)]
 
-    assert {(201, b'{"charge": 1}', "/charges/1")} == {
-        (one.status_code, one.content, one.headers["location"]) for one in answers
+    assert {(one.status_code, one.content, one.headers["location"]) for one in answers} == {
+        (201, b'{"charge": 1}', "/charges/1")
     }
-    assert 8 == sum("idempotency-replayed" in one.headers for one in answers)
-    assert (1, "settled") == (world.count, world.state(key))
+    assert sum("idempotency-replayed" in one.headers for one in answers) == 8
+    assert (world.count, world.state(key)) == (1, "settled")
 
 
 def test_reuse_and_doubt(world: World) -> None:
@@ -72,8 +72,8 @@ def test_reuse_and_doubt(world: World) -> None:
     world.handler = fails  # type: ignore[assignment]
     first, second = world.post(key=doubtful), world.post(key=doubtful)
 
-    assert (422, "key_reused") == (again.status_code, again.json()["code"])
-    assert (500, 409, "in_doubt") == (first.status_code, second.status_code, second.json()["code"])
+    assert (again.status_code, again.json()["code"]) == (422, "key_reused")
+    assert (first.status_code, second.status_code, second.json()["code"]) == (500, 409, "in_doubt")
 
 
 def test_a_path_that_no_text_column_takes_is_no_obstacle(world: World) -> None:
@@ -83,5 +83,5 @@ def test_a_path_that_no_text_column_takes_is_no_obstacle(world: World) -> None:
     world.serve()
     key = uuid4().hex
 
-    assert [201, 201] == [world.post("/a%00b", key=key).status_code for _ in range(2)]
-    assert 1 == world.count
+    assert [world.post("/a%00b", key=key).status_code for _ in range(2)] == [201, 201]
+    assert world.count == 1

@@ -73,10 +73,10 @@ def test_a_stream_passes_piece_by_piece_before_its_end(framework: str, world: Wo
         source.let()
         rest = b"".join(pieces)
 
-    assert b".....2" == rest
-    assert "settled" == world.state()
+    assert rest == b".....2"
+    assert world.state() == "settled"
     again = world.client.post("/events", headers={"idempotency-key": "k"})
-    assert (b".....0.....1.....2", 1) == (again.content, world.count)
+    assert (again.content, world.count) == (b".....0.....1.....2", 1)
 
 
 def test_a_client_that_has_the_end_has_a_stored_answer(world: World, source: Source) -> None:
@@ -86,8 +86,8 @@ def test_a_client_that_has_the_end_has_a_stored_answer(world: World, source: Sou
     world.serve()
     source.let(3)
 
-    assert b".....0.....1.....2" == world.post().content
-    assert "settled" == world.state()
+    assert world.post().content == b".....0.....1.....2"
+    assert world.state() == "settled"
 
 
 @pytest.mark.parametrize("framework", ["plain", "starlette"])
@@ -111,8 +111,8 @@ def test_over_the_limit_it_is_given_once_and_says_so(framework: str, length: boo
     first, second = world.post(), world.post()
 
     assert (200, body) == (first.status_code, first.content)
-    assert (409, "not_replayable", "never") == (second.status_code, second.json()["code"], second.json()["retry"])
-    assert ("settled", 1) == (world.state(), world.count)
+    assert (second.status_code, second.json()["code"], second.json()["retry"]) == (409, "not_replayable", "never")
+    assert (world.state(), world.count) == ("settled", 1)
 
 
 def test_a_stream_over_the_limit_is_not_held(world: World) -> None:
@@ -135,7 +135,7 @@ def test_a_stream_over_the_limit_is_not_held(world: World) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert 64 * 2**20 == size
+    assert size == 64 * 2**20
     assert peak < 8 * 2**20
 
 
@@ -157,7 +157,7 @@ def test_a_client_that_leaves_in_the_middle_does_not_end_it(framework: str, worl
     again = world.client.post(
         "/events", content=b"{}", headers={"idempotency-key": "k", "content-type": "application/json"}
     )
-    assert (b".....0.....1.....2", 1) == (again.content, world.count)
+    assert (again.content, world.count) == (b".....0.....1.....2", 1)
 
 
 def _until(connection: Any, wanted: bytes) -> bytes:
@@ -183,7 +183,7 @@ def test_a_client_that_leaves_while_it_runs_does_not_end_it(framework: str, worl
     world.let_go()
 
     assert world.settles("settled")
-    assert ("true", 1) == (world.post().headers["idempotency-replayed"], world.count)
+    assert (world.post().headers["idempotency-replayed"], world.count) == ("true", 1)
 
 
 def test_an_endless_stream_ends_with_its_client_once_it_is_too_long_to_keep(world: World) -> None:
@@ -203,7 +203,7 @@ def test_an_endless_stream_ends_with_its_client_once_it_is_too_long_to_keep(worl
 
     assert source.ended.wait(10)
     assert world.settles("in_doubt")
-    assert 1 == world.count
+    assert world.count == 1
 
 
 def test_a_handler_that_is_cancelled_is_in_doubt(world: World) -> None:
@@ -229,7 +229,7 @@ def test_a_handler_that_is_cancelled_is_in_doubt(world: World) -> None:
     assert world.settles("in_doubt")
     error = asked.exception(10)
     assert error is not None or asked.result().status_code == 500
-    assert (409, 1) == (world.post().status_code, world.count)
+    assert (world.post().status_code, world.count) == (409, 1)
 
 
 @pytest.mark.parametrize("answer_first", [False, True])
@@ -258,8 +258,8 @@ def test_a_handler_that_does_not_let_itself_be_cancelled_is_settled(answer_first
     assert world.stage.loop is not None
     world.stage.loop.call_soon_threadsafe(tasks[0].cancel)
 
-    assert b"done" == asked.result(10).content
-    assert "settled" == world.state()
+    assert asked.result(10).content == b"done"
+    assert world.state() == "settled"
 
 
 def test_a_handler_that_outlives_its_lease_keeps_it(world: World) -> None:
@@ -279,9 +279,9 @@ def test_a_handler_that_outlives_its_lease_keeps_it(world: World) -> None:
     during = world.post()
     world.let_go()
 
-    assert (409, "in_flight") == (during.status_code, during.json()["code"])
-    assert (201, 1) == (first.result().status_code, world.count)
-    assert "settled" == world.state()
+    assert (during.status_code, during.json()["code"]) == (409, "in_flight")
+    assert (first.result().status_code, world.count) == (201, 1)
+    assert world.state() == "settled"
 
 
 CANARIES = ("c4nary-cookie", "c4nary-auth", "c4nary-request", "c4nary-trailer", "c4nary-custom")
@@ -312,11 +312,11 @@ def test_secrets_and_headers_of_a_connection_are_never_stored(stage: Stage, tmp_
 
     assert b"kept-body" in stored
     assert b"/kept" in stored
-    assert [] == [canary for canary in CANARIES if canary.encode() in stored]
-    assert "/kept" == again.headers["location"]
+    assert [canary for canary in CANARIES if canary.encode() in stored] == []
+    assert again.headers["location"] == "/kept"
     assert not {"set-cookie", "www-authenticate", "trailer", "x-session"} & again.headers.keys()
     with sqlite3.connect(tmp_path / "shop.db") as connection:
-        assert 1 == connection.execute("SELECT count(*) FROM onceward_records").fetchone()[0]
+        assert connection.execute("SELECT count(*) FROM onceward_records").fetchone()[0] == 1
 
 
 def test_an_impossible_header_is_the_handlers_problem_and_not_the_records(world: World) -> None:
@@ -351,9 +351,9 @@ def test_an_impossible_header_is_the_handlers_problem_and_not_the_records(world:
 
     world.stage.run(go())
 
-    assert [200, 409] == [one["status"] for one in sent if one["type"] == "http.response.start"]
+    assert [one["status"] for one in sent if one["type"] == "http.response.start"] == [200, 409]
     assert b"not_replayable" in sent[-1]["body"]
-    assert 1 == world.count
+    assert world.count == 1
 
 
 class TestBrokenHandlers:
@@ -396,7 +396,7 @@ class TestBrokenHandlers:
         assert first.startswith(b"HTTP/1.1 500") or not first.endswith(b"0\r\n\r\n")
         assert b'"code": "in_doubt"' in second
         assert any(says in str(line.exc_info and line.exc_info[1]) for line in caplog.records)
-        assert ("in_doubt", 1) == (world.state(), world.count)
+        assert (world.state(), world.count) == ("in_doubt", 1)
 
     def test_messages_of_other_kinds_are_not_passed_on(self, world: World) -> None:
         """

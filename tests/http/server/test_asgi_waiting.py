@@ -35,11 +35,11 @@ def test_those_who_wait_get_the_first_answer(world: World) -> None:
     wait(asked)
     answers = [one.result() for one in asked] + [world.post()]
 
-    assert {(201, b'{"charge": 1}', "/charges/1")} == {
-        (one.status_code, one.content, one.headers["location"]) for one in answers
+    assert {(one.status_code, one.content, one.headers["location"]) for one in answers} == {
+        (201, b'{"charge": 1}', "/charges/1")
     }
-    assert 1 == sum("idempotency-replayed" not in one.headers for one in answers)
-    assert 1 == world.count
+    assert sum("idempotency-replayed" not in one.headers for one in answers) == 1
+    assert world.count == 1
 
 
 def test_waiting_has_an_end(world: World) -> None:
@@ -53,8 +53,8 @@ def test_waiting_has_an_end(world: World) -> None:
     during = world.post()
     world.let_go()
 
-    assert (409, "in_flight") == (during.status_code, during.json()["code"])
-    assert 201 == first.result().status_code
+    assert (during.status_code, during.json()["code"]) == (409, "in_flight")
+    assert first.result().status_code == 201
 
 
 @pytest.mark.requirement("C10", "C11", "C12", "C13")
@@ -70,14 +70,14 @@ def test_pacspace_accepts_while_it_runs_and_conflicts_on_another_body(world: Wor
     world.let_go()
     fresh, after, other = first.result(), world.post(), world.post(body=b'{"amount":2}')
 
-    assert (202, "IDEMPOTENCY_PENDING", "same-key", "1") == (
+    assert (
         during.status_code,
         during.json()["code"],
         during.json()["retry"],
         during.headers["retry-after"],
-    )
+    ) == (202, "IDEMPOTENCY_PENDING", "same-key", "1")
     assert (201, fresh.content) == (after.status_code, after.content)
-    assert (409, "key_reused", 1) == (other.status_code, other.json()["code"], world.count)
+    assert (other.status_code, other.json()["code"], world.count) == (409, "key_reused", 1)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_profile_does_what_it_says(profile: str, reuse: int, unkeyed: int, mar
     world.serve(profile=profile)
     world.post()
 
-    assert "true" == world.post().headers[marker]
+    assert world.post().headers[marker] == "true"
     refused = world.post(body=b"{}")
     document = refused.json()
     assert (reuse, "key_reused") == (refused.status_code, document.get("error", document)["code"])
@@ -112,9 +112,9 @@ def test_persql_takes_200_characters_and_cuts_nothing(world: World) -> None:
     world.serve(profile="persql")
     short, long = world.post(key="k" * 200), [world.post(key="k" * 200 + end) for end in "ab"]
 
-    assert 201 == short.status_code
-    assert [(400, "key_invalid")] * 2 == [(one.status_code, one.json()["code"]) for one in long]
-    assert 1 == world.count
+    assert short.status_code == 201
+    assert [(one.status_code, one.json()["code"]) for one in long] == [(400, "key_invalid")] * 2
+    assert world.count == 1
 
 
 @pytest.mark.requirement("D10")
@@ -124,8 +124,8 @@ def test_255_characters_are_taken_and_256_are_not(world: World) -> None:
     """
     world.serve()
 
-    assert [201, 201, 400] == [world.post(key=one).status_code for one in ("k" * 255, f'"{"k" * 255}"', "k" * 256)]
-    assert 1 == world.count
+    assert [world.post(key=one).status_code for one in ("k" * 255, f'"{"k" * 255}"', "k" * 256)] == [201, 201, 400]
+    assert world.count == 1
 
 
 def test_a_route_may_say_otherwise(world: World) -> None:
@@ -136,9 +136,9 @@ def test_a_route_may_say_otherwise(world: World) -> None:
 
     world.serve(routes=[Route("/charges", require_key=True), Route("/internal/{rest:path}", skip=True)])
 
-    assert 400 == world.post("/charges", key=None).status_code
-    assert [201, 201] == [world.post("/internal/a/b").status_code for _ in range(2)]
-    assert 2 == world.count
+    assert world.post("/charges", key=None).status_code == 400
+    assert [world.post("/internal/a/b").status_code for _ in range(2)] == [201, 201]
+    assert world.count == 2
 
 
 class TestTime:
@@ -168,8 +168,8 @@ class TestTime:
         later = world.post()
 
         assert (first.status_code, first.content) == (late.status_code, late.content)
-        assert (410, "expired", "never") == (later.status_code, later.json()["code"], later.json()["retry"])
-        assert 1 == world.count
+        assert (later.status_code, later.json()["code"], later.json()["retry"]) == (410, "expired", "never")
+        assert world.count == 1
 
     def test_where_the_profile_says_so_it_runs_again(self, world: World, clock: StillEnvironment) -> None:
         """
@@ -179,7 +179,7 @@ class TestTime:
         world.post()
         clock.advance(timedelta(hours=25))
 
-        assert b'{"charge": 2}' == world.post().content
+        assert world.post().content == b'{"charge": 2}'
 
 
 @pytest.mark.requirement("A28")
@@ -215,8 +215,8 @@ def test_tenants_know_nothing_of_each_other(world: World) -> None:
     second = asked_by("b")
 
     assert first == second
-    assert [201, 201, 422, 500, 409, 400] == [status for status, _, _ in first]
-    assert 4 == world.count
+    assert [status for status, _, _ in first] == [201, 201, 422, 500, 409, 400]
+    assert world.count == 4
     # Names of scopes are nobody's business, not even their own tenant's.
     assert b"live:" not in b"".join(body for _, _, body in first)
 
@@ -236,7 +236,7 @@ class TestTheScope:
         world.serve(scope=tenant)
         world.post(headers=[("authorization", "bob")])
 
-        assert ["live:k"] == [one.key for one in world.records("live:bob")]
+        assert [one.key for one in world.records("live:bob")] == ["live:k"]
 
     @pytest.mark.parametrize("said", [None, "", 7, b"live:acme"])
     def test_who_does_not_say_runs_nothing(self, said: Any, world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -246,8 +246,8 @@ class TestTheScope:
         world.serve(scope=lambda _: said)
         answer = world.post()
 
-        assert (401, "scope_missing", "never") == (answer.status_code, answer.json()["code"], answer.json()["retry"])
-        assert 0 == world.count
+        assert (answer.status_code, answer.json()["code"], answer.json()["retry"]) == (401, "scope_missing", "never")
+        assert world.count == 0
         assert any(
             "did not say who is calling" in line.getMessage() for line in caplog.records if line.name == "onceward.http"
         )
@@ -259,8 +259,8 @@ class TestTheScope:
         """
         world.serve(scope=lambda _: "live: acme")
 
-        assert (500, "configuration") == (world.post().status_code, world.post().json()["code"])
-        assert 0 == world.count
+        assert (world.post().status_code, world.post().json()["code"]) == (500, "configuration")
+        assert world.count == 0
 
     def test_a_function_that_raises_is_a_fault_on_this_side(
         self, world: World, caplog: pytest.LogCaptureFixture
@@ -276,7 +276,7 @@ class TestTheScope:
 
         answer = world.post()
 
-        assert (500, "scope_missing", 0) == (answer.status_code, answer.json()["code"], world.count)
+        assert (answer.status_code, answer.json()["code"], world.count) == (500, "scope_missing", 0)
         assert any("raised KeyError ('tenant')" in line.getMessage() for line in caplog.records)
         assert "tenant" not in answer.text
 
@@ -318,15 +318,15 @@ def test_without_the_store_nothing_runs(stage: Stage, caplog: pytest.LogCaptureF
     answer = world.post()
     store.away = False
 
-    assert (503, "store_unavailable", "1") == (
+    assert (
         answer.status_code,
         answer.json()["code"],
         answer.headers["retry-after"],
-    )
+    ) == (503, "store_unavailable", "1")
     assert "db-7" not in answer.text
     assert any("db-7" in line.getMessage() for line in caplog.records)
-    assert 0 == world.count
-    assert 201 == world.post().status_code
+    assert world.count == 0
+    assert world.post().status_code == 201
     world.close()
 
 
@@ -362,8 +362,8 @@ def test_a_thousand_duplicates_are_one_execution(world: World) -> None:
     after = resident()
     print(f"resident: {before >> 20} MiB before, {between >> 20} MiB after 1,000 duplicates, {after >> 20} after 1,500")
 
-    assert 1 == world.count
-    assert {"statuses": {"201": CROWD}, "bodies": ['{"charge": 1}'], "replayed": CROWD - 1} == first
+    assert world.count == 1
+    assert first == {"statuses": {"201": CROWD}, "bodies": ['{"charge": 1}'], "replayed": CROWD - 1}
     assert {"statuses": {"201": CROWD // 2}, "bodies": first["bodies"], "replayed": CROWD // 2} == again
     # What the first thousand took is given back and taken again: those who come later do not take more.
     assert after - between < 10 * 2**20
@@ -378,10 +378,10 @@ def test_two_clicks_are_one_effect(world: World) -> None:
     for number in range(10):
         pair = [world.posting(key=f"k{number}") for _ in range(2)]
         wait(pair)
-        assert {201} == {one.result().status_code for one in pair}
+        assert {one.result().status_code for one in pair} == {201}
     assert time.monotonic() > started
 
-    assert 10 == world.count
+    assert world.count == 10
 
 
 def test_the_body_says_that_it_is_a_replay_where_the_profile_wants_it(world: World) -> None:
@@ -393,9 +393,9 @@ def test_the_body_says_that_it_is_a_replay_where_the_profile_wants_it(world: Wor
     world.serve(marker="envelope")
     envelope = [world.post(key="b").json(), world.post(key="b").json()]
 
-    assert [{"charge": 1}, {"charge": 1, "idempotencyReplayed": True}] == member
-    assert [False, True] == [one["replayed"] for one in envelope]
-    assert [{"charge": 2}] * 2 == [one["body"] for one in envelope]
+    assert member == [{"charge": 1}, {"charge": 1, "idempotencyReplayed": True}]
+    assert [one["replayed"] for one in envelope] == [False, True]
+    assert [one["body"] for one in envelope] == [{"charge": 2}] * 2
     assert envelope[0].keys() == envelope[1].keys()
     assert envelope[0]["firstAt"] == envelope[1]["firstAt"]
 
@@ -434,11 +434,11 @@ def test_a_record_that_was_decided_by_hand_is_answered(world: World) -> None:
     world.stage.run(world.gate.scoped(SCOPE).reconcile("k", Found({"charge": 9})))
     answer = world.post()
 
-    assert (200, {"charge": 9}, "true") == (
+    assert (
         answer.status_code,
         json.loads(answer.content),
         answer.headers["idempotency-replayed"],
-    )
+    ) == (200, {"charge": 9}, "true")
 
 
 def test_a_probe_is_asked_before_anything_runs_again(world: World) -> None:
@@ -459,10 +459,10 @@ def test_a_probe_is_asked_before_anything_runs_again(world: World) -> None:
     world.serve(guarantee="probed", probe=probe)
     answers = [world.post() for _ in range(3)]
 
-    assert [500, 201, 201] == [one.status_code for one in answers]
-    assert {b'{"charge": 1}'} == {one.content for one in answers[1:]}
+    assert [one.status_code for one in answers] == [500, 201, 201]
+    assert {one.content for one in answers[1:]} == {b'{"charge": 1}'}
     assert (asked, world.count) == (["k"], 1)
-    assert ["true", "true"] == [one.headers["idempotency-replayed"] for one in answers[1:]]
+    assert [one.headers["idempotency-replayed"] for one in answers[1:]] == ["true", "true"]
 
 
 @pytest.mark.parametrize("back", [True, False])
@@ -488,11 +488,11 @@ def test_a_store_that_is_away_when_the_handler_has_run(back: bool, stage: Stage)
     second = world.post()
 
     if back:
-        assert (201, 201) == (first.status_code, second.status_code)
+        assert (first.status_code, second.status_code) == (201, 201)
     else:
-        assert (500, "unrecorded", "never") == (first.status_code, first.json()["code"], first.json()["retry"])
-        assert (409, "in_doubt") == (second.status_code, second.json()["code"])
-    assert 1 == world.count
+        assert (first.status_code, first.json()["code"], first.json()["retry"]) == (500, "unrecorded", "never")
+        assert (second.status_code, second.json()["code"]) == (409, "in_doubt")
+    assert world.count == 1
     world.close()
 
 
@@ -509,4 +509,4 @@ def test_doubt_is_sticky(world: World) -> None:
     world.serve(guarantee="keyed")
     answers = [world.post().status_code for _ in range(2)]
 
-    assert ([500, 402], "in_doubt") == (answers, world.state())
+    assert (answers, world.state()) == ([500, 402], "in_doubt")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceward import BodyTooLarge, Outcome, Reply
+from onceward import Outcome, Reply
 from onceward._core.codec import NotEncodable, encode
+from onceward.errors import BodyTooLarge
 from onceward.http import profile
 from onceward.http.server.body_buffer import BodyBuffer
 from onceward.http.server.handler_outcomes import UnstoredResponse
@@ -45,7 +46,7 @@ class TestTheMarker:
         """
         And not the other one beside it.
         """
-        assert (("plan-replayed", "true"),) == replay(Reply(200), RequestIdentity("s", "p")).headers
+        assert replay(Reply(200), RequestIdentity("s", "p")).headers == (("plan-replayed", "true"),)
 
     def test_under_the_profiles_name(self) -> None:
         """
@@ -53,9 +54,9 @@ class TestTheMarker:
         """
         made = profile("stripe")
 
-        assert (("idempotent-replayed", "true"),) == marked_replay(
-            Reply(200), made, RequestIdentity("k"), outcome(None)
-        ).headers
+        assert marked_replay(Reply(200), made, RequestIdentity("k"), outcome(None)).headers == (
+            ("idempotent-replayed", "true"),
+        )
 
     @pytest.mark.parametrize(
         ("body", "marked_body"),
@@ -92,12 +93,12 @@ class TestTheMarker:
         assert body in first.body
         assert body in again.body
         assert json.loads(first.body) == {**json.loads(again.body), "replayed": False}
-        assert {
+        assert (json.loads(again.body)) == {
             "replayed": True,
             "status": 201,
             "firstAt": "2023-11-14T22:13:20+00:00",
             "body": {"a": 1, "b": [1, 2]},
-        } == (json.loads(again.body))
+        }
         assert datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) == outcome(None).first_at
 
     @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ class TestTheMarker:
         Nothing else has a place for it.
         """
         for marker in ("member", "envelope"):
-            assert b"{}" == replay(Reply(200, headers, b"{}"), marker=marker).body
+            assert replay(Reply(200, headers, b"{}"), marker=marker).body == b"{}"
 
     def test_a_changed_body_loses_its_etag(self) -> None:
         """
@@ -124,7 +125,7 @@ class TestTheMarker:
         reply = Reply(200, (*JSON, ("etag", '"1"')), b"{}")
 
         assert None is replay(reply, marker="member").header("etag")
-        assert '"1"' == replay(reply).header("etag")
+        assert replay(reply).header("etag") == '"1"'
 
     def test_a_problem_is_json_too(self) -> None:
         """
@@ -132,7 +133,7 @@ class TestTheMarker:
         """
         reply = Reply(404, (("content-type", "application/problem+json; charset=utf-8"),), b"{}")
 
-        assert {"idempotencyReplayed": True} == json.loads(replay(reply, marker="member").body)
+        assert json.loads(replay(reply, marker="member").body) == {"idempotencyReplayed": True}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_every_answer_is_given_whole_and_its_end_waits_for_the_record(
     result = recording.result()
 
     assert recording.complete
-    assert b"" == passed[-1]
+    assert passed[-1] == b""
     assert whole == b"".join(passed) + recording.rest()
     fits = len(whole) <= limit and (declared is None or declared <= limit)
     assert fits == isinstance(result, Reply)
@@ -206,9 +207,9 @@ def test_a_stream_passes_as_it_comes() -> None:
     """
     recording, passed = record([b"a", b"b", b"c"], None)
 
-    assert [b"a", b"b", b""] == passed
-    assert b"c" == recording.rest()
-    assert b"abc" == recording.result().body  # type: ignore[union-attr]
+    assert passed == [b"a", b"b", b""]
+    assert recording.rest() == b"c"
+    assert recording.result().body == b"abc"  # type: ignore[union-attr]
 
 
 def test_the_head_of_server_sent_events_goes_at_once() -> None:
@@ -219,7 +220,7 @@ def test_the_head_of_server_sent_events_goes_at_once() -> None:
     events.begin(200, [(b"content-type", b"text/event-stream; charset=utf-8")])
     text.begin(200, [(b"content-type", b"text/plain")])
 
-    assert (True, False) == (events.passing, text.passing)
+    assert (events.passing, text.passing) == (True, False)
 
 
 def test_a_short_answer_of_known_length_waits_whole() -> None:
@@ -228,8 +229,8 @@ def test_a_short_answer_of_known_length_waits_whole() -> None:
     """
     recording, passed = record([b"a", b"b", b""], 2)
 
-    assert [b"", b"", b""] == passed
-    assert b"ab" == recording.rest()
+    assert passed == [b"", b"", b""]
+    assert recording.rest() == b"ab"
 
 
 def test_an_answer_that_cannot_be_kept_passes_from_the_beginning() -> None:
@@ -238,8 +239,8 @@ def test_an_answer_that_cannot_be_kept_passes_from_the_beginning() -> None:
     """
     recording, passed = record([b"x" * 60, b"y" * 60, b"z" * 30, b""], 150)
 
-    assert [b"x" * 60, b"y" * 60, b"", b""] == passed
-    assert b"z" * 30 == recording.rest()
+    assert passed == [b"x" * 60, b"y" * 60, b"", b""]
+    assert recording.rest() == b"z" * 30
     assert isinstance(recording.result(), UnstoredResponse)
 
 
@@ -250,7 +251,7 @@ def test_what_is_not_kept_is_not_held() -> None:
     recording, _ = record([b"x" * 60, b"y" * 60, b""], None)
 
     assert not recording.keeps
-    assert b"" == recording.rest()
+    assert recording.rest() == b""
 
 
 def test_what_was_not_kept_has_no_stored_form() -> None:
@@ -271,7 +272,7 @@ def test_json_for_an_envelope_waits_whole() -> None:
     recording = ResponseRecorder(profile(marker="envelope"), LIMIT)
     recording.begin(200, [(b"content-type", b"application/json")])
 
-    assert b"" == recording.feed(b"{", more=True)
+    assert recording.feed(b"{", more=True) == b""
     assert not recording.passing
 
 
@@ -308,7 +309,7 @@ def test_a_length_that_is_none_is_no_length(length: bytes) -> None:
     recording = ResponseRecorder(profile(), LIMIT)
     recording.begin(200, [(b"content-length", length)])
 
-    assert b"a" == recording.feed(b"a", more=True)
+    assert recording.feed(b"a", more=True) == b"a"
 
 
 class TestTheSpool:
@@ -366,9 +367,9 @@ class TestTheSpool:
         large.write(b"x" * 50)
         large.rewind()
 
-        assert b"small" == small.whole()
+        assert small.whole() == b"small"
         body = large.whole()
         assert not isinstance(body, bytes)
-        assert b"x" * 50 == body.read()
+        assert body.read() == b"x" * 50
         large.close()
         assert body.closed

@@ -124,12 +124,12 @@ def test_an_open_circuit_answers_replays_and_refuses_the_rest(colour: str) -> No
     breaker.trip()
     replay, refused = ask("one"), ask("two")
 
-    assert (201, 201, "true") == (first[0], replay[0], replay[2].get("idempotency-replayed"))
-    assert (503, 1) == (refused[0], len(handler.bodies))
-    assert "circuit_open" == refused[1]["code"]  # type: ignore[index]
+    assert (first[0], replay[0], replay[2].get("idempotency-replayed")) == (201, 201, "true")
+    assert (refused[0], len(handler.bodies)) == (503, 1)
+    assert refused[1]["code"] == "circuit_open"  # type: ignore[index]
     assert 1 <= int(refused[2]["retry-after"]) <= 30
     breaker.reset()
-    assert 201 == ask("two")[0]
+    assert ask("two")[0] == 201
 
 
 def test_a_handlers_failures_open_the_breaker(colour: str) -> None:
@@ -140,7 +140,7 @@ def test_a_handlers_failures_open_the_breaker(colour: str) -> None:
     ask = asked(colour, handler, breaker=breaker, guarantee="repeatable")
     statuses = [ask(key)[0] for key in ("a", "b", "c", "d")]
 
-    assert ([404, 500, 500, 503], "open") == (statuses, breaker.state)
+    assert (statuses, breaker.state) == ([404, 500, 500, 503], "open")
 
 
 def test_a_run_after_a_failed_one_is_paid_for(colour: str) -> None:
@@ -151,8 +151,8 @@ def test_a_run_after_a_failed_one_is_paid_for(colour: str) -> None:
     ask = asked(colour, handler, budget=Budget(burst=1), guarantee="repeatable")
     answers = [ask("one") for _ in range(3)]
 
-    assert ([500, 500, 503], 2) == ([one[0] for one in answers], len(handler.bodies))
-    assert "budget_exhausted" == answers[-1][1]["code"]  # type: ignore[index]
+    assert ([one[0] for one in answers], len(handler.bodies)) == ([500, 500, 503], 2)
+    assert answers[-1][1]["code"] == "budget_exhausted"  # type: ignore[index]
 
 
 @pytest.mark.fault("a-handler-that-is-run-again-reads-nothing")
@@ -163,9 +163,9 @@ def test_a_handler_is_run_again_under_one_claim() -> None:
     handler = Handler(503, 503, 201)
     ask = asked("asgi", handler, retry=Retry(), guarantee="repeatable")
 
-    assert (201, "answer") == ask("one")[:2]
-    assert [b"body"] * 3 == handler.bodies
-    assert ("true", 3) == (ask("one")[2].get("idempotency-replayed"), len(handler.bodies))
+    assert ask("one")[:2] == (201, "answer")
+    assert handler.bodies == [b"body"] * 3
+    assert (ask("one")[2].get("idempotency-replayed"), len(handler.bodies)) == ("true", 3)
 
 
 def test_a_blind_handler_is_not_run_again() -> None:
@@ -175,8 +175,8 @@ def test_a_blind_handler_is_not_run_again() -> None:
     handler = Handler(503)
     ask = asked("asgi", handler, retry=Retry())
 
-    assert (503, 1) == (ask("one")[0], len(handler.bodies))
-    assert (409, 1) == (ask("one")[0], len(handler.bodies))
+    assert (ask("one")[0], len(handler.bodies)) == (503, 1)
+    assert (ask("one")[0], len(handler.bodies)) == (409, 1)
 
 
 @pytest.mark.parametrize("changes", [{"answer_first": True}, {"transactional": True}])

@@ -183,9 +183,9 @@ def test_every_promise_of_a_profile_holds_as_seen_from_outside(shell: str, profi
     with UNDER[shell](None, profile=profile) as url:
         examination = examined(url, profile)
 
-    assert {} == said(examination, CheckVerdict.BROKEN)
-    assert {} == said(examination, CheckVerdict.NOT_SHOWN)
-    assert 35 < len(said(examination, CheckVerdict.HOLDS))
+    assert said(examination, CheckVerdict.BROKEN) == {}
+    assert said(examination, CheckVerdict.NOT_SHOWN) == {}
+    assert len(said(examination, CheckVerdict.HOLDS)) > 35
 
 
 @pytest.mark.parametrize("shell", UNDER)
@@ -196,4 +196,4 @@ def test_without_the_middleware_it_is_red(shell: str) -> None:
     with UNDER[shell](lambda app: app) as url:
         broken = said(examined(url, "default"), CheckVerdict.BROKEN)
 
-    assert 10 < len(broken)
+    assert len(broken) > 10

@@ -85,7 +85,7 @@ def test_anything_else_is_refused(value: str | bytes) -> None:
     with pytest.raises(KeyInvalid) as refused:
         key(value)
 
-    assert "key_invalid" == refused.value.code
+    assert refused.value.code == "key_invalid"
     assert str(refused.value).startswith("Idempotency-Key")
     assert len(str(refused.value)) < 400
 
@@ -126,7 +126,7 @@ def test_case_counts() -> None:
     """
     19, 24: an opaque text has no case to fold; only the header's name does.
     """
-    assert "ABC" == key("ABC")
+    assert key("ABC") == "ABC"
     assert RequestIdentity("abc") == identity_of(
         [(b"idempotency-key", b"abc")], profile("default", key_header="IDEMPOTENCY-KEY")
     )
@@ -150,7 +150,7 @@ def test_the_profile_sets_the_length() -> None:
     """
     persql = profile("persql").key_characters_max
 
-    assert "k" * 200 == key("k" * 200, key_characters_max=persql)
+    assert key("k" * 200, key_characters_max=persql) == "k" * 200
     for value in ("k" * 201, "k" * 200 + "a" * 100, "k" * 200 + "b" * 100):
         with pytest.raises(KeyInvalid, match="never cut to fit"):
             key(value, key_characters_max=persql)
@@ -194,7 +194,7 @@ class TestSteps:
         for more in ([], [("Idempotency-Key", "k")]):
             with pytest.raises(PlanIncomplete) as refused:
                 read((alone, "x"), *more)
-            assert "plan_incomplete" == refused.value.code
+            assert refused.value.code == "plan_incomplete"
 
     def test_a_key_and_a_step_are_two_operations(self) -> None:
         """
@@ -204,7 +204,7 @@ class TestSteps:
 
         with pytest.raises(AmbiguousIdentity) as refused:
             read(*both)
-        assert "ambiguous_identity" == refused.value.code
+        assert refused.value.code == "ambiguous_identity"
         assert RequestIdentity("s", "p") == read(*both, both="plan")
 
     @pytest.mark.parametrize("bad", ["", "a b", "k" * 256])
@@ -215,7 +215,7 @@ class TestSteps:
         for pair in ((bad, "s"), ("p", bad)):
             with pytest.raises(OncewardError) as refused:
                 read(("Plan-Key", pair[0]), ("Plan-Step", pair[1]))
-            assert "key_invalid" == refused.value.code
+            assert refused.value.code == "key_invalid"
 
     def test_without_plans_the_headers_mean_nothing(self) -> None:
         """

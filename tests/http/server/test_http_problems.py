@@ -7,20 +7,9 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    InDoubt,
-    InFlight,
-    KeyInvalid,
-    KeyReused,
-    OncewardError,
-    RateLimitError,
-    Reply,
-    RequestInvalid,
-    ScopeMissing,
-    StoreUnavailable,
-)
+from onceward import ConfigurationError, InDoubt, InFlight, KeyReused, OncewardError, Reply, StoreUnavailable
 from onceward._core import errors
+from onceward.errors import KeyInvalid, RateLimitError, RequestInvalid, ScopeMissing
 from onceward.http import PROFILES, Route, profile
 from onceward.http.server.problems import STATUSES, pending_response, problem_response
 from onceward.http.server.published_contract import (
@@ -60,7 +49,7 @@ def test_what_the_store_forgot_is_in_doubt_for_whoever_asks_over_http() -> None:
     reply, document = told(errors.StoreForgot("the store lost the claim of live:acme"))
     _, doubt = told(errors.InDoubt("somebody must look"))
 
-    assert (409, "in_doubt", "never") == (reply.status, document["code"], document["retry"])
+    assert (reply.status, document["code"], document["retry"]) == (409, "in_doubt", "never")
     assert doubt == document
 
 
@@ -88,11 +77,11 @@ def test_every_error_has_an_answer_that_says_what_to_do(code: str) -> None:
 
     assert {**STATUSES, **SETTLED}.get(code, 500) == reply.status == document["status"]
     assert (code, kind.retry.value) == (document["code"], document["retry"])
-    assert "application/problem+json" == reply.header("content-type")
-    assert "no-store" == reply.header("cache-control")
-    assert f'<{document["type"]}>; rel="help"' == reply.header("link")
+    assert reply.header("content-type") == "application/problem+json"
+    assert reply.header("cache-control") == "no-store"
+    assert reply.header("link") == f'<{document["type"]}>; rel="help"'
     assert document["title"]
-    assert ("same-key" == document["retry"]) == (reply.header("retry-after") is not None)
+    assert (document["retry"] == "same-key") == (reply.header("retry-after") is not None)
     page = error_page(document["type"].rpartition("/")[2], profile())
     assert page is not None
     assert kind.retry.value.encode() in page.body
@@ -141,7 +130,7 @@ def test_a_server_that_asks_for_a_pause_is_passed_on() -> None:
     """
     reply, _ = told(RateLimitError(retry_after_seconds=30))
 
-    assert (429, "30") == (reply.status, reply.header("retry-after"))
+    assert (reply.status, reply.header("retry-after")) == (429, "30")
 
 
 @pytest.mark.parametrize(("name", "status"), [("default", 422), ("ietf", 422), ("stripe", 400), ("pacspace", 409)])
@@ -161,8 +150,8 @@ def test_the_202_of_accept_has_the_profiles_code() -> None:
     reply = pending_response(profile("pacspace"), None)
     document = json.loads(reply.body)
 
-    assert (202, "IDEMPOTENCY_PENDING", "same-key") == (reply.status, document["code"], document["retry"])
-    assert "1" == reply.header("retry-after")
+    assert (reply.status, document["code"], document["retry"]) == (202, "IDEMPOTENCY_PENDING", "same-key")
+    assert reply.header("retry-after") == "1"
     assert error_page("idempotency_pending", profile("pacspace")) is not None
 
 
@@ -172,7 +161,7 @@ def test_without_a_well_known_address_nothing_links_there() -> None:
     """
     reply = problem_response(InDoubt(), profile(), pages=None)
 
-    assert ("about:blank", None) == (json.loads(reply.body)["type"], reply.header("link"))
+    assert (json.loads(reply.body)["type"], reply.header("link")) == ("about:blank", None)
 
 
 def test_what_a_refusal_quotes_cannot_leave_its_text() -> None:
@@ -181,7 +170,7 @@ def test_what_a_refusal_quotes_cannot_leave_its_text() -> None:
     """
     reply, document = told(KeyInvalid('"},"code":"fine"\r\nSet-Cookie: x=1\x1b[31m\u202e'))
 
-    assert "key_invalid" == document["code"]
+    assert document["code"] == "key_invalid"
     assert reply.body.isascii()
     assert not any("Set-Cookie" in value for _, value in reply.headers)
 
@@ -192,7 +181,7 @@ class TestWhatIsPublished:
     def document(self, name: str, *routes: Route, gate: Any, **changes: Any) -> dict[str, Any]:
         made = Routes(profile(name, **changes), routes, gate.agreed)
         reply = contract_response(made.default.profile, made.default.terms, made.others())
-        assert "application/json" == reply.header("content-type")
+        assert reply.header("content-type") == "application/json"
         document: dict[str, Any] = json.loads(reply.body)
         return document
 
@@ -215,7 +204,7 @@ class TestWhatIsPublished:
         assert list(chosen.methods) == document["methods"]
         assert ("Idempotency-Key", chosen.key_characters_max) == (document["keyHeader"], document["keyCharactersMax"])
         assert (chosen.in_flight, chosen.remember) == (document["inFlight"], document["remember"])
-        assert 86_400 == document["retainSeconds"]
+        assert document["retainSeconds"] == 86_400
         assert (0 if chosen.after_expiry == "run" else 2_592_000) == document["tombstoneSeconds"]
         assert (30 if chosen.in_flight == "wait" else 0) == document["waitSeconds"]
         codes = {one["code"]: one["status"] for one in document["refusals"]}
@@ -235,16 +224,16 @@ class TestWhatIsPublished:
             gate=gate,
         )
 
-        assert [
+        assert document["routes"] == [
             {"path": "/charges", "requireKey": True, "retainSeconds": 172_800, "guarantee": "keyed"},
             {"path": "/internal/{rest:path}", "skip": True},
-        ] == document["routes"]
+        ]
 
     def test_a_rule_is_published_as_one(self, gate: Any) -> None:
         """
         A function cannot be printed, and is not.
         """
-        assert "by rule" == self.document("default", gate=gate, remember=lambda status: status < 500)["remember"]
+        assert self.document("default", gate=gate, remember=lambda status: status < 500)["remember"] == "by rule"
 
     def test_nothing_of_a_probe_or_a_lease_is_published(self, gate: Any) -> None:
         """
@@ -277,5 +266,5 @@ def test_the_statuses_of_the_contract_are_kept() -> None:
     """
     The table in the contract, line by line.
     """
-    assert SETTLED == {code: STATUSES[code] for code in SETTLED}
+    assert {code: STATUSES[code] for code in SETTLED} == SETTLED
     assert {RequestInvalid.code, StoreUnavailable.code} <= STATUSES.keys() <= CLASSES.keys()

@@ -54,7 +54,7 @@ def test_there_are_five() -> None:
     And each is what `profile` gives back for its name.
     """
     assert SAYS.keys() == PROFILES.keys()
-    assert dict(PROFILES) == {name: profile(name) for name in PROFILES}
+    assert {name: profile(name) for name in PROFILES} == dict(PROFILES)
 
 
 OTHERWISE: dict[str, Any] = {
@@ -115,7 +115,7 @@ def test_fields_that_need_each_other_are_given_together() -> None:
     """
     A probe belongs to `probed`.
     """
-    assert "probed" == profile(guarantee="probed", probe=lambda operation: None).guarantee
+    assert profile(guarantee="probed", probe=lambda operation: None).guarantee == "probed"
 
 
 def test_a_change_is_made_to_a_profile_of_ones_own_too() -> None:
@@ -124,8 +124,8 @@ def test_a_change_is_made_to_a_profile_of_ones_own_too() -> None:
     """
     ours = profile("ietf", name="ours", mismatch_status=400)
 
-    assert (400, "wait") == (profile(ours, in_flight="wait").mismatch_status, profile(ours, in_flight="wait").in_flight)
-    assert "refuse" == ours.in_flight
+    assert (profile(ours, in_flight="wait").mismatch_status, profile(ours, in_flight="wait").in_flight) == (400, "wait")
+    assert ours.in_flight == "refuse"
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -134,7 +134,7 @@ def test_names_are_taken_in_any_case() -> None:
     """
     made = profile(methods=["post"], stored_headers=["Content-Type"], fingerprint_headers=["Accept", "accept"])
 
-    assert (("POST",), ("content-type",), ("accept",)) == (made.methods, made.stored_headers, made.fingerprint_headers)
+    assert (made.methods, made.stored_headers, made.fingerprint_headers) == (("POST",), ("content-type",), ("accept",))
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def test_the_first_that_matches_counts() -> None:
     made = routes(Route("/charges/special", guarantee="keyed"), Route("/charges/{id}", guarantee="atomic"))
 
     found = [made.find("POST", path) for path in ("/charges/special", "/charges/7", "/other")]
-    assert ["keyed", "atomic", "blind"] == [one and one.profile.guarantee for one in found]
-    assert ["/charges/special", "/charges/{id}", None] == [one and one.name for one in found]
+    assert [one and one.profile.guarantee for one in found] == ["keyed", "atomic", "blind"]
+    assert [one and one.name for one in found] == ["/charges/special", "/charges/{id}", None]
 
 
 def test_a_route_that_is_skipped_is_not_treated_at_all() -> None:
@@ -72,14 +72,14 @@ def test_a_route_with_methods_is_for_these_methods() -> None:
     assert None is not made.find("GET", "/reports")
     assert None is made.find("GET", "/charges")
     assert None is made.find("PUT", "/reports")
-    assert {"GET", "POST"} == made.methods
+    assert made.methods == {"GET", "POST"}
 
 
 def test_a_method_outside_of_the_profile_is_not_treated() -> None:
     """
     GET and HEAD pass, whatever they carry.
     """
-    assert [None, None, None] == [routes().find(method, "/charges") for method in ("GET", "HEAD", "OPTIONS")]
+    assert [routes().find(method, "/charges") for method in ("GET", "HEAD", "OPTIONS")] == [None, None, None]
 
 
 @pytest.mark.parametrize(

@@ -106,4 +106,4 @@ def test_a_keyed_verb_is_gated_where_that_is_asked_for(method: str) -> None:
         [(200, None, b"1"), (200, "true", b"1"), (200, "true", b"1")],
         ([method] * 2, [method]),
     )
-    assert {"by_asgi": expected, "by_wsgi": expected} == seen
+    assert seen == {"by_asgi": expected, "by_wsgi": expected}

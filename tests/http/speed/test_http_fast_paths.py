@@ -85,7 +85,7 @@ class TestJsonBodies:
         """
         monkeypatch.setattr("onceward._core.canonical.parse_json", lambda text: pytest.fail("the strict reader"))
 
-        assert b'{"a":1,"b":"x"}' == canonical_json(b'{"b":"x","a":1}')
+        assert canonical_json(b'{"b":"x","a":1}') == b'{"a":1,"b":"x"}'
         with pytest.raises(pytest.fail.Exception):
             canonical_json(b'{"a":1,"a":1}')
 
@@ -135,8 +135,8 @@ class TestBegun:
 
         begun = EagerAwaitable(ready())
 
-        assert (True, 7) == (begun.is_done, begun.answer)
-        assert 7 == asyncio.run(_awaited(begun))
+        assert (begun.is_done, begun.answer) == (True, 7)
+        assert asyncio.run(_awaited(begun)) == 7
 
     def test_what_waits_goes_on_where_it_was(self) -> None:
         """
@@ -156,7 +156,7 @@ class TestBegun:
             loop = asyncio.get_running_loop()
             good, bad, never = loop.create_future(), loop.create_future(), loop.create_future()
             begun = [EagerAwaitable(waits(one)) for one in (good, bad, never)]
-            assert [False] * 3 == [one.is_done for one in begun]
+            assert [one.is_done for one in begun] == [False] * 3
             tasks = [asyncio.ensure_future(_awaited(one)) for one in begun]
             await asyncio.sleep(0)
             good.set_result(1)
@@ -184,7 +184,7 @@ class TestBegun:
         next(steps)
         steps.close()
 
-        assert [True] == closed
+        assert closed == [True]
 
 
 async def _awaited(work: Any) -> Any:
@@ -237,7 +237,7 @@ class TestUploads:
 
         monkeypatch.setattr("onceward.http.asgi.asyncio.timeout", timeout)
 
-        assert (201, b"whole") == _asked([{"body": b"whole", "more_body": False}])
+        assert _asked([{"body": b"whole", "more_body": False}]) == (201, b"whole")
         with pytest.raises(Made):
             _asked([{"body": b"ha", "more_body": True}, {"body": b"lf"}])
 
@@ -248,15 +248,15 @@ class TestUploads:
         """
         status, body = _asked(list(pieces), upload_seconds_max=0.02)
 
-        assert (408, "upload_timeout") == (status, orjson.loads(body)["code"])
+        assert (status, orjson.loads(body)["code"]) == (408, "upload_timeout")
 
     def test_pieces_are_put_together(self) -> None:
         """
         However many there are.
         """
-        assert (201, b"in three pieces") == _asked(
+        assert _asked(
             [{"body": b"in ", "more_body": True}, {"body": b"three ", "more_body": True}, {"body": b"pieces"}]
-        )
+        ) == (201, b"in three pieces")
 
 
 class TestCallOn:
@@ -276,8 +276,11 @@ class TestCallOn:
             _awaited(AsyncGate("memory://shared-terms", scope="live:acme").call_on(terms, "other", _four))
         )
 
-        assert [(1, False), (1, True), (3, False), (3, True)] == [
-            (one.value, one.replayed) for one in (first, second, third, fourth)
+        assert [(one.value, one.replayed) for one in (first, second, third, fourth)] == [
+            (1, False),
+            (1, True),
+            (3, False),
+            (3, True),
         ]
 
 

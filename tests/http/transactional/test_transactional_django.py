@@ -20,11 +20,11 @@ def test_key_and_rows_commit_together_or_not_at_all(colour: str, tmp_path: Path)
     """
     command = [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path), colour]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-    assert 0 == done.returncode, done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-3000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     answers = told["answers"]
 
-    assert [[201, '{"order":"well"}', None], [201, '{"order":"well"}', "true"]] == answers["well"]
-    assert [500, 500] == [status for status, _, _ in answers["raise"]]
-    assert [[409, '{"said": "by the view"}', None]] * 2 == answers["undo"]
-    assert 1 == told["rows"]
+    assert answers["well"] == [[201, '{"order":"well"}', None], [201, '{"order":"well"}', "true"]]
+    assert [status for status, _, _ in answers["raise"]] == [500, 500]
+    assert answers["undo"] == [[409, '{"said": "by the view"}', None]] * 2
+    assert told["rows"] == 1

@@ -122,12 +122,12 @@ def test_what_was_settled_is_the_answer_whatever_the_handler_said(caller: Caller
     first, *others = [caller.send() for _ in range(3)]
 
     assert first is not None
-    assert (201, b'{"id":7}', "/orders/7") == (first.status_code, first.content, first.headers["location"])
+    assert (first.status_code, first.content, first.headers["location"]) == (201, b'{"id":7}', "/orders/7")
     assert "idempotency-replayed" not in first.headers
-    assert {(201, b'{"id":7}', "true")} == {
+    assert {
         (one.status_code, one.content, one.headers["idempotency-replayed"]) for one in others if one is not None
-    }
-    assert (1, 1) == (caller.shop.orders, caller.shop.runs)
+    } == {(201, b'{"id":7}', "true")}
+    assert (caller.shop.orders, caller.shop.runs) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_what_was_not_committed_did_not_happen_and_may_be_sent_again(
     again = caller.send()
 
     assert told == heard
-    assert 0 == rows
+    assert rows == 0
     assert again is not None
-    assert (201, None) == (again.status_code, again.headers.get("idempotency-replayed"))
-    assert (1, 2) == (caller.shop.orders, caller.shop.runs)
+    assert (again.status_code, again.headers.get("idempotency-replayed")) == (201, None)
+    assert (caller.shop.orders, caller.shop.runs) == (1, 2)
 
 
 @pytest.mark.parametrize("after", ["raise", "500"])
@@ -174,8 +174,8 @@ def test_what_was_committed_happened_whatever_came_after(caller: Caller, after: 
     again = caller.send()
 
     assert again is not None
-    assert (201, "true") == (again.status_code, again.headers["idempotency-replayed"])
-    assert (1, 1) == (caller.shop.orders, caller.shop.runs)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
+    assert (caller.shop.orders, caller.shop.runs) == (1, 1)
 
 
 def test_a_success_that_was_never_settled_is_in_doubt(caller: Caller) -> None:
@@ -186,5 +186,5 @@ def test_a_success_that_was_never_settled_is_in_doubt(caller: Caller) -> None:
     first, second = code(caller.send()), code(caller.send())
 
     assert first[0] >= 409
-    assert (409, "in_doubt") == second
-    assert (1, 1) == (caller.shop.orders, caller.shop.runs)
+    assert second == (409, "in_doubt")
+    assert (caller.shop.orders, caller.shop.runs) == (1, 1)

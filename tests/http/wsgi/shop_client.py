@@ -36,7 +36,7 @@ class Got(NamedTuple):
     @property
     def problem(self) -> Any:
         """The refusal. One that is not in the agreed form fails here."""
-        assert "application/problem+json" == self.header("content-type"), self
+        assert self.header("content-type") == "application/problem+json", self
         return json.loads(self.body)
 
     @property

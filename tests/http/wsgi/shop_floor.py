@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onceward import InFlight, NothingHappened
+from onceward import InFlight
+from onceward.errors import NothingHappened
 from onceward.http import IncomingRequest, Route
 
 ROUTES = [

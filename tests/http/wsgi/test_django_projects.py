@@ -35,7 +35,7 @@ def test_the_scope_is_the_user_who_is_logged_in(project: Client) -> None:
     key = new_key()
     ann, again, bob = (send(project, "/charge/well", key, user) for user in ("ann", "ann", "bob"))
 
-    assert ("ann", "bob") == (json.loads(ann.body)["user"], json.loads(bob.body)["user"])
+    assert (json.loads(ann.body)["user"], json.loads(bob.body)["user"]) == ("ann", "bob")
     assert (ann.body, "true") == (again.body, again.replayed)
     assert bob.replayed is None
 
@@ -46,7 +46,7 @@ def test_whoever_is_not_logged_in_runs_nothing(project: Client) -> None:
     """
     got = project.send("/charge/well", new_key())
 
-    assert (401, "scope_missing") == (got.status, got.code)
+    assert (got.status, got.code) == (401, "scope_missing")
     assert "scope function did not say who is calling" in project.log
 
 
@@ -57,7 +57,7 @@ def test_a_view_that_raises_is_rolled_back_and_may_be_sent_again(project: Client
     key, before = new_key(), charges(project)
     first, again = send(project, "/charge/raise", key), send(project, "/charge/raise", key)
 
-    assert (500, 500) == (first.status, again.status)
+    assert (first.status, again.status) == (500, 500)
     assert before + 1 == charges(project)
 
 
@@ -69,7 +69,7 @@ def test_a_view_that_returns_a_500_has_committed_and_is_in_doubt(project: Client
     key, before = new_key(), charges(project)
     first, again = send(project, "/charge/return500", key), send(project, "/charge/return500", key)
 
-    assert (500, 409, "in_doubt") == (first.status, again.status, again.code)
+    assert (first.status, again.status, again.code) == (500, 409, "in_doubt")
     assert before + 2 == charges(project)
     assert "ATOMIC_REQUESTS commits what returns" in project.log
 
@@ -95,9 +95,9 @@ def test_uploads_reach_the_view_whatever_their_size_and_boundary(project: Client
 
     first, again, other = sent("one", 50_000), sent("another", 50_000), sent("one", 50_001)
 
-    assert {"files": {"scan": ["a.bin", 50_000]}, "fields": {"to": "x"}} == json.loads(first.body)
+    assert json.loads(first.body) == {"files": {"scan": ["a.bin", 50_000]}, "fields": {"to": "x"}}
     assert (first.body, "true") == (again.body, again.replayed)
-    assert "key_reused" == other.code
+    assert other.code == "key_reused"
     assert before + 1 == project.effects("/upload")
 
 
@@ -109,7 +109,7 @@ def test_a_body_that_django_keeps_may_have_been_read_before(project: Client) -> 
     first, again = (send(project, "/upload", key, body=b"hello", X_Read="body") for _ in range(2))
     other = send(project, "/upload", key, body=b"other", X_Read="body")
 
-    assert (200, "true", "key_reused") == (first.status, again.replayed, other.code)
+    assert (first.status, again.replayed, other.code) == (200, "true", "key_reused")
 
 
 def test_a_body_that_is_gone_runs_nothing(project: Client) -> None:
@@ -120,7 +120,7 @@ def test_a_body_that_is_gone_runs_nothing(project: Client) -> None:
     kind = "multipart/form-data; boundary=b"
     got = send(project, "/upload", new_key(), body=form("b", 10), X_Read="post", Content_Type=kind)
 
-    assert (500, "configuration") == (got.status, got.code)
+    assert (got.status, got.code) == (500, "configuration")
     assert before == project.effects("/upload")
     assert "move onceward.http.django.IdempotencyMiddleware above" in project.log
 
@@ -134,7 +134,7 @@ def test_a_file_is_replayed_when_it_is_gone(project: Client) -> None:
     (project.folder / "report").unlink()
     again = send(project, "/file", key)
 
-    assert (b"report " * 100, "700") == (first.body, first.header("content-length"))
+    assert (first.body, first.header("content-length")) == (b"report " * 100, "700")
     assert (first.body, "true") == (again.body, again.replayed)
     assert first.header("content-disposition") == again.header("content-disposition")
     assert before + 1 == project.effects("/file")
@@ -147,7 +147,7 @@ def test_a_view_may_be_left_out(project: Client) -> None:
     key = new_key()
     found = [send(project, "/loud", key) for _ in range(2)]
 
-    assert 2 == len({got.body for got in found})
+    assert len({got.body for got in found}) == 2
 
 
 def test_a_view_may_have_terms_of_its_own(project: Client) -> None:
@@ -158,8 +158,8 @@ def test_a_view_may_have_terms_of_its_own(project: Client) -> None:
     without = send(project, "/strict", None)
     first, again = send(project, "/strict", key), send(project, "/strict", key)
 
-    assert (400, "key_missing") == (without.status, without.code)
-    assert (500, 409, "in_doubt") == (first.status, again.status, again.code)
+    assert (without.status, without.code) == (400, "key_missing")
+    assert (first.status, again.status, again.code) == (500, 409, "in_doubt")
     assert before + 1 == project.effects("/strict")
 
 
@@ -206,8 +206,8 @@ def test_settings_that_cannot_work_are_refused_at_the_start() -> None:
     done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=False, timeout=60)
     told = done.stdout.splitlines()
 
-    assert "" == done.stderr
-    assert ["configuration"] * 4 + ["scope_missing"] + ["configuration"] * 3 == [line.split()[0] for line in told]
+    assert done.stderr == ""
+    assert [line.split()[0] for line in told] == ["configuration"] * 4 + ["scope_missing"] + ["configuration"] * 3
     assert 'ONCEWARD["GATE"] names Gate' in told[0]
     assert 'ONCEWARD["ASYNC_GATE"] names AsyncGate' in told[3]
     assert "require_keys" in told[5]
@@ -282,5 +282,5 @@ def test_a_reader_that_leaves_while_a_piece_waits_for_it_leaves_no_task_behind()
     """
     done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, check=False, timeout=60)
 
-    assert "" == done.stderr
-    assert ["b'' [True] 1", "b'piece 0;piece 1;piece 2;piece 3;piece 4;'"] == done.stdout.splitlines()
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["b'' [True] 1", "b'piece 0;piece 1;piece 2;piece 3;piece 4;'"]

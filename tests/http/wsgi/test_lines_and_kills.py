@@ -29,7 +29,7 @@ def test_a_replay_is_the_first_answer_on_every_server(bare: Client) -> None:
     key = new_key()
     first, again = bare.send("/charges", key, b"x"), bare.send("/charges", key, b"x")
 
-    assert (201, 201, None, "true") == (first.status, again.status, first.replayed, again.replayed)
+    assert (first.status, again.status, first.replayed, again.replayed) == (201, 201, None, "true")
     assert first.body == again.body
 
 
@@ -55,7 +55,7 @@ def test_half_a_body_runs_nothing(bare: Client) -> None:
 
     assert before == bare.effects("/echo")
     assert b" 200 " not in got
-    assert 200 == bare.send("/echo", key, b"ten bytes.").status  # The key is free: nothing was claimed.
+    assert bare.send("/echo", key, b"ten bytes.").status == 200  # The key is free: nothing was claimed.
 
 
 def test_a_slow_body_is_given_up_where_it_is_read(bare: Client) -> None:
@@ -76,7 +76,7 @@ def test_a_slow_body_is_given_up_where_it_is_read(bare: Client) -> None:
                 line.sendall(b"x")
 
     assert b" 408 " in got
-    assert 0 == bare.effects("/quick/echo")
+    assert bare.effects("/quick/echo") == 0
 
 
 def test_a_chunked_body_is_refused_where_the_server_cannot_read_it(bare: Client) -> None:
@@ -106,7 +106,7 @@ def test_a_header_of_a_megabyte_is_no_key(bare: Client) -> None:
 
     assert b" 200 " not in got
     assert before == bare.effects("/echo")
-    assert 200 == bare.send("/echo", new_key()).status
+    assert bare.send("/echo", new_key()).status == 200
 
 
 @pytest.mark.slow
@@ -121,13 +121,13 @@ def test_a_server_killed_between_effect_and_record_leaves_it_in_doubt(name: str,
         line.sendall(web.head("/quick/charges", key, "Content-Length: 0"))
         heard = everything(line)
 
-        assert -9 == web.process.wait(10)
+        assert web.process.wait(10) == -9
     with shop(name, tmp_path) as web:
         web.until(lambda: web.send("/quick/charges", key).code != "in_flight")
         got = web.send("/quick/charges", key)
 
-        assert (b"", 409, "in_doubt") == (heard, got.status, got.code)
-        assert 1 == web.effects("/quick/charges")
+        assert (heard, got.status, got.code) == (b"", 409, "in_doubt")
+        assert web.effects("/quick/charges") == 1
 
 
 @pytest.mark.slow
@@ -142,5 +142,5 @@ def test_a_server_killed_after_the_record_replays(tmp_path: Path) -> None:
     with shop("wsgi", tmp_path) as web:
         got = web.send("/charges", key)
 
-        assert (b"", 201, "true") == (heard, got.status, got.replayed)
-        assert 1 == web.effects("/charges")
+        assert (heard, got.status, got.replayed) == (b"", 201, "true")
+        assert web.effects("/charges") == 1

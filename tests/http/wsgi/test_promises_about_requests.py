@@ -27,9 +27,9 @@ def test_what_cannot_be_a_key_is_refused(web: Client, key: str) -> None:
     before = web.effects("/charges")
     got = web.send("/charges", key)
 
-    assert (400, "key_invalid") == (got.status, got.code)
+    assert (got.status, got.code) == (400, "key_invalid")
     assert before == web.effects("/charges")
-    assert 201 == web.send("/charges", new_key().ljust(255, "x")).status
+    assert web.send("/charges", new_key().ljust(255, "x")).status == 201
 
 
 def test_a_key_that_is_sent_twice_is_refused(web: Client) -> None:
@@ -62,7 +62,7 @@ def test_other_methods_pass_untouched(web: Client, method: str) -> None:
     before = web.effects(path)
     found = [web.send(path, key, method=method) for _ in range(2)]
 
-    assert [(200, None)] * 2 == [(got.status, got.replayed) for got in found]
+    assert [(got.status, got.replayed) for got in found] == [(200, None)] * 2
     assert before + 2 == web.effects(path)
 
 
@@ -74,9 +74,9 @@ def test_requests_without_a_key_pass_untouched_unless_one_is_needed(web: Client)
     refused = web.send("/needed/charges")
     skipped = [web.send("/skipped/charges", "k", tenant=None) for _ in range(2)]
 
-    assert [201] * 4 == [got.status for got in (*free, *skipped)]
-    assert 4 == len({got.body for got in (*free, *skipped)})
-    assert (400, "key_missing") == (refused.status, refused.code)
+    assert [got.status for got in (*free, *skipped)] == [201] * 4
+    assert len({got.body for got in (*free, *skipped)}) == 4
+    assert (refused.status, refused.code) == (400, "key_missing")
 
 
 def test_a_compressed_body_reaches_the_handler_as_it_is(web: Client) -> None:
@@ -89,7 +89,7 @@ def test_a_compressed_body_reaches_the_handler_as_it_is(web: Client) -> None:
     other = web.send("/echo", key, gzip.compress(b"other", mtime=0), headers)
 
     assert body == first.body == again.body
-    assert "key_reused" == other.code
+    assert other.code == "key_reused"
 
 
 def test_a_body_that_is_too_long_is_refused_before_anything_runs(web: Client) -> None:
@@ -101,9 +101,9 @@ def test_a_body_that_is_too_long_is_refused_before_anything_runs(web: Client) ->
     refused = web.send("/small/echo", new_key(), b"x" * 1_001)
     chunked = web.send("/small/echo", new_key(), iter([b"x" * 600, b"y" * 600]))
 
-    assert (200, 1_000) == (fits.status, len(fits.body))
-    assert (413, "body_too_large") == (refused.status, refused.code)
-    assert 413 == chunked.status
+    assert (fits.status, len(fits.body)) == (200, 1_000)
+    assert (refused.status, refused.code) == (413, "body_too_large")
+    assert chunked.status == 413
     assert before + 1 == web.effects("/small/echo")
 
 
@@ -116,9 +116,9 @@ def test_a_chunked_body_is_compared_and_handed_on(web: Client) -> None:
     again = web.send("/echo", key, b"one two")
     other = web.send("/echo", key, iter([b"one"]))
 
-    assert (200, b"one two") == (first.status, first.body)
-    assert (b"one two", "true") == (again.body, again.replayed)
-    assert "key_reused" == other.code
+    assert (first.status, first.body) == (200, b"one two")
+    assert (again.body, again.replayed) == (b"one two", "true")
+    assert other.code == "key_reused"
 
 
 @pytest.mark.parametrize("body", [b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b'{"a": NaN}', b"{"])
@@ -129,5 +129,5 @@ def test_json_that_could_be_read_in_two_ways_is_refused(web: Client, body: bytes
     before = web.effects("/charges")
     got = web.send("/charges", new_key(), body, JSON)
 
-    assert (400, "request_invalid") == (got.status, got.code)
+    assert (got.status, got.code) == (400, "request_invalid")
     assert before == web.effects("/charges")

@@ -20,8 +20,8 @@ def test_a_retry_gets_the_first_answer_byte_for_byte_and_is_marked(web: Client) 
     first = web.send("/charges", key, b'{"amount": 5}', JSON)
     again = web.send("/charges", key, b'{"amount": 5}', JSON)
 
-    assert (201, None) == (first.status, first.replayed)
-    assert (201, "true") == (again.status, again.replayed)
+    assert (first.status, first.replayed) == (201, None)
+    assert (again.status, again.replayed) == (201, "true")
     assert first.body == again.body
     assert first.header("location") == again.header("location") != None  # noqa: E711
     assert first.header("content-type") == again.header("content-type")
@@ -34,7 +34,7 @@ def test_cookies_and_other_headers_come_with_the_first_answer_only(web: Client) 
     key = new_key()
     first, again = web.send("/charges", key), web.send("/charges", key)
 
-    assert ("yes", None) == (first.header("x-secret"), again.header("x-secret"))
+    assert (first.header("x-secret"), again.header("x-secret")) == ("yes", None)
     assert "session=secret" in (first.header("set-cookie") or "")
     assert again.header("set-cookie") is None
 
@@ -50,7 +50,7 @@ def test_the_order_of_members_does_not_matter_and_their_values_do(web: Client) -
     other = web.send("/charges", key, b'{"amount": 6, "to": "x"}', JSON)
 
     assert first.body == again.body
-    assert (422, "key_reused", "new-key") == (other.status, other.code, other.problem["retry"])
+    assert (other.status, other.code, other.problem["retry"]) == (422, "key_reused", "new-key")
 
 
 @pytest.mark.requirement("A10")
@@ -64,9 +64,9 @@ def test_while_the_first_runs_a_second_is_told_to_come_back(web: Client) -> None
         told = web.send("/held", key)
     after = web.send("/held", key)
 
-    assert (409, "in_flight", "same-key") == (told.status, told.code, told.problem["retry"])
+    assert (told.status, told.code, told.problem["retry"]) == (409, "in_flight", "same-key")
     assert int(told.header("retry-after") or "") >= 1
-    assert (200, "true") == (after.status, after.replayed)
+    assert (after.status, after.replayed) == (200, "true")
     assert before + 1 == web.effects("/held")
 
 
@@ -92,8 +92,8 @@ def test_a_500_leaves_a_blind_operation_in_doubt(web: Client) -> None:
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert (500, b"no ") == (first.status, first.body[:3])
-    assert (409, "in_doubt", "never") == (again.status, again.code, again.problem["retry"])
+    assert (first.status, first.body[:3]) == (500, b"no ")
+    assert (again.status, again.code, again.problem["retry"]) == (409, "in_doubt", "never")
     assert before + 1 == web.effects(path)
     assert "POST /status/500" in web.log
 
@@ -105,8 +105,8 @@ def test_an_exception_is_a_failure_like_any_other(web: Client) -> None:
     key = new_key()
     first, again = web.send("/raise", key), web.send("/raise", key)
 
-    assert 500 == first.status
-    assert (409, "in_doubt") == (again.status, again.code)
+    assert first.status == 500
+    assert (again.status, again.code) == (409, "in_doubt")
     assert "the till is stuck" in web.log
 
 
@@ -119,7 +119,7 @@ def test_what_rolls_back_may_be_sent_again(web: Client, path: str) -> None:
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert (500, 500) == (first.status, again.status)
+    assert (first.status, again.status) == (500, 500)
     assert before + 2 == web.effects(path)
 
 
@@ -132,8 +132,8 @@ def test_a_remembered_failure_is_replayed(web: Client) -> None:
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert (500, None) == (first.status, first.header("idempotent-replayed"))
-    assert (500, "true") == (again.status, again.header("idempotent-replayed"))
+    assert (first.status, first.header("idempotent-replayed")) == (500, None)
+    assert (again.status, again.header("idempotent-replayed")) == (500, "true")
     assert first.body == again.body
     assert before + 1 == web.effects(path)
 
@@ -147,8 +147,8 @@ def test_a_rejection_releases_the_key(web: Client) -> None:
     first, again = web.send(path, key, b"a"), web.send(path, key, b"a")
     other = web.send(path, key, b"b")
 
-    assert (402, 402, None) == (first.status, again.status, again.replayed)
-    assert "key_reused" == other.code
+    assert (first.status, again.status, again.replayed) == (402, 402, None)
+    assert other.code == "key_reused"
     assert before + 2 == web.effects(path)
 
 
@@ -174,7 +174,7 @@ def test_a_stream_is_recorded_and_replayed(web: Client) -> None:
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert 3 == first.body.count(b"data: ")
+    assert first.body.count(b"data: ") == 3
     assert (first.body, "true", "text/event-stream") == (again.body, again.replayed, again.header("content-type"))
     assert before + 1 == web.effects(path)
 
@@ -207,8 +207,8 @@ def test_a_stream_that_is_too_long_is_given_once_and_never_run_again(web: Client
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert (200, 20) == (first.status, first.body.count(b"data: "))
-    assert (409, "not_replayable", "never") == (again.status, again.code, again.problem["retry"])
+    assert (first.status, first.body.count(b"data: ")) == (200, 20)
+    assert (again.status, again.code, again.problem["retry"]) == (409, "not_replayable", "never")
     assert before + 1 == web.effects(path)
 
 
@@ -228,7 +228,7 @@ def test_a_client_that_leaves_in_the_middle_does_not_end_what_it_began(web: Clie
     web.until(lambda: web.send(path, key).status == 200)
     again = web.send(path, key)
 
-    assert (3, "true") == (again.body.count(b"data: "), again.replayed)
+    assert (again.body.count(b"data: "), again.replayed) == (3, "true")
     assert before + 1 == web.effects(path)
 
 
@@ -247,7 +247,7 @@ def test_a_stream_whose_reader_leaves_while_it_flows_is_recorded_whole(web: Clie
     web.until(lambda: web.effects(path, "streamed") > done)
     web.until(lambda: web.send(path, key).status == 200)
 
-    assert 600 == web.send(path, key).body.count(b"data: ")
+    assert web.send(path, key).body.count(b"data: ") == 600
     assert done + 1 == web.effects(path, "streamed")
 
 
@@ -282,7 +282,7 @@ def test_a_client_that_leaves_before_the_answer_is_answered_when_it_returns(web:
     (web.folder / "go").touch()
     web.until(lambda: web.send("/held", key).status == 200)
 
-    assert "true" == web.send("/held", key).replayed
+    assert web.send("/held", key).replayed == "true"
     assert before + 1 == web.effects("/held")
 
 
@@ -296,7 +296,7 @@ def test_plan_and_step_name_an_operation_with_a_mark_of_its_own(web: Client) -> 
     again = web.send("/charges", None, b"", {"Plan-Key": plan, "Plan-Step": "one"})
     other = web.send("/charges", None, b"", {"Plan-Key": plan, "Plan-Step": "two"})
 
-    assert (201, None) == (first.status, first.header("plan-replayed"))
+    assert (first.status, first.header("plan-replayed")) == (201, None)
     assert (first.body, "true", None) == (again.body, again.header("plan-replayed"), again.replayed)
     assert first.body != other.body
 
@@ -310,7 +310,7 @@ def test_half_of_a_step_is_refused(web: Client, headers: dict[str, str]) -> None
     before = web.effects("/charges")
     got = web.send("/charges", None, b"", headers)
 
-    assert (400, "plan_incomplete") == (got.status, got.code)
+    assert (got.status, got.code) == (400, "plan_incomplete")
     assert before == web.effects("/charges")
 
 
@@ -327,8 +327,8 @@ def test_two_tenants_with_one_key_know_nothing_of_each_other(web: Client) -> Non
         web.send("/charges", None, b"2", step | JSON, tenant="globex"),
     )
 
-    assert [(201, None)] * 4 == [(got.status, got.replayed) for got in (*one, *two)]
-    assert 4 == len({got.body for got in (*one, *two)})
+    assert [(got.status, got.replayed) for got in (*one, *two)] == [(201, None)] * 4
+    assert len({got.body for got in (*one, *two)}) == 4
 
 
 def test_nobody_runs_nothing_and_the_log_says_how_to_set_it(web: Client) -> None:
@@ -338,7 +338,7 @@ def test_nobody_runs_nothing_and_the_log_says_how_to_set_it(web: Client) -> None
     before = web.effects("/charges")
     got = web.send("/charges", new_key(), tenant=None)
 
-    assert (401, "scope_missing") == (got.status, got.code)
+    assert (got.status, got.code) == (401, "scope_missing")
     assert before == web.effects("/charges")
     assert "scope function did not say who is calling" in web.log
 
@@ -349,7 +349,7 @@ def test_an_error_of_ours_that_the_handler_raised_is_the_handlers_own(web: Clien
     """
     got = web.send("/raise/own", new_key())
 
-    assert 500 == got.status
+    assert got.status == 500
     assert b"in_flight" not in got.body
 
 
@@ -363,7 +363,7 @@ def test_a_handler_that_says_that_nothing_happened_releases_its_key(web: Client)
     before = web.effects(path)
     first, again = web.send(path, key), web.send(path, key)
 
-    assert (500, 500) == (first.status, again.status)
+    assert (first.status, again.status) == (500, 500)
     assert before + 2 == web.effects(path)
 
 
@@ -376,7 +376,7 @@ def test_an_envelope_shows_a_replay_to_those_who_see_no_headers(web: Client) -> 
     if first.header("content-type") != "application/json":
         pytest.skip("this handler does not say that its body is JSON")
 
-    assert (False, True) == (json.loads(first.body)["replayed"], json.loads(again.body)["replayed"])
+    assert (json.loads(first.body)["replayed"], json.loads(again.body)["replayed"]) == (False, True)
     assert json.loads(first.body)["body"] == json.loads(again.body)["body"]
 
 
@@ -387,8 +387,8 @@ def test_a_path_that_is_spelt_otherwise_is_another_request(web: Client) -> None:
     key = new_key()
     first, other = web.send("/echo", key), web.send("/%65cho", key)
 
-    assert 200 == first.status
-    assert "key_reused" == other.code
+    assert first.status == 200
+    assert other.code == "key_reused"
 
 
 def test_the_contract_is_published(web: Client) -> None:
@@ -398,8 +398,8 @@ def test_the_contract_is_published(web: Client) -> None:
     contract = web.send("/.well-known/idempotency", method="GET", tenant=None)
     page = web.send("/.well-known/idempotency/in_doubt", method="GET", tenant=None)
 
-    assert "Idempotency-Key" == json.loads(contract.body)["keyHeader"]
-    assert (200, True) == (page.status, b"in_doubt" in page.body)
+    assert json.loads(contract.body)["keyHeader"] == "Idempotency-Key"
+    assert (page.status, b"in_doubt" in page.body) == (200, True)
 
 
 def test_a_handler_that_outlives_its_lease_keeps_its_key(web: Client) -> None:
@@ -416,5 +416,5 @@ def test_a_handler_that_outlives_its_lease_keeps_its_key(web: Client) -> None:
     first.join()
     again = web.send("/quick/slow", key)
 
-    assert (200, "true") == (again.status, again.replayed)
+    assert (again.status, again.replayed) == (200, "true")
     assert before + 1 == web.effects("/quick/slow")

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from wsgi_desk import Answered, Desk, Handler, boom, ok
 
-from onceward import NOT_FOUND, ConfigurationError, Found, Gate, ScopeMissing, StoreUnavailable
+from onceward import NOT_FOUND, ConfigurationError, Found, Gate, StoreUnavailable
 from onceward._core.reply import Reply
+from onceward.errors import ScopeMissing
 from onceward.runtime import failpoints
 
 
@@ -30,8 +31,8 @@ class TestFailures:
         with Gate("redis://127.0.0.1:1", scope="test:a") as gate:
             got = Desk(handler, gate=gate).send()
 
-        assert ("503", "store_unavailable", "1") == (got.status[:3], got.code, got.headers["retry-after"])
-        assert 0 == handler.runs
+        assert (got.status[:3], got.code, got.headers["retry-after"]) == ("503", "store_unavailable", "1")
+        assert handler.runs == 0
         assert "store_unavailable" in caplog.text
 
     def test_what_ran_and_could_not_be_recorded_is_no_success(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -43,7 +44,7 @@ class TestFailures:
         failpoints.arm("settle.before", _away)
         got = desk.send()
 
-        assert ("500", "unrecorded", 1) == (got.status[:3], got.code, handler.runs)
+        assert (got.status[:3], got.code, handler.runs) == ("500", "unrecorded", 1)
         assert "unrecorded" in caplog.text
 
     def test_a_stream_that_could_not_be_recorded_breaks_off(self) -> None:
@@ -78,8 +79,8 @@ class TestFailures:
         desk = Desk(handler, guarantee="repeatable")
         first = desk.send()
 
-        assert (b"run 2", b"run 2") == (winner[0].body, first.body)
-        assert "true" == first.headers["idempotency-replayed"]
+        assert (winner[0].body, first.body) == (b"run 2", b"run 2")
+        assert first.headers["idempotency-replayed"] == "true"
 
     def test_a_remembered_exception_is_one_answer_for_everybody(self, caplog: pytest.LogCaptureFixture) -> None:
         """
@@ -89,9 +90,9 @@ class TestFailures:
         desk = Desk(handler, profile="stripe")
         first, again = desk.send(), desk.send()
 
-        assert ("500", "handler_failed") == (first.status[:3], first.code)
+        assert (first.status[:3], first.code) == ("500", "handler_failed")
         assert (first.body, "true") == (again.body, again.headers["idempotent-replayed"])
-        assert 1 == handler.runs
+        assert handler.runs == 1
         assert "Traceback" in caplog.text
 
     def test_an_interrupt_is_no_answer(self) -> None:
@@ -106,7 +107,7 @@ class TestFailures:
 
         with pytest.raises(KeyboardInterrupt):
             desk.send()
-        assert "in_doubt" == desk.send().code
+        assert desk.send().code == "in_doubt"
 
     def test_a_probe_decides_what_a_failure_left_open(self) -> None:
         """
@@ -120,7 +121,7 @@ class TestFailures:
                 desk.send()
         found = desk.send()
 
-        assert ("201 Created", b"found", 2) == (found.status, found.body, handler.runs)
+        assert (found.status, found.body, handler.runs) == ("201 Created", b"found", 2)
 
     def test_a_plain_result_that_somebody_decided_is_an_answer_too(self) -> None:
         """
@@ -132,7 +133,7 @@ class TestFailures:
         desk.gate.reconcile("k", Found({"charge": "ch_1"}))
         got = desk.send()
 
-        assert ("200 OK", b'{"charge":"ch_1"}') == (got.status, got.body)
+        assert (got.status, got.body) == ("200 OK", b'{"charge":"ch_1"}')
 
 
 class TestProfiles:
@@ -154,9 +155,9 @@ class TestProfiles:
         desk.send()
         other = desk.send("k", b"other")
 
-        assert ("202", "IDEMPOTENCY_PENDING") == (meanwhile[0].status[:3], meanwhile[0].code)
-        assert ("409", "key_reused") == (other.status[:3], other.code)
-        assert 1 == handler.runs
+        assert (meanwhile[0].status[:3], meanwhile[0].code) == ("202", "IDEMPOTENCY_PENDING")
+        assert (other.status[:3], other.code) == ("409", "key_reused")
+        assert handler.runs == 1
 
     @pytest.mark.requirement("A18")
     def test_a_key_under_persql_has_at_most_200_characters(self) -> None:
@@ -166,9 +167,9 @@ class TestProfiles:
         handler = Handler()
         desk = Desk(handler, profile="persql")
 
-        assert "200 OK" == desk.send("k" * 200).status
-        assert "key_invalid" == desk.send("k" * 201).code
-        assert 1 == handler.runs
+        assert desk.send("k" * 200).status == "200 OK"
+        assert desk.send("k" * 201).code == "key_invalid"
+        assert handler.runs == 1
 
     def test_a_mismatch_under_stripe_is_400(self) -> None:
         """
@@ -177,8 +178,8 @@ class TestProfiles:
         desk = Desk(Handler(), profile="stripe")
         desk.send("k", b"one")
 
-        assert "400" == (got := desk.send("k", b"two")).status[:3]
-        assert "key_reused" == got.code
+        assert (got := desk.send("k", b"two")).status[:3] == "400"
+        assert got.code == "key_reused"
 
 
 class TestDeclaring:

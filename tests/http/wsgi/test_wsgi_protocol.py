@@ -29,9 +29,9 @@ class TestTheLetterOfIt:
         desk = Desk(validator(app))
         desk.app = validator(desk.app)  # type: ignore[assignment]
 
-        assert [b"one"] * 2 == [desk.send("a", QUERY_STRING="a=1").body for _ in range(2)]
-        assert [b"onetwo"] * 2 == [desk.send("b", PATH_INFO="/s").body for _ in range(2)]
-        assert "400 Bad Request" == desk.send("two words").status
+        assert [desk.send("a", QUERY_STRING="a=1").body for _ in range(2)] == [b"one"] * 2
+        assert [desk.send("b", PATH_INFO="/s").body for _ in range(2)] == [b"onetwo"] * 2
+        assert desk.send("two words").status == "400 Bad Request"
 
     def test_what_has_no_key_is_passed_on_untouched(self) -> None:
         """
@@ -44,7 +44,7 @@ class TestTheLetterOfIt:
 
         assert desk.app(environ, Answered().start_response) is handler
         assert before == environ == handler.environ
-        assert b"body" == environ["wsgi.input"].read()
+        assert environ["wsgi.input"].read() == b"body"
 
     def test_a_second_head_before_the_body_counts(self) -> None:
         """
@@ -59,7 +59,7 @@ class TestTheLetterOfIt:
                 start_response("402 Payment Required", [], sys.exc_info())
             return [b"no"]
 
-        assert "402 Payment Required" == Desk(act).send().status
+        assert Desk(act).send().status == "402 Payment Required"
 
     def test_a_second_head_after_the_body_raises_what_it_was_given(self) -> None:
         """
@@ -94,7 +94,7 @@ class TestTheLetterOfIt:
 
         with pytest.raises((AssertionError, TypeError)):
             desk.send()
-        assert "in_doubt" == desk.send().code
+        assert desk.send().code == "in_doubt"
 
     def test_the_old_way_to_write_is_recorded_like_the_new_one(self) -> None:
         """
@@ -112,8 +112,8 @@ class TestTheLetterOfIt:
         desk = Desk(act)
         rest = b"".join(desk.app(desk.environ("k", b""), got.start_response))
 
-        assert ([b"one "], b"one two") == (seen, got.body + rest)
-        assert (b"one two", "true") == ((again := desk.send()).body, again.headers["idempotency-replayed"])
+        assert (seen, got.body + rest) == ([b"one "], b"one two")
+        assert ((again := desk.send()).body, again.headers["idempotency-replayed"]) == (b"one two", "true")
 
     def test_close_is_called_whatever_happens(self) -> None:
         """
@@ -135,8 +135,8 @@ class TestTheLetterOfIt:
         next(left)
         left.close()
 
-        assert 3 == handler.closed
-        assert b"123" == desk.send("c").body
+        assert handler.closed == 3
+        assert desk.send("c").body == b"123"
 
     def test_a_client_that_leaves_while_it_is_written_to_changes_nothing(self) -> None:
         """
@@ -155,7 +155,7 @@ class TestTheLetterOfIt:
         with pytest.raises(BrokenPipeError):
             list(desk.app(desk.environ("k", b""), got.start_response))
 
-        assert b"one two three" == desk.send().body
+        assert desk.send().body == b"one two three"
 
     def test_a_stream_that_nobody_reads_and_nobody_can_keep_is_left(self) -> None:
         """
@@ -173,8 +173,8 @@ class TestTheLetterOfIt:
         next(left)
         left.close()
 
-        assert "in_doubt" == desk.send().code
-        assert 1 == handler.runs
+        assert desk.send().code == "in_doubt"
+        assert handler.runs == 1
 
     def test_the_handler_finds_its_operation(self) -> None:
         """
@@ -258,7 +258,7 @@ class TestBodies:
 
         got = desk.send("k", b"body", **{"wsgi.input": Slow(b"body")})
 
-        assert ("408", "upload_timeout", 0) == (got.status[:3], got.code, handler.runs)
+        assert (got.status[:3], got.code, handler.runs) == ("408", "upload_timeout", 0)
 
     def test_a_line_that_breaks_while_it_is_read_runs_nothing(self) -> None:
         """
@@ -272,7 +272,7 @@ class TestBodies:
         handler = Handler()
         got = Desk(handler).send("k", b"body", **{"wsgi.input": Broken(b"body")})
 
-        assert ("400", "request_invalid", 0) == (got.status[:3], got.code, handler.runs)
+        assert (got.status[:3], got.code, handler.runs) == ("400", "request_invalid", 0)
 
 
 class TestWhatWasSent:
@@ -286,9 +286,9 @@ class TestWhatWasSent:
         path = {"PATH_INFO": "/a/b"}
         desk.send("k", **path, REQUEST_URI="/a%2Fb?x=1")
 
-        assert "200 OK" == desk.send("k", **path, RAW_URI="/a%2Fb").status
-        assert "key_reused" == desk.send("k", **path, REQUEST_URI="/a/b").code
-        assert "key_reused" == desk.send("k", **path, REQUEST_URI="/somewhere/else").code
+        assert desk.send("k", **path, RAW_URI="/a%2Fb").status == "200 OK"
+        assert desk.send("k", **path, REQUEST_URI="/a/b").code == "key_reused"
+        assert desk.send("k", **path, REQUEST_URI="/somewhere/else").code == "key_reused"
 
     def test_a_mounted_application_sees_the_whole_path(self) -> None:
         """
@@ -297,7 +297,7 @@ class TestWhatWasSent:
         desk = Desk(Handler())
         desk.send("k", SCRIPT_NAME="/one", PATH_INFO="/charges")
 
-        assert "key_reused" == desk.send("k", SCRIPT_NAME="/two", PATH_INFO="/charges").code
+        assert desk.send("k", SCRIPT_NAME="/two", PATH_INFO="/charges").code == "key_reused"
 
     def test_a_key_with_a_comma_must_be_quoted(self) -> None:
         """
@@ -305,5 +305,5 @@ class TestWhatWasSent:
         """
         desk = Desk(Handler())
 
-        assert "key_invalid" == desk.send("a,b").code
-        assert "200 OK" == desk.send('"a,b"').status
+        assert desk.send("a,b").code == "key_invalid"
+        assert desk.send('"a,b"').status == "200 OK"

@@ -123,7 +123,7 @@ class TestOutcomes:
 
         CallableEndpoint(lambda _one: seen.append(variable.get())).deliver(message())
 
-        assert ["the caller's"] == seen
+        assert seen == ["the caller's"]
 
 
 class TestTime:
@@ -151,7 +151,7 @@ class TestTime:
         assert {DeliveryFailed} == {type(one) for one in (first, second, other)}
         assert "still running after 0.2 seconds" in first[0]
         assert Delivered("at last") == third
-        assert [1, 1] == calls[:2]  # One run of each of the two messages while they hung.
+        assert calls[:2] == [1, 1]  # One run of each of the two messages while they hung.
 
     def test_an_async_function_is_cancelled(self) -> None:
         """
@@ -211,7 +211,7 @@ class TestTime:
         for thread in threads:
             thread.join(GENEROUS)
 
-        assert {1} == set(worst)
+        assert set(worst) == {1}
         assert 100 <= len(worst) <= 200
 
 
@@ -240,4 +240,4 @@ def test_it_is_shown_by_its_functions_name() -> None:
     """
     A person reads it in a log.
     """
-    assert "CallableEndpoint(print)" == repr(CallableEndpoint(print))
+    assert repr(CallableEndpoint(print)) == "CallableEndpoint(print)"

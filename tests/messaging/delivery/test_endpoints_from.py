@@ -83,7 +83,7 @@ def test_every_kind_can_be_configured(authority: Authority) -> None:
     assert {
         "billing": HttpEndpoint, "unsigned": HttpEndpoint, "mail": SmtpEndpoint, "ours": CallableEndpoint
     } == kinds  # fmt: skip
-    assert [10, 15.0, 20, 5] == [endpoint.seconds_max for endpoint in found.values()]
+    assert [endpoint.seconds_max for endpoint in found.values()] == [10, 15.0, 20, 5]
     assert "canary" not in repr(found)
 
 
@@ -110,8 +110,8 @@ def test_secrets_come_from_the_environment_and_from_a_file(tmp_path: Path) -> No
     (request,) = receiver.requests
     now = int(request.headers["webhook-timestamp"])
     for secret in (Secret.parse(CANARY), Secret.parse("file" * 10), Secret(b"x" * 32)):
-        assert "msg_1" == StandardWebhooks().verify(request.headers, PAYLOAD, [secret], now=now).id
-    assert f"Bearer {CANARY}" == request.headers["authorization"]
+        assert StandardWebhooks().verify(request.headers, PAYLOAD, [secret], now=now).id == "msg_1"
+    assert request.headers["authorization"] == f"Bearer {CANARY}"
 
 
 def test_a_configured_function_has_its_final_types() -> None:
@@ -127,7 +127,7 @@ def test_no_endpoints_are_none() -> None:
     """
     The relay says what it thinks of that.
     """
-    assert {} == made("[relay]\nx = 1")
+    assert made("[relay]\nx = 1") == {}
 
 
 HTTP = 'kind = "http"\nurl = "https://hooks.example/"\n'

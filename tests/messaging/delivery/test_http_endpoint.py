@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from delivery_support import CREATED_US, OTHER, PAYLOAD, SECRET, here, message
 
-from onceward import ConfigurationError, TargetRefused
+from onceward import ConfigurationError
+from onceward.errors import TargetRefused
 from onceward.messaging.outbox.delivery import HttpEndpoint
 from onceward.messaging.outbox.message import Delivered, DeliveryFailed, DeliveryRefused, EndpointGone
 from onceward.messaging.webhooks import PacSpace, Secret, StandardWebhooks
@@ -40,11 +41,11 @@ class TestWhatIsSent:
 
         (request,) = receiver.requests
         assert Delivered("200") == outcome
-        assert ("POST /in?a=b HTTP/1.1", PAYLOAD) == (request.line, request.body)
-        assert f"hooks.example:{receiver.port}" == request.headers["host"]
-        assert "application/json" == request.headers["content-type"]
-        assert "invoice.paid" == request.headers["webhook-topic"]
-        assert "acme" == request.headers["x-tenant"]
+        assert (request.line, request.body) == ("POST /in?a=b HTTP/1.1", PAYLOAD)
+        assert request.headers["host"] == f"hooks.example:{receiver.port}"
+        assert request.headers["content-type"] == "application/json"
+        assert request.headers["webhook-topic"] == "invoice.paid"
+        assert request.headers["x-tenant"] == "acme"
 
     def test_the_documents_form_is_an_option(self) -> None:
         """
@@ -55,9 +56,9 @@ class TestWhatIsSent:
 
         (request,) = receiver.requests
         verified = PacSpace().verify(request.headers, request.body, [SECRET], now=1_700_000_000)
-        assert ("msg_1", 1_700_000_000) == verified[:2]
-        assert "invoice.paid" == request.headers["x-webhook-event"]
-        assert [] == [name for name in request.headers if name.startswith("webhook-")]
+        assert verified[:2] == ("msg_1", 1_700_000_000)
+        assert request.headers["x-webhook-event"] == "invoice.paid"
+        assert [name for name in request.headers if name.startswith("webhook-")] == []
 
     @pytest.mark.parametrize("secrets", [[SECRET], [SECRET, OTHER], [OTHER, SECRET]])
     def test_every_secret_signs(self, secrets: list[Secret]) -> None:
@@ -71,7 +72,7 @@ class TestWhatIsSent:
         assert len(secrets) == len(request.headers["webhook-signature"].split(" "))
         for secret in secrets:
             verified = StandardWebhooks().verify(request.headers, request.body, [secret], now=1_700_000_000)
-            assert ("msg_1", 1_700_000_000) == verified[:2]
+            assert verified[:2] == ("msg_1", 1_700_000_000)
 
     def test_the_id_is_the_messages_and_the_time_is_the_trys(self) -> None:
         """
@@ -87,8 +88,8 @@ class TestWhatIsSent:
                 verified = StandardWebhooks().verify(request.headers, request.body, [SECRET], now=clock.seconds)
                 assert ("msg_1", clock.seconds) == verified[:2]
 
-        assert 3 == len({one.headers["webhook-signature"] for one in receiver.requests})
-        assert {PAYLOAD} == {one.body for one in receiver.requests}
+        assert len({one.headers["webhook-signature"] for one in receiver.requests}) == 3
+        assert {one.body for one in receiver.requests} == {PAYLOAD}
 
     def test_unsigned_has_to_be_spoken(self) -> None:
         """
@@ -101,7 +102,7 @@ class TestWhatIsSent:
         with Receiver(OK) as receiver:
             here(receiver.port, secrets=[], unsigned=True).deliver(message())
 
-        assert "msg_1" == receiver.requests[0].headers["webhook-id"]
+        assert receiver.requests[0].headers["webhook-id"] == "msg_1"
         assert "webhook-signature" not in receiver.requests[0].headers
 
     def test_the_endpoints_headers_win_over_the_messages(self) -> None:
@@ -112,8 +113,8 @@ class TestWhatIsSent:
             endpoint = here(receiver.port, headers={"Authorization": "Bearer right", "User-Agent": "Shop/1"})
             endpoint.deliver(message(headers={"authorization": "Bearer wrong"}))
 
-        assert "Bearer right" == receiver.requests[0].headers["authorization"]
-        assert "Shop/1" == receiver.requests[0].headers["user-agent"]
+        assert receiver.requests[0].headers["authorization"] == "Bearer right"
+        assert receiver.requests[0].headers["user-agent"] == "Shop/1"
 
     @pytest.mark.parametrize(
         ("changes", "word"),
@@ -141,7 +142,7 @@ class TestWhatIsSent:
 
         assert isinstance(outcome, DeliveryRefused)
         assert word in outcome.reason
-        assert 0 == receiver.connections
+        assert receiver.connections == 0
 
     def test_secrets_are_not_shown(self) -> None:
         """
@@ -175,7 +176,7 @@ class TestWhatIsSent:
                 reasons.append(endpoint.deliver(message(headers={"X-A": "canary"}))[0])
 
         assert len(echoes) == len(receiver.requests)
-        assert "Bearer canary" == receiver.requests[0].headers["authorization"]
+        assert receiver.requests[0].headers["authorization"] == "Bearer canary"
         assert "canary" not in "\n".join(reasons)
         assert "canary" not in caplog.text
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from delivery_support import HERE, SECRET, here, message
 
-from onceward import TargetRefused
+from onceward.errors import TargetRefused
 from onceward.messaging.outbox.delivery import HttpEndpoint
 from onceward.messaging.outbox.delivery.deadline_socket import system_addresses
 from onceward.messaging.outbox.message import Delivered, DeliveryFailed, DeliveryOutcome
@@ -47,7 +47,7 @@ class TestAddresses:
         with Receiver(OK) as receiver:
             assert DeliveryFailed(NOT_PUBLIC) == public(receiver.port, [address]).deliver(message())
 
-        assert 0 == receiver.connections
+        assert receiver.connections == 0
 
     def test_one_address_inside_is_one_too_many(self) -> None:
         """
@@ -57,7 +57,7 @@ class TestAddresses:
             for addresses in (["127.0.0.1", "93.184.215.14"], ["93.184.215.14", "127.0.0.1"]):
                 assert DeliveryFailed(NOT_PUBLIC) == public(receiver.port, addresses).deliver(message())
 
-        assert 0 == receiver.connections
+        assert receiver.connections == 0
 
     def test_without_the_check_the_listener_would_hear_it(self) -> None:
         """
@@ -66,7 +66,7 @@ class TestAddresses:
         with Receiver(OK) as receiver:
             assert Delivered("200") == public(receiver.port, ["127.0.0.1"], allow_private=HERE).deliver(message())
 
-        assert 1 == receiver.connections
+        assert receiver.connections == 1
 
     @pytest.mark.parametrize("spelling", ["127.1", "0x7f.1", "2130706433", "0177.0.0.1", "127.0.0.1", "0", "localhost"])
     def test_an_odd_spelling_of_this_machine_is_seen_through(self, spelling: str) -> None:
@@ -81,7 +81,7 @@ class TestAddresses:
             )
             assert DeliveryFailed(NOT_PUBLIC) == endpoint.deliver(message())
 
-        assert 0 == receiver.connections
+        assert receiver.connections == 0
 
     def test_a_spoken_network_does_not_speak_for_what_is_wrapped_around_it(self) -> None:
         """
@@ -93,7 +93,7 @@ class TestAddresses:
                     message()
                 )
 
-        assert 0 == receiver.connections
+        assert receiver.connections == 0
 
     def test_a_bare_address_of_a_spoken_network_is_called(self) -> None:
         """
@@ -114,7 +114,7 @@ class TestAddresses:
             endpoint = HttpEndpoint(url, secrets=[SECRET], allow_http=True, allow_private=["::1"])
             assert Delivered("200") == endpoint.deliver(message())
 
-        assert f"[::1]:{receiver.port}" == receiver.requests[0].headers["host"]
+        assert receiver.requests[0].headers["host"] == f"[::1]:{receiver.port}"
 
     def test_the_next_address_is_tried_if_one_takes_no_connection(self) -> None:
         """
@@ -145,8 +145,8 @@ class TestRebinding:
             monkeypatch.setattr(socket, "getaddrinfo", systems)
             assert Delivered("200") == here(receiver.port, resolver=fickle).deliver(message())
 
-        assert ["hooks.example"] == asked
-        assert f"hooks.example:{receiver.port}" == receiver.requests[0].headers["host"]
+        assert asked == ["hooks.example"]
+        assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
 
     def test_each_try_is_checked_anew(self) -> None:
         """
@@ -158,7 +158,7 @@ class TestRebinding:
             assert Delivered("200") == endpoint.deliver(message())
             assert DeliveryFailed(NOT_PUBLIC) == endpoint.deliver(message())
 
-        assert 1 == receiver.connections
+        assert receiver.connections == 1
 
 
 class TestNames:
@@ -207,7 +207,7 @@ class TestNames:
         """
         So that they can be checked.
         """
-        assert ["127.0.0.1"] == system_addresses("127.1", 80)
+        assert system_addresses("127.1", 80) == ["127.0.0.1"]
 
 
 class TestRedirects:
@@ -224,7 +224,7 @@ class TestRedirects:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "redirects are not followed" in outcome.reason
-        assert 0 == elsewhere.connections
+        assert elsewhere.connections == 0
 
 
 class TestProxies:
@@ -239,7 +239,7 @@ class TestProxies:
                 monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
             assert Delivered("200") == here(receiver.port).deliver(message())
 
-        assert (0, 1) == (proxy.connections, receiver.connections)
+        assert (proxy.connections, receiver.connections) == (0, 1)
 
 
 def over_tls(authority: Authority, name: str, **options: Any) -> Callable[[], tuple[DeliveryOutcome, Receiver]]:
@@ -267,8 +267,8 @@ class TestTls:
         outcome, receiver = over_tls(authority, "hooks.example", tls=authority.believing())()
 
         assert Delivered("200") == outcome
-        assert "hooks.example" == receiver.requests[0].server_name
-        assert f"hooks.example:{receiver.port}" == receiver.requests[0].headers["host"]
+        assert receiver.requests[0].server_name == "hooks.example"
+        assert receiver.requests[0].headers["host"] == f"hooks.example:{receiver.port}"
 
     @pytest.mark.parametrize("name", ["other.example", "127.0.0.1", "example"])
     def test_a_certificate_of_another_name_is_refused(self, authority: Authority, name: str) -> None:
@@ -279,7 +279,7 @@ class TestTls:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "certificate is not right" in outcome.reason
-        assert [] == receiver.requests
+        assert receiver.requests == []
 
     def test_a_certificate_that_has_run_out_is_refused(self, authority: Authority) -> None:
         """
@@ -290,7 +290,7 @@ class TestTls:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "expired" in outcome.reason
-        assert [] == receiver.requests
+        assert receiver.requests == []
 
     def test_an_authority_that_nobody_knows_is_not_believed(self, authority: Authority) -> None:
         """
@@ -300,7 +300,7 @@ class TestTls:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "certificate is not right" in outcome.reason
-        assert [] == receiver.requests
+        assert receiver.requests == []
 
     def test_a_server_without_tls_is_not_spoken_to(self, authority: Authority) -> None:
         """

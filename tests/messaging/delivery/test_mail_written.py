@@ -85,17 +85,17 @@ def test_html_comes_beside_the_text_and_is_the_same_on_every_try() -> None:
     made = mail_of(mail(payload), SENDER)
 
     parts = [part.get_content_type() for part in read(made.content).walk()]
-    assert ["multipart/alternative", "text/plain", "text/html"] == parts
+    assert parts == ["multipart/alternative", "text/plain", "text/html"]
     assert made == mail_of(mail(payload, attempt=2), SENDER)
-    assert ["a@example.com", "b@example.com"] == made.recipients
-    assert "help@example.com" == read(made.content)["Reply-To"]
+    assert made.recipients == ["a@example.com", "b@example.com"]
+    assert read(made.content)["Reply-To"] == "help@example.com"
 
 
 def test_an_address_twice_is_one_recipient() -> None:
     """
     Nobody gets it twice because two fields name them.
     """
-    assert ["a@example.com"] == mail_of(mail(written(cc=["a@example.com"])), SENDER).recipients
+    assert mail_of(mail(written(cc=["a@example.com"])), SENDER).recipients == ["a@example.com"]
 
 
 @pytest.mark.parametrize("id", ["msg_1", "a.b", "a b", "ä", "a@b", "<x>", "x" * 255, "a\r\nb"])
@@ -128,9 +128,9 @@ class TestWholeMails:
         made = self.whole(self.WHOLE)
 
         found = read(made.content)
-        assert ["a@example.com", "c@example.com"] == made.recipients
-        assert ("<mail_1@example.com>", SENDER, None) == (found["Message-ID"], found["From"], found["Bcc"])
-        assert "Text" == found.get_content().strip()
+        assert made.recipients == ["a@example.com", "c@example.com"]
+        assert (found["Message-ID"], found["From"], found["Bcc"]) == ("<mail_1@example.com>", SENDER, None)
+        assert found.get_content().strip() == "Text"
 
     def test_its_own_message_id_and_sender_stay(self) -> None:
         """
@@ -139,7 +139,7 @@ class TestWholeMails:
         own = b"Message-ID: <own@example.org>\r\nFrom: Me <me@example.org>\r\n"
         found = read(self.whole(own + self.WHOLE).content)
 
-        assert ("<own@example.org>", "Me <me@example.org>") == (found["Message-ID"], found["From"])
+        assert (found["Message-ID"], found["From"]) == ("<own@example.org>", "Me <me@example.org>")
 
     @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
     def test_line_ends_are_made_one_kind(self, end: bytes) -> None:

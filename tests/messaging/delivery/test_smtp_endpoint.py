@@ -46,10 +46,10 @@ class TestWhatIsSent:
         (taken,) = server.mails
         read: Any = message_from_bytes(taken.content, policy=policy.default)
         assert Delivered("250") == outcome
-        assert ("shop@example.com", ["a@example.com"]) == (taken.sender, taken.recipients)
-        assert ("Paid", "a@example.com", "shop@example.com") == (read["Subject"], read["To"], read["From"])
-        assert "Thank you.\n.\nBye\n" == read.get_content().replace("\r\n", "\n")
-        assert "Tue, 14 Nov 2023 22:13:20 +0000" == read["Date"]
+        assert (taken.sender, taken.recipients) == ("shop@example.com", ["a@example.com"])
+        assert (read["Subject"], read["To"], read["From"]) == ("Paid", "a@example.com", "shop@example.com")
+        assert read.get_content().replace("\r\n", "\n") == "Thank you.\n.\nBye\n"
+        assert read["Date"] == "Tue, 14 Nov 2023 22:13:20 +0000"
 
     def test_every_try_has_the_same_message_id_and_the_same_bytes(self) -> None:
         """
@@ -59,8 +59,8 @@ class TestWhatIsSent:
             for attempt in (1, 2, 3):
                 plain(server).deliver(mail(MAIL, attempt=attempt))
 
-        assert ["<mail_1@example.com>"] * 3 == [one.message_id for one in server.mails]
-        assert 1 == len({one.content for one in server.mails})
+        assert [one.message_id for one in server.mails] == ["<mail_1@example.com>"] * 3
+        assert len({one.content for one in server.mails}) == 1
 
     def test_blind_copies_are_recipients_and_not_in_the_mail(self) -> None:
         """
@@ -70,7 +70,7 @@ class TestWhatIsSent:
             plain(server).deliver(mail(THREE))
 
         (taken,) = server.mails
-        assert ["a@example.com", "b@example.com", "c@example.com"] == taken.recipients
+        assert taken.recipients == ["a@example.com", "b@example.com", "c@example.com"]
         assert b"c@example.com" not in taken.content
 
 
@@ -108,7 +108,7 @@ class TestWhatTheAnswerMeans:
 
         assert kind is type(outcome)
         assert "nobody" not in outcome[0]
-        assert [] == server.mails
+        assert server.mails == []
 
     @pytest.mark.parametrize(
         ("answers", "kind", "number"),
@@ -134,7 +134,7 @@ class TestWhatTheAnswerMeans:
         assert kind is type(outcome)
         assert f"recipient {number} of 3" in outcome[0]
         assert "example.com" not in outcome[0]
-        assert [] == server.mails
+        assert server.mails == []
 
     def test_a_lost_last_word_is_a_failure_and_the_next_try_has_the_same_id(self) -> None:
         """
@@ -147,8 +147,8 @@ class TestWhatTheAnswerMeans:
             server.rule = lambda _command: None
             assert Delivered("250") == plain(server).deliver(mail(MAIL, attempt=2))
 
-        assert 2 == len(server.mails)
-        assert 1 == len({one.message_id for one in server.mails})
+        assert len(server.mails) == 2
+        assert len({one.message_id for one in server.mails}) == 1
 
     def test_nobody_there_is_a_failure(self) -> None:
         """
@@ -179,7 +179,7 @@ class TestTls:
             assert Delivered("250") == endpoint.deliver(mail(MAIL))
 
         assert "canary" not in repr(endpoint)
-        assert 1 == len(server.mails)
+        assert len(server.mails) == 1
 
     def test_a_wrong_password_waits_for_somebody_to_mend_it(self, authority: Authority) -> None:
         """
@@ -202,7 +202,7 @@ class TestTls:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "does not offer STARTTLS" in outcome.reason
-        assert [] == server.mails
+        assert server.mails == []
         assert not any(command.startswith("MAIL") for command in server.commands)
 
     def test_a_certificate_of_another_name_is_refused(self, authority: Authority) -> None:
@@ -214,7 +214,7 @@ class TestTls:
 
         assert isinstance(outcome, DeliveryFailed)
         assert "certificate is not right" in outcome.reason
-        assert [] == server.mails
+        assert server.mails == []
 
 
 class TestEnds:

@@ -28,7 +28,7 @@ def drilled(*arguments: object) -> dict[str, Any]:
         timeout=200 + 5 * KILLS,
         check=False,
     )
-    assert (0, "") == (done.returncode, done.stderr)
+    assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -41,12 +41,15 @@ def test_relays_and_receivers_killed_anywhere_make_one_effect_of_every_message(t
     """
     found = drilled(tmp_path, KILLS)
 
-    assert {"lost": 0, "invented": 0, "doubled": 0, "out_of_order": 0} == {
-        name: found[name] for name in ("lost", "invented", "doubled", "out_of_order")
+    assert {name: found[name] for name in ("lost", "invented", "doubled", "out_of_order")} == {
+        "lost": 0,
+        "invented": 0,
+        "doubled": 0,
+        "out_of_order": 0,
     }
-    assert KILLS <= found["relay_deaths"]
-    assert KILLS <= found["receiver_deaths"]
-    assert 0 < found["repeated"]
+    assert found["relay_deaths"] >= KILLS
+    assert found["receiver_deaths"] >= KILLS
+    assert found["repeated"] > 0
 
 
 @pytest.mark.slow
@@ -56,5 +59,5 @@ def test_a_receiver_that_does_not_look_at_ids_acts_twice(tmp_path: Path) -> None
     """
     found = drilled(tmp_path, KILLS, "no_ids")
 
-    assert 0 == found["lost"]
-    assert 0 < found["doubled"]
+    assert found["lost"] == 0
+    assert found["doubled"] > 0

@@ -15,7 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Item, Retry
+from onceward import AsyncEmitter, AsyncGate, Emitter, Gate, Retry
+from onceward.messaging.emitter import Cadence, Item
 from onceward.stores import memory, open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
 from servers import postgres, redis

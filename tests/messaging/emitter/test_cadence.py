@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from emitter_support import Post, event
 
-from onceward import AsyncEmitter, AsyncGate, Cadence, ConfigurationError, Emitter, Gate, Retry, SpoolFull
+from onceward import AsyncEmitter, AsyncGate, ConfigurationError, Emitter, Gate, Retry
+from onceward.errors import SpoolFull
+from onceward.messaging.emitter import Cadence
 
 
 class TestWhen:
@@ -28,7 +30,7 @@ class TestWhen:
             if number % 50 == 49:
                 quick.do(emitter.tick())
 
-        assert [100] * 10 == [len(batch) for batch in quick.batches]
+        assert [len(batch) for batch in quick.batches] == [100] * 10
         assert [f"usage:c-17:{number}" for number in range(1_000)] == quick.arrived
 
     @pytest.mark.requirement("C04")
@@ -43,9 +45,9 @@ class TestWhen:
         post.emit(emitter, 3)
         due = post.do(emitter.tick())
 
-        assert (0, 2) == (early.batches, early.waiting)
-        assert (1, 3, 0) == (due.batches, due.sent, due.waiting)
-        assert ["usage:c-17:1", "usage:c-17:2", "usage:c-17:3"] == post.arrived
+        assert (early.batches, early.waiting) == (0, 2)
+        assert (due.batches, due.sent, due.waiting) == (1, 3, 0)
+        assert post.arrived == ["usage:c-17:1", "usage:c-17:2", "usage:c-17:3"]
 
     def test_how_long_a_store_took_does_not_change_the_order(self, quick: Post) -> None:
         """
@@ -64,7 +66,7 @@ class TestWhen:
         quick.emit(emitter, 1, 2)
         quick.do(emitter.flush())
 
-        assert ["usage:c-17:1", "usage:c-17:2"] == quick.arrived
+        assert quick.arrived == ["usage:c-17:1", "usage:c-17:2"]
 
     @pytest.mark.requirement("C04")
     def test_the_oldest_does_not_wait_longer_than_was_said(self, quick: Post) -> None:
@@ -78,7 +80,7 @@ class TestWhen:
         quick.env.advance(2)
         quick.do(emitter.tick())
 
-        assert [2] == [len(batch) for batch in quick.batches]
+        assert [len(batch) for batch in quick.batches] == [2]
 
     def test_a_flush_sends_everything_in_batches(self, post: Post) -> None:
         """
@@ -88,8 +90,8 @@ class TestWhen:
         post.emit(emitter, *range(7))
         done = post.do(emitter.flush())
 
-        assert (3, 7, 0, 0, None) == done
-        assert [3, 3, 1] == [len(batch) for batch in post.batches]
+        assert done == (3, 7, 0, 0, None)
+        assert [len(batch) for batch in post.batches] == [3, 3, 1]
 
     def test_closing_sends_what_waits(self, quick: Post) -> None:
         """
@@ -99,11 +101,11 @@ class TestWhen:
         quick.emit(emitter, 1)
         done = quick.do(emitter.close())
 
-        assert (1, 1) == (done.sent, len(quick.batches))
-        assert 0 == quick.do(emitter.close()).sent
+        assert (done.sent, len(quick.batches)) == (1, 1)
+        assert quick.do(emitter.close()).sent == 0
         with pytest.raises(ConfigurationError, match="closed"):
             quick.emit(emitter, 2)
-        assert 1 == len(quick.batches)
+        assert len(quick.batches) == 1
 
     def test_a_thread_sends_by_size_and_by_time(self) -> None:
         """
@@ -135,7 +137,7 @@ class TestWhen:
             assert rest.wait(10)
             threads = threading.active_count() - before
 
-        assert (1, 4) == (threads, sum(sent))
+        assert (threads, sum(sent)) == (1, 4)
         assert before == threading.active_count()
 
     async def _emitted_by_a_task(self) -> list[int]:
@@ -157,14 +159,14 @@ class TestWhen:
             await emitter.emit({"number": 3})
             await asyncio.wait_for(rest.wait(), 10)
         await gate.close()
-        assert 1 == len(asyncio.all_tasks())
+        assert len(asyncio.all_tasks()) == 1
         return sent
 
     def test_a_task_sends_by_size_and_by_time(self) -> None:
         """
         Same for the awaiting one: one task, and it is gone when the emitter is closed.
         """
-        assert [3, 1] == asyncio.run(self._emitted_by_a_task())
+        assert asyncio.run(self._emitted_by_a_task()) == [3, 1]
 
 
 class TestBackPressure:
@@ -181,9 +183,9 @@ class TestBackPressure:
         post.do(emitter.flush())
         again = post.emit(emitter, 4)
 
-        assert ("same-key", 5.0) == (refused.value.retry, refused.value.retry_after_seconds)
+        assert (refused.value.retry, refused.value.retry_after_seconds) == ("same-key", 5.0)
         assert not again[0].duplicate
-        assert 3 == len(post.arrived)
+        assert len(post.arrived) == 3
 
 
 class TestDeclared:
@@ -212,8 +214,8 @@ class TestDeclared:
         """
         Seconds may be a timedelta; the defaults are a hundred and five seconds.
         """
-        assert (100, 5.0) == (Cadence().size, Cadence().seconds)
-        assert 90.0 == Cadence(seconds=timedelta(minutes=1.5)).seconds  # type: ignore[arg-type]
+        assert (Cadence().size, Cadence().seconds) == (100, 5.0)
+        assert Cadence(seconds=timedelta(minutes=1.5)).seconds == 90.0  # type: ignore[arg-type]
 
     @pytest.mark.requirement("C05")
     @pytest.mark.parametrize(

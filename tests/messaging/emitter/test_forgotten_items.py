@@ -32,8 +32,8 @@ class TestForgottenItems:
         again = post.emit(emitter, 1)
         post.do(emitter.flush())
 
-        assert [True] == [one.duplicate for one in again]
-        assert ["usage:c-17:1"] == post.arrived
+        assert [one.duplicate for one in again] == [True]
+        assert post.arrived == ["usage:c-17:1"]
 
     @pytest.mark.fault("a-forgotten-item-is-let-go")
     def test_an_item_whose_lease_is_short_is_not_taken_for_anothers(self, post: Post) -> None:
@@ -46,7 +46,7 @@ class TestForgottenItems:
         post.env.advance(3_000)
         post.do(emitter.flush())
 
-        assert ["usage:c-17:1"] == post.arrived
+        assert post.arrived == ["usage:c-17:1"]
 
     def test_what_is_given_up_is_set_aside_all_the_same(self, post: Post) -> None:
         """
@@ -60,7 +60,7 @@ class TestForgottenItems:
         resumed = post.do(emitter.resume())
         post.do(emitter.flush())
 
-        assert (1, "usage:c-17:1") == (resumed, post.arrived[-1])
+        assert (resumed, post.arrived[-1]) == (1, "usage:c-17:1")
 
     def test_what_was_erased_is_not_put_back(self, post: Post) -> None:
         """
@@ -68,7 +68,7 @@ class TestForgottenItems:
         """
         emitter = post.emitter()
         post.emit(emitter, 1)
-        assert 1 == post.do(post.gate.records.erase())
+        assert post.do(post.gate.records.erase()) == 1
         post.do(emitter.flush())
 
-        assert [] == list(post.do(post.gate.records.list()))
+        assert list(post.do(post.gate.records.list())) == []

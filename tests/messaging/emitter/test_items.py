@@ -12,18 +12,9 @@ from typing import Any
 import pytest
 from emitter_support import COLOURS, Post, event
 
-from onceward import (
-    AsyncEmitter,
-    AsyncGate,
-    Breaker,
-    Cadence,
-    ConfigurationError,
-    KeyInvalid,
-    KeyReused,
-    RequestInvalid,
-    Retry,
-    StoreUnavailable,
-)
+from onceward import AsyncEmitter, AsyncGate, Breaker, ConfigurationError, KeyReused, Retry, StoreUnavailable
+from onceward.errors import KeyInvalid, RequestInvalid
+from onceward.messaging.emitter import Cadence
 
 DOWN = ConnectionRefusedError("down")
 
@@ -48,9 +39,9 @@ class TestReferences:
         post.do(other.flush())
 
         assert not first.duplicate
-        assert [True] * 4 == [one.duplicate for one in (second, *elsewhere, *late)]
-        assert ("usage:c-17:1", "test:usage:c-17:1") == (first.reference, first.key)
-        assert ["usage:c-17:1"] == post.arrived
+        assert [one.duplicate for one in (second, *elsewhere, *late)] == [True] * 4
+        assert (first.reference, first.key) == ("usage:c-17:1", "test:usage:c-17:1")
+        assert post.arrived == ["usage:c-17:1"]
 
     def test_other_content_under_the_same_reference_is_refused(self, post: Post) -> None:
         """
@@ -65,8 +56,8 @@ class TestReferences:
             post.do(emitter.emit(event(1, units=2)))
         post.do(emitter.flush())
 
-        assert [1] == [item.data["units"] for batch in post.batches for item in batch]
-        assert 0 == emitter.waiting
+        assert [item.data["units"] for batch in post.batches for item in batch] == [1]
+        assert emitter.waiting == 0
 
     @pytest.mark.parametrize(("days", "sends"), [(1.5, 1), (32, 2)])
     def test_a_late_duplicate_is_one_for_as_long_as_a_record_is_kept(
@@ -123,7 +114,7 @@ class TestReferences:
         with pytest.raises(refused, match=advice):
             quick.do(emitter.emit(item))
 
-        assert (0, 0) == (emitter.waiting, quick.do(emitter.flush()).batches)
+        assert (emitter.waiting, quick.do(emitter.flush()).batches) == (0, 0)
 
     def test_looking_at_records_does_not_show_what_is_in_them(self, quick: Post) -> None:
         """
@@ -133,7 +124,7 @@ class TestReferences:
         quick.emit(emitter, 1)
         (seen,) = quick.do(quick.gate.records.list())
 
-        assert ("emit", "usage", "claimed", None) == (seen.kind, seen.operation, seen.state, seen.result)
+        assert (seen.kind, seen.operation, seen.state, seen.result) == ("emit", "usage", "claimed", None)
 
 
 class TestFailures:
@@ -148,11 +139,11 @@ class TestFailures:
         post.emit(emitter, 1, 2, 3)
         done = post.do(emitter.tick())
 
-        assert (1, 3, 0, None) == (done.batches, done.sent, done.given_up, done.error)
+        assert (done.batches, done.sent, done.given_up, done.error) == (1, 3, 0, None)
         # In any order: the emitter's clock stands still here, and a server's does not.
-        assert [["test:usage:c-17:1", "test:usage:c-17:2", "test:usage:c-17:3"]] * 3 == [
-            sorted(item.key for item in batch) for batch in post.batches
-        ]
+        assert [sorted(item.key for item in batch) for batch in post.batches] == [
+            ["test:usage:c-17:1", "test:usage:c-17:2", "test:usage:c-17:3"]
+        ] * 3
 
     def test_only_what_failed_is_tried_again(self, quick: Post) -> None:
         """
@@ -163,8 +154,8 @@ class TestFailures:
         quick.emit(emitter, 1, 2, 3)
         done = quick.do(emitter.tick())
 
-        assert [[1, 2, 3], [2]] == [[item.data["number"] for item in batch] for batch in quick.batches]
-        assert (2, 1, 1) == (done.sent, done.given_up, emitter.given_up)
+        assert [[item.data["number"] for item in batch] for batch in quick.batches] == [[1, 2, 3], [2]]
+        assert (done.sent, done.given_up, emitter.given_up) == (2, 1, 1)
         assert isinstance(done.error, BadRequest)
 
     def test_answers_may_be_by_reference(self, quick: Post) -> None:
@@ -175,7 +166,7 @@ class TestFailures:
         quick.answers = [{"usage:c-17:2": BadRequest(), "usage:c-17:1": {"id": "d-1"}}]
         quick.emit(emitter, 1, 2)
 
-        assert (1, 1) == quick.do(emitter.flush())[1:3]
+        assert quick.do(emitter.flush())[1:3] == (1, 1)
 
     def test_an_answer_that_says_nothing_is_not_taken_for_a_success(self, quick: Post) -> None:
         """
@@ -187,7 +178,7 @@ class TestFailures:
             quick.emit(emitter, 1, 2)
             done = quick.do(emitter.flush())
 
-            assert (0, 2) == (done.sent, done.given_up)
+            assert (done.sent, done.given_up) == (0, 2)
             assert isinstance(done.error, ConfigurationError)
 
     def test_the_policy_may_judge_the_answer(self, quick: Post) -> None:
@@ -208,8 +199,8 @@ class TestFailures:
         quick.emit(emitter, 4, 5, 6)
         bad = quick.do(emitter.tick())
 
-        assert (3, 0) == (good.sent, good.given_up)
-        assert (0, 3) == (bad.sent, bad.given_up)
+        assert (good.sent, good.given_up) == (3, 0)
+        assert (bad.sent, bad.given_up) == (0, 3)
 
     def test_what_was_given_up_stays_until_it_is_resumed(self, post: Post) -> None:
         """
@@ -226,10 +217,10 @@ class TestFailures:
         resumed = post.do(other.resume())
         done = post.do(other.flush())
 
-        assert (3, 0, DOWN) == (failed.given_up, failed.sent, failed.error)
-        assert (0, 0) == (idle.batches, elsewhere.batches)
-        assert (3, 3) == (resumed, done.sent)
-        assert 1 == len({tuple(sorted(item.key for item in batch)) for batch in post.batches})
+        assert (failed.given_up, failed.sent, failed.error) == (3, 0, DOWN)
+        assert (idle.batches, elsewhere.batches) == (0, 0)
+        assert (resumed, done.sent) == (3, 3)
+        assert len({tuple(sorted(item.key for item in batch)) for batch in post.batches}) == 1
 
     def test_emitting_again_what_was_given_up_sends_it_again(self, quick: Post) -> None:
         """
@@ -242,7 +233,7 @@ class TestFailures:
         again = quick.emit(emitter, 1)
 
         assert again[0].duplicate
-        assert 1 == quick.do(emitter.flush()).sent
+        assert quick.do(emitter.flush()).sent == 1
 
     def test_an_open_circuit_lets_the_items_wait(self, quick: Post) -> None:
         """
@@ -260,9 +251,9 @@ class TestFailures:
         quick.env.advance(11)
         done = quick.do(emitter.tick())
 
-        assert (0, 3, 0) == (held.batches, held.waiting, held.given_up)
-        assert (0, 3) == (still.batches, still.waiting)
-        assert (1, 3, 0) == (done.batches, done.sent, done.waiting)
+        assert (held.batches, held.waiting, held.given_up) == (0, 3, 0)
+        assert (still.batches, still.waiting) == (0, 3)
+        assert (done.batches, done.sent, done.waiting) == (1, 3, 0)
 
     def test_a_store_that_is_away_after_the_send_is_told_later(self, quick: Post, monkeypatch: Any) -> None:
         """
@@ -282,7 +273,7 @@ class TestFailures:
         quick.env.advance(3_600)
         later = quick.do(quick.emitter(quick.another_gate()).flush())
 
-        assert (1, 0) == (len(quick.batches), later.batches)
+        assert (len(quick.batches), later.batches) == (1, 0)
 
     def test_a_store_that_is_away_before_the_send_leaves_the_items_waiting(self, quick: Post, monkeypatch: Any) -> None:
         """
@@ -301,9 +292,9 @@ class TestFailures:
         monkeypatch.setattr(quick.gate.store, "put", put)
         done = quick.do(emitter.flush())
 
-        assert (0, 1) == (failed.batches, failed.waiting)
+        assert (failed.batches, failed.waiting) == (0, 1)
         assert isinstance(failed.error, StoreUnavailable)
-        assert (1, 0) == (done.sent, done.waiting)
+        assert (done.sent, done.waiting) == (1, 0)
 
     def test_send_cannot_flush_its_own_emitter(self, quick: Post) -> None:
         """
@@ -319,7 +310,7 @@ class TestFailures:
         quick.emit(emitter, 1)
         quick.do(emitter.flush())
 
-        assert ["send cannot flush, tick, resume or close its own emitter; it may emit"] == said
+        assert said == ["send cannot flush, tick, resume or close its own emitter; it may emit"]
 
 
 def _flushing(emitter: Any, said: list[str], awaits: bool) -> Any:
@@ -353,11 +344,11 @@ class TestDeadLetters:
         letters = post.do(dead.list())
         post.do(dead.requeue("usage:c-17:2"))
 
-        assert (1, 2, 0) == (done.sent, done.given_up, emitter.given_up)
-        assert {("test:usage:c-17:2", 2), ("test:usage:c-17:3", 2)} == {(one.key, one.attempts) for one in letters}
-        assert ["test:usage:c-17:2"] == [item.key for item in post.batches[-1]]
+        assert (done.sent, done.given_up, emitter.given_up) == (1, 2, 0)
+        assert {(one.key, one.attempts) for one in letters} == {("test:usage:c-17:2", 2), ("test:usage:c-17:3", 2)}
+        assert [item.key for item in post.batches[-1]] == ["test:usage:c-17:2"]
         assert event(2) == post.batches[-1][0].data
-        assert 1 == len(post.do(dead.list()))
+        assert len(post.do(dead.list())) == 1
         assert post.emit(emitter, 2)[0].duplicate
 
     def test_a_requeue_that_the_other_side_refuses_fails(self, quick: Post) -> None:
@@ -373,7 +364,7 @@ class TestDeadLetters:
             quick.do(dead.requeue("usage:c-17:1"))
         (letter,) = quick.do(dead.list())
 
-        assert ("requeue", "still no") == (letter.reason, letter.message)
+        assert (letter.reason, letter.message) == ("requeue", "still no")
 
     def test_letters_without_their_payload_are_refused(self, quick: Post) -> None:
         """
@@ -396,7 +387,7 @@ class TestDeadLetters:
         quick.emit(emitter, 1)
         quick.do(emitter.flush())
 
-        assert (1, 1, 1) == (emitter.given_up, quick.do(emitter.resume()), quick.do(emitter.flush()).sent)
+        assert (emitter.given_up, quick.do(emitter.resume()), quick.do(emitter.flush()).sent) == (1, 1, 1)
 
 
 class TestOthers:
@@ -413,9 +404,9 @@ class TestOthers:
         late = quick.do(second.flush())
         overtaken = quick.do(first.flush())
 
-        assert (0, 2, 0) == (early.sent, late.sent, overtaken.sent)
-        assert ["usage:c-17:1", "usage:c-17:2"] == sorted(quick.arrived)
-        assert 0 == first.waiting
+        assert (early.sent, late.sent, overtaken.sent) == (0, 2, 0)
+        assert sorted(quick.arrived) == ["usage:c-17:1", "usage:c-17:2"]
+        assert first.waiting == 0
 
     def test_the_oldest_go_first_after_a_restart(self, quick: Post) -> None:
         """
@@ -458,7 +449,7 @@ class TestOthers:
                 sent = list(pool.map(inherit, heirs))
         post.close()
 
-        assert 60 == sum(sent)
+        assert sum(sent) == 60
         assert sorted(f"usage:c-17:{number}" for number in range(60)) == sorted(post.arrived)
 
     def test_an_emitter_takes_over_no_more_than_it_has_room_for(self, quick: Post) -> None:
@@ -471,7 +462,7 @@ class TestOthers:
         second = quick.emitter(quick.another_gate(), spool_max=6)
         done = quick.do(second.tick())
 
-        assert 6 == done.sent
+        assert done.sent == 6
 
     def test_an_awaiting_emitter_goes_on_in_another_loop(self) -> None:
         """
@@ -499,7 +490,7 @@ class TestOthers:
         asyncio.run(emit(1))
         asyncio.run(end())
 
-        assert ["1", "2"] == sent
+        assert sent == ["1", "2"]
 
 
 @pytest.mark.fault("a-spools-lock-cannot-be-taken-twice")
@@ -529,4 +520,4 @@ def test_an_emit_that_is_thrown_away_gives_its_place_back_wherever_that_happens(
     thread.start()
     thread.join(10)
 
-    assert [1, 0] == places
+    assert places == [1, 0]

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from colours import COLOURS, Colour
-from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Item, Retry
+from onceward import AsyncEmitter, AsyncGate, Emitter, Gate, Retry
+from onceward.messaging.emitter import Cadence, Item
 from onceward.runtime.environment import REAL
 from onceward.stores import open_async_store, open_store
 from onceward.testing.clock import StillEnvironment
@@ -27,7 +28,8 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from colours import Colour
-from onceward import AsyncEmitter, AsyncGate, Cadence, Emitter, Gate, Retry; from onceward.runtime import failpoints
+from onceward import AsyncEmitter, AsyncGate, Emitter, Gate, Retry
+from onceward.messaging.emitter import Cadence; from onceward.runtime import failpoints
 
 colour, folder, what = Colour(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 first, last = int(sys.argv[5]), int(sys.argv[6])
@@ -133,10 +135,10 @@ class TestKilled:
         killed = _ended(_process(colour, tmp_path, "kill", 0, 25))
         sent = _restarted(colour, tmp_path)
 
-        assert -signal.SIGKILL == killed
-        assert [] == _world(tmp_path)
+        assert killed == -signal.SIGKILL
+        assert _world(tmp_path) == []
         assert _lines(*range(25)) == sorted(sent, key=lambda line: int(line.split()[1]))
-        assert [] == _restarted(colour, tmp_path)
+        assert _restarted(colour, tmp_path) == []
 
     @pytest.mark.parametrize(
         ("failpoint", "taken"),
@@ -157,10 +159,10 @@ class TestKilled:
         before = _world(tmp_path)
         after = _restarted(colour, tmp_path)
 
-        assert -signal.SIGKILL == killed
+        assert killed == -signal.SIGKILL
         assert set(_lines(*range(taken))) == {*before, *after}
         assert len(after) == len(set(after))
-        assert [] == _restarted(colour, tmp_path)
+        assert _restarted(colour, tmp_path) == []
 
     def test_the_check_can_fail(self, colour: Colour, tmp_path: Path) -> None:
         """
@@ -168,7 +170,7 @@ class TestKilled:
         """
         _ended(_process(colour, tmp_path, "kill", 0, 5))
 
-        assert [] == _restarted(colour, tmp_path, hours=0, takeover="lease")
+        assert _restarted(colour, tmp_path, hours=0, takeover="lease") == []
 
     def test_a_restart_sees_that_the_process_is_dead(self, colour: Colour, tmp_path: Path) -> None:
         """
@@ -211,5 +213,5 @@ def test_two_processes_share_a_spool(colour: Colour, tmp_path: Path) -> None:
     both = [_process(colour, tmp_path, "both", 0, 100) for _ in range(2)]
     ended = [_ended(one) for one in both]
 
-    assert [0, 0] == ended
+    assert ended == [0, 0]
     assert Counter(_lines(*range(100))) == Counter(_world(tmp_path))

@@ -20,7 +20,7 @@ def drilled(world: World, case: str, colour: str = "blocking") -> dict[str, Any]
     """One drill, in a process of its own."""
     command = [sys.executable, str(DRILL), world.url, case, colour]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert 0 == done.returncode, done.stderr
+    assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -34,10 +34,10 @@ def test_a_kill_anywhere_loses_nothing_and_doubles_nothing(world: World, colour:
     """
     found = drilled(world, "sound", colour)
 
-    assert [] == found["alive"]
+    assert found["alive"] == []
     assert found["places"] > 12
-    assert {"inbox.receive.before", "inbox.receive.written", "inbox.receive.after"} == set(found["receiving"])
-    assert (0, 0, 0, 0) == (found["lost"], found["doubled"], found["waiting"], found["told"])
+    assert set(found["receiving"]) == {"inbox.receive.before", "inbox.receive.written", "inbox.receive.after"}
+    assert (found["lost"], found["doubled"], found["waiting"], found["told"]) == (0, 0, 0, 0)
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_a_blind_effect_is_never_doubled_and_every_doubt_is_told(world: World) -
     """
     found = drilled(world, "blind")
 
-    assert (0, 0) == (found["doubled"], found["waiting"])
+    assert (found["doubled"], found["waiting"]) == (0, 0)
     assert 0 < found["told"] < found["places"]
     assert found["lost"] <= found["told"]
 
@@ -60,4 +60,4 @@ def test_the_drill_itself(world: World, case: str, fault: str) -> None:
     """
     Effect and record in two commits, or a sender that never comes back: the same kills show it.
     """
-    assert 0 < drilled(world, case)[fault]
+    assert drilled(world, case)[fault] > 0

@@ -40,8 +40,8 @@ def test_in_order_there_is_nothing_to_tell(numbered: Any, world: World) -> None:
     """
     We begin where the sender is.
     """
-    assert [None] * 4 == deliver(numbered, world, 41, 42, 43, 44)
-    assert (44, (), 0) == seen(world)
+    assert deliver(numbered, world, 41, 42, 43, 44) == [None] * 4
+    assert seen(world) == (44, (), 0)
 
 
 def test_a_gap_is_told_and_a_late_event_fills_it(numbered: Any, world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -51,11 +51,11 @@ def test_a_gap_is_told_and_a_late_event_fills_it(numbered: Any, world: World, ca
     with caplog.at_level(logging.WARNING):
         found = deliver(numbered, world, 1, 6, 4, 7)
 
-    assert [None, "gap: 2-5 missing", "late: 4", None] == found
-    assert (7, ("2-3", "5"), 0) == seen(world)
+    assert found == [None, "gap: 2-5 missing", "late: 4", None]
+    assert seen(world) == (7, ("2-3", "5"), 0)
     assert "gap: 2-5 missing" in caplog.text
-    assert ["late: 2", "late: 3", "late: 5"] == deliver(numbered, world, 2, 3, 5)
-    assert (7, (), 0) == seen(world)
+    assert deliver(numbered, world, 2, 3, 5) == ["late: 2", "late: 3", "late: 5"]
+    assert seen(world) == (7, (), 0)
 
 
 def test_a_number_that_was_seen_with_another_event_is_a_rewind(numbered: Any, world: World) -> None:
@@ -63,18 +63,18 @@ def test_a_number_that_was_seen_with_another_event_is_a_rewind(numbered: Any, wo
     The sender started over, or lost its counter. A redelivery of the same event is none.
     """
     headers, body = world.signed("e-1", {"first": True, "data": {"sequence": 1}})
-    assert [False, True] == [numbered.receive("pac", headers, body).duplicate for _ in range(2)]
+    assert [numbered.receive("pac", headers, body).duplicate for _ in range(2)] == [False, True]
 
-    assert [None, "rewind: 1"] == deliver(numbered, world, 2, 1)
-    assert (2, (), 1) == seen(world)
+    assert deliver(numbered, world, 2, 1) == [None, "rewind: 1"]
+    assert seen(world) == (2, (), 1)
 
 
 def test_what_is_no_number_is_received_all_the_same(numbered: Any, world: World) -> None:
     """
     The event is signed: it counts, its number does not.
     """
-    assert [None] * 7 == deliver(numbered, world, None, "7", -1, 1.5, True, 2**60, [1])
-    assert 7 == world.count()
+    assert deliver(numbered, world, None, "7", -1, 1.5, True, 2**60, [1]) == [None] * 7
+    assert world.count() == 7
 
 
 def test_a_number_in_a_header_is_ascii_digits(inbox: Any, world: World) -> None:
@@ -86,7 +86,7 @@ def test_a_number_in_a_header_is_ascii_digits(inbox: Any, world: World) -> None:
         headers, body = world.signed(id)
         inbox.receive("pac", {**headers, "x-sequence": text}, body)
 
-    assert (4, ("2-3",), 0) == seen(world)
+    assert seen(world) == (4, ("2-3",), 0)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -96,8 +96,8 @@ def test_a_source_that_leaves_gaps_for_ever_does_not_fill_the_table(
     """
     The oldest gap is forgotten first.
     """
-    assert 100 == GAPS_MAX
+    assert GAPS_MAX == 100
     monkeypatch.setattr("onceward.messaging.inbox.event_numbers.GAPS_MAX", 3)
     deliver(numbered, world, *range(1, 13, 2))
 
-    assert (11, ("6", "8", "10"), 0) == seen(world)
+    assert seen(world) == (11, ("6", "8", "10"), 0)

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from inbox_support import SCOPE, SECRET, World, ignored, pacspace
 
-from onceward import NOT_FOUND, Found, Gate, IllegalMove, InDoubt, NothingHappened, RateLimitError
+from onceward import NOT_FOUND, Found, Gate, InDoubt
+from onceward.errors import IllegalMove, NothingHappened, RateLimitError
 from onceward.messaging.inbox import Inbox, Source, WebhookEvent, event_table, handler, workers
 from onceward.messaging.inbox.event_processor import LEASE_SECONDS, UNREADY_SECONDS, key_of, scope_of
 from onceward.messaging.inbox.handlers import import_handler
@@ -63,12 +64,12 @@ class TestOnce:
 
         for _ in range(2):
             inbox.receive("pac", headers, body)
-        assert 1 == inbox.drain()["done"]
+        assert inbox.drain()["done"] == 1
         assert inbox.receive("pac", headers, body).duplicate
-        assert 0 == inbox.drain()["done"]
+        assert inbox.drain()["done"] == 0
 
-        assert ["e-1"] == recorder.ids
-        assert ("done", 1, 3) == world.state("e-1")
+        assert recorder.ids == ["e-1"]
+        assert world.state("e-1") == ("done", 1, 3)
 
     @pytest.mark.requirement("C48", "C49", "C60")
     def test_a_redelivery_while_it_is_processed_is_a_duplicate(self, inbox: Any, world: World) -> None:
@@ -92,8 +93,8 @@ class TestOnce:
             again = inbox.receive("pac", headers, body)
             go_on.set()
 
-        assert (False, True) == (first.duplicate, again.duplicate)
-        assert (["e-1"], "done") == (ran, world.state("e-1")[0])
+        assert (first.duplicate, again.duplicate) == (False, True)
+        assert (ran, world.state("e-1")[0]) == (["e-1"], "done")
 
     def test_a_handler_sees_the_first_delivery_as_it_came(self, inbox: Any, world: World) -> None:
         """
@@ -106,11 +107,11 @@ class TestOnce:
         inbox.drain()
 
         [event] = recorder.seen
-        assert ("pac", "e-1", b'{"n": 7,  "odd":"spelling"}', 7, 1) == (
+        assert (
             event.source, event.id, event.body, event.number, event.attempt
-        )  # fmt: skip
+        ) == ("pac", "e-1", b'{"n": 7,  "odd":"spelling"}', 7, 1)  # fmt: skip
         assert datetime.fromtimestamp(world.environment.wall_us() // 10**6, UTC) == event.signed_at
-        assert "delta.verified" == event.headers["x-webhook-event"]
+        assert event.headers["x-webhook-event"] == "delta.verified"
         assert "x-pacspace-signature" not in event.headers
 
     @pytest.mark.parametrize("id", ["live:e-1", "test:e-1", "x" * 255, "x" * 250, "event:e-1"])
@@ -123,7 +124,7 @@ class TestOnce:
         for one in ("e-1", id):
             inbox.receive("pac", *world.signed(one))
 
-        assert 2 == inbox.drain()["done"]
+        assert inbox.drain()["done"] == 2
         assert sorted(["e-1", id]) == sorted(recorder.ids)
         assert key_of("e-1") != key_of(id)
 
@@ -152,7 +153,7 @@ class TestOnce:
             one.close()
 
         assert sorted(f"e-{number}" for number in range(20)) == sorted(ran)
-        assert [("done", 20)] == world.rows("SELECT state, count(*) FROM onceward_inbox_events GROUP BY state")
+        assert world.rows("SELECT state, count(*) FROM onceward_inbox_events GROUP BY state") == [("done", 20)]
 
     def test_events_of_sources_that_are_not_known_here_are_left_alone(self, world: World) -> None:
         """
@@ -164,10 +165,11 @@ class TestOnce:
             one.add(pacspace(recorder.handle))
             one.receive("pac", *world.signed("e-1"))
 
-        assert 1 == mine.drain()["done"]
-        assert [("live:acme", "done"), ("live:other", "waiting")] == world.rows(
-            "SELECT scope, state FROM onceward_inbox_events ORDER BY scope"
-        )
+        assert mine.drain()["done"] == 1
+        assert world.rows("SELECT scope, state FROM onceward_inbox_events ORDER BY scope") == [
+            ("live:acme", "done"),
+            ("live:other", "waiting"),
+        ]
         for one in (mine, other):
             one.close()
 
@@ -189,10 +191,10 @@ class TestFailing:
             found.append({name for name, count in counts.items() if count})
             world.pass_time(BACKOFF.ceiling(retries))
 
-        assert [{"retried"}, {"retried"}, {"done"}] == found
-        assert [1, 2, 3] == [event.attempt for event in recorder.seen]
+        assert found == [{"retried"}, {"retried"}, {"done"}]
+        assert [event.attempt for event in recorder.seen] == [1, 2, 3]
         with gate_of(world) as gate:
-            assert () == gate.dead_letters().list()
+            assert gate.dead_letters().list() == ()
 
     def test_it_is_not_tried_sooner(self, inbox: Any, world: World) -> None:
         """
@@ -204,9 +206,9 @@ class TestFailing:
         inbox.drain()
 
         world.pass_time(90)
-        assert {"done": 0, "retried": 0, "dead": 0, "put off": 0} == inbox.drain()
+        assert inbox.drain() == {"done": 0, "retried": 0, "dead": 0, "put off": 0}
         world.pass_time(90)
-        assert 1 == inbox.drain()["done"]
+        assert inbox.drain()["done"] == 1
 
     @pytest.mark.requirement("C60")
     def test_after_the_last_try_it_is_a_dead_letter_and_can_be_requeued(self, inbox: Any, world: World) -> None:
@@ -220,20 +222,20 @@ class TestFailing:
             inbox.drain()
             world.pass_time(300)
 
-        assert ("dead", 3, 1) == world.state("e-1")
+        assert world.state("e-1") == ("dead", 3, 1)
         with gate_of(world) as gate:
             [letter] = gate.dead_letters().list()
-            assert ("hooks:pac", "live:event:e-1", 3) == (letter.name, letter.key, letter.attempts)
-            assert "the bank says no" == letter.message
+            assert (letter.name, letter.key, letter.attempts) == ("hooks:pac", "live:event:e-1", 3)
+            assert letter.message == "the bank says no"
             assert inbox.receive("pac", *world.signed("e-1")).duplicate
 
             inbox.requeue("pac", "e-1")
-            assert 1 == inbox.drain()["done"]
+            assert inbox.drain()["done"] == 1
 
-            assert () == gate.dead_letters().list()
+            assert gate.dead_letters().list() == ()
         with pytest.raises(IllegalMove):
             inbox.requeue("pac", "e-1")
-        assert 4 == len(recorder.seen)
+        assert len(recorder.seen) == 4
 
     def test_a_blind_handler_that_raises_is_in_doubt_and_not_run_again(self, inbox: Any, world: World) -> None:
         """
@@ -243,7 +245,7 @@ class TestFailing:
         inbox.add(pacspace(recorder.handle))
         inbox.receive("pac", *world.signed("e-1"))
 
-        assert 1 == inbox.drain()["dead"]
+        assert inbox.drain()["dead"] == 1
         with pytest.raises(InDoubt):
             inbox.requeue("pac", "e-1")
         with gate_of(world) as gate:
@@ -252,8 +254,8 @@ class TestFailing:
             gate.reconcile(key_of("e-1"), NOT_FOUND)
 
         inbox.requeue("pac", "e-1")
-        assert 1 == inbox.drain()["done"]
-        assert 2 == len(recorder.seen)
+        assert inbox.drain()["done"] == 1
+        assert len(recorder.seen) == 2
 
     def test_what_was_found_to_have_happened_is_done_without_running(self, inbox: Any, world: World) -> None:
         """
@@ -268,8 +270,8 @@ class TestFailing:
 
         inbox.requeue("pac", "e-1")
 
-        assert 1 == inbox.drain()["done"]
-        assert 1 == len(recorder.seen)
+        assert inbox.drain()["done"] == 1
+        assert len(recorder.seen) == 1
 
     def test_a_blind_handler_that_says_that_nothing_happened_is_tried_again(self, inbox: Any, world: World) -> None:
         """
@@ -290,10 +292,10 @@ class TestFailing:
         for name in ("pac", "marks"):
             inbox.receive(name, *world.signed("e-1"))
 
-        assert 2 == inbox.drain()["retried"]
+        assert inbox.drain()["retried"] == 2
         world.pass_time(1)
-        assert 2 == inbox.drain()["done"]
-        assert (2, [2]) == (len(recorder.seen), effects)
+        assert inbox.drain()["done"] == 2
+        assert (len(recorder.seen), effects) == (2, [2])
 
     def test_an_event_that_kills_its_worker_every_time_is_given_up(self, world: World, kind: str) -> None:
         """
@@ -306,7 +308,7 @@ class TestFailing:
             assert opened._processor.claim(opened._known()) is not None
             world.pass_time(LEASE_SECONDS)
 
-        assert 1 == opened.drain()["dead"]
+        assert opened.drain()["dead"] == 1
         opened.close()
 
 
@@ -328,12 +330,12 @@ class TestClaims:
 
         assert fast.fence > slow.fence
         opened._processor._put_off(slow, 0.0, "late", counted=True)
-        assert ("waiting", 2, 1) == world.state("e-1")
-        assert "done" == opened._processor.process(fast)
-        assert "done" == opened._processor.process(slow)
+        assert world.state("e-1") == ("waiting", 2, 1)
+        assert opened._processor.process(fast) == "done"
+        assert opened._processor.process(slow) == "done"
         opened.close()
 
-        assert ["e-1"] == recorder.ids
+        assert recorder.ids == ["e-1"]
 
     @pytest.mark.fault("done-ignores-the-fence")
     @pytest.mark.parametrize("move", ["done", "put_off", "buried"])
@@ -386,8 +388,8 @@ class TestClaims:
         opened.drain()
         opened.close()
 
-        assert ["put off"] == inner
-        assert "done" == world.state("e-1")[0]
+        assert inner == ["put off"]
+        assert world.state("e-1")[0] == "done"
 
 
 class TestHandlersByName:
@@ -413,8 +415,8 @@ class TestHandlersByName:
         for name in ("pac", "bare", "nothing", "absent"):
             opened.receive(name, *world.signed("e-1"))
 
-        assert 4 == opened.drain()["put off"]
-        assert {("waiting", 0)} == set(world.rows("SELECT state, attempts FROM onceward_inbox_events"))
+        assert opened.drain()["put off"] == 4
+        assert set(world.rows("SELECT state, attempts FROM onceward_inbox_events")) == {("waiting", 0)}
         opened.close()
 
     def test_an_event_waits_until_its_handler_is_there(self, shop: Callable[[str], None], world: World) -> None:
@@ -424,12 +426,12 @@ class TestHandlersByName:
         opened = world.open()
         opened.add(pacspace("hook_shop:paid"))
         opened.receive("pac", *world.signed("e-1"))
-        assert 1 == opened.drain()["put off"]
+        assert opened.drain()["put off"] == 1
         shop("from onceward.messaging.inbox import handler\n@handler(guarantee='keyed')\ndef paid(event): ...\n")
         world.pass_time(UNREADY_SECONDS)
 
-        assert 1 == opened.drain()["done"]
-        assert "keyed" == import_handler("hook_shop:paid").guarantee
+        assert opened.drain()["done"] == 1
+        assert import_handler("hook_shop:paid").guarantee == "keyed"
         opened.close()
 
 
@@ -447,7 +449,7 @@ class TestForgetting:
         opened.receive("hub", *signed_sample(GitHub(), SECRET, "d-1", now=0))
         opened.drain()
 
-        assert [(None, None)] * 2 == world.rows("SELECT body, headers FROM onceward_inbox_events")
+        assert world.rows("SELECT body, headers FROM onceward_inbox_events") == [(None, None)] * 2
         crew = workers.Workers(opened._processor, opened._tables, opened._known, world.environment, 1)
         for seconds, left in ((KEEP_SECONDS - 100, 2), (200, 1)):
             world.pass_time(seconds)

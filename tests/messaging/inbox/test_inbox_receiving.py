@@ -11,14 +11,8 @@ import odd_deliveries
 import pytest
 from inbox_support import OTHER, SCOPE, SECRET, TEXT, World, ignored, pacspace
 
-from onceward import (
-    BodyTooLarge,
-    ConfigurationError,
-    EventInvalid,
-    SignatureInvalid,
-    SourceUnknown,
-    SourceUnready,
-)
+from onceward import ConfigurationError
+from onceward.errors import BodyTooLarge, EventInvalid, SignatureInvalid, SourceUnknown, SourceUnready
 from onceward.messaging.inbox import Source, event_receiver, handler
 from onceward.messaging.inbox.source import headers_by_name, headers_to_keep
 from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, StandardWebhooks, Stripe
@@ -37,9 +31,9 @@ class TestAnswers:
 
         first, again = (inbox.answer("pac", headers, body) for _ in range(2))
 
-        assert (200, b'{"received": true}') == (first.status, first.body)
-        assert (200, b'{"received": true, "duplicate": true}') == (again.status, again.body)
-        assert ("content-type", "application/json") == first.headers[0]
+        assert (first.status, first.body) == (200, b'{"received": true}')
+        assert (again.status, again.body) == (200, b'{"received": true, "duplicate": true}')
+        assert first.headers[0] == ("content-type", "application/json")
 
     @pytest.mark.requirement("C51", "E38")
     def test_an_event_is_known_after_a_restart(self, world: World) -> None:
@@ -53,7 +47,7 @@ class TestAnswers:
             assert expected is opened.receive("pac", headers, body).duplicate
             opened.close()
 
-        assert ("waiting", 0, 3) == world.state("e-1")
+        assert world.state("e-1") == ("waiting", 0, 3)
 
     def test_a_crowd_delivers_one_event_once(self, world: World) -> None:
         """
@@ -74,7 +68,7 @@ class TestAnswers:
             thread.join(60)
         opened.close()
 
-        assert [False] + [True] * 11 == sorted(found)
+        assert sorted(found) == [False] + [True] * 11
 
     @pytest.mark.requirement("C47")
     @pytest.mark.fault("the-answer-waits-for-the-handler")
@@ -96,7 +90,7 @@ class TestAnswers:
         with inbox.working(1):
             assert done.wait(60)
 
-        assert ['{"received": true}', "answered", "handled"] == order
+        assert order == ['{"received": true}', "answered", "handled"]
 
     @pytest.mark.requirement("C47", "C48")
     @pytest.mark.fault("the-answer-waits-for-the-handler")
@@ -121,9 +115,11 @@ class TestAnswers:
             answers += [inbox.answer("pac", *world.signed(id)) for id in ("e-1", "e-2")]
             go_on.set()
 
-        assert [] == gave_up
-        assert [b'{"received": true}', b'{"received": true, "duplicate": true}', b'{"received": true}'] == [
-            one.body for one in answers
+        assert gave_up == []
+        assert [one.body for one in answers] == [
+            b'{"received": true}',
+            b'{"received": true, "duplicate": true}',
+            b'{"received": true}',
         ]
 
     def test_refusals_are_problems_with_a_stable_code(self, inbox: Any, world: World) -> None:
@@ -139,9 +135,9 @@ class TestAnswers:
             "body_too_large": inbox.answer("pac", headers, b"x" * (event_receiver.BODY_BYTES_MAX + 1)),
         }
 
-        assert [401, 400, 404, 413] == [one.status for one in found.values()]
+        assert [one.status for one in found.values()] == [401, 400, 404, 413]
         assert list(found) == [json.loads(one.body)["code"] for one in found.values()]
-        assert 0 == world.count()
+        assert world.count() == 0
 
 
 class TestIdentity:
@@ -159,7 +155,7 @@ class TestIdentity:
                 assert not opened.receive(name, headers, body).duplicate
             opened.close()
 
-        assert 4 == world.count()
+        assert world.count() == 4
 
     def test_the_same_id_with_another_body_is_a_duplicate_and_is_noted(
         self, inbox: Any, world: World, caplog: pytest.LogCaptureFixture
@@ -180,10 +176,10 @@ class TestIdentity:
             again = inbox.receive("pac", *world.signed("e-1", {"n": 2}))
         inbox.drain()
 
-        assert (True, True) == (again.duplicate, again.altered)
-        assert [(2, 1)] == world.rows("SELECT deliveries, altered FROM onceward_inbox_events")
+        assert (again.duplicate, again.altered) == (True, True)
+        assert world.rows("SELECT deliveries, altered FROM onceward_inbox_events") == [(2, 1)]
         assert "another body" in caplog.text
-        assert [{"n": 1}] == seen
+        assert seen == [{"n": 1}]
 
     @pytest.mark.requirement("C50")
     def test_headers_are_found_however_they_are_spelled(self, inbox: Any, world: World) -> None:
@@ -193,7 +189,7 @@ class TestIdentity:
         inbox.add(pacspace())
         headers, body = world.signed("e-1")
 
-        assert "e-1" == inbox.receive("pac", {name.title(): value for name, value in headers.items()}, body).id
+        assert inbox.receive("pac", {name.title(): value for name, value in headers.items()}, body).id == "e-1"
         assert inbox.receive("pac", [(name.upper(), value) for name, value in headers.items()], body).duplicate
 
     @pytest.mark.requirement("C50")
@@ -209,7 +205,7 @@ class TestIdentity:
         with pytest.raises(EventInvalid):
             inbox.receive("pac", headers if id is None else {**headers, "x-event-id": id}, body)
 
-        assert 0 == world.count()
+        assert world.count() == 0
 
     def test_a_header_that_came_twice_is_not_chosen_from(self, inbox: Any, world: World) -> None:
         """
@@ -221,7 +217,7 @@ class TestIdentity:
             with pytest.raises(SignatureInvalid):
                 inbox.receive("pac", [*headers.items(), (name.title(), headers[name])], body)
 
-        assert 0 == world.count()
+        assert world.count() == 0
 
 
 class TestBelieving:
@@ -240,7 +236,7 @@ class TestBelieving:
         with pytest.raises(SignatureInvalid, match="300 seconds"):
             inbox.receive("pac", headers, body)
 
-        assert 0 == world.count()
+        assert world.count() == 0
 
     def test_while_a_secret_is_replaced_either_is_right(self, inbox: Any, world: World) -> None:
         """
@@ -265,7 +261,7 @@ class TestBelieving:
         opened.close()
 
         assert one.code == refused.value.code
-        assert 0 == world.count()
+        assert world.count() == 0
 
     def test_an_unknown_source_and_a_long_body_are_refused(self, inbox: Any, world: World) -> None:
         """
@@ -277,7 +273,7 @@ class TestBelieving:
         with pytest.raises(BodyTooLarge):
             inbox.receive("pac", *world.signed("e-1", b"x" * (event_receiver.BODY_BYTES_MAX + 1)))
 
-        assert 0 == world.count()
+        assert world.count() == 0
 
     def test_without_a_secret_nothing_is_believed(self, inbox: Any, world: World) -> None:
         """
@@ -287,7 +283,7 @@ class TestBelieving:
 
         with pytest.raises(SourceUnready):
             inbox.receive("pac", *world.signed("e-1"))
-        assert (503, True) == (inbox.answer("pac", *world.signed("e-1")).status, world.count() == 0)
+        assert (inbox.answer("pac", *world.signed("e-1")).status, world.count() == 0) == (503, True)
 
 
 class TestDeclaring:
@@ -363,4 +359,4 @@ def test_kept_headers_prove_nothing_about_anybody() -> None:
         "X-Long": "x" * 2_000, "Accept": "*/*",
     }  # fmt: skip
 
-    assert ["content-type", "x-github-event", "webhook-id"] == list(headers_to_keep(headers_by_name(came)))
+    assert list(headers_to_keep(headers_by_name(came))) == ["content-type", "x-github-event", "webhook-id"]

@@ -35,14 +35,14 @@ def test_a_stored_source_is_written_read_and_listed(world: World, colour: str, m
     monkeypatch.setenv("HUB_SECRET", TEXT)
     opened = world.open(colour, scope=None, stored_sources=True)
 
-    assert [True, False] == [opened.store_source(STORED), opened.store_source(STORED)]
-    assert (STORED, None) == (opened.stored_source("hub"), opened.stored_source("nobody"))
+    assert [opened.store_source(STORED), opened.store_source(STORED)] == [True, False]
+    assert (opened.stored_source("hub"), opened.stored_source("nobody")) == (STORED, None)
     for id in ("d-1", "d-2"):  # The bytes are equal, and it was said that ids are to be trusted.
         opened.receive("hub", GitHub().sign(id, b"{}", [TEXT], now=0), b"{}")
     [view] = opened.sources()
     opened.close()
 
-    assert ("hub", STORED, 2, 0) == (view.name, view.stored, view.events, view.renamed)
+    assert (view.name, view.stored, view.events, view.renamed) == ("hub", STORED, 2, 0)
 
 
 @pytest.mark.fault("the-loop-stands-still-while-workers-end")
@@ -69,7 +69,7 @@ def test_at_the_end_of_an_async_block_handlers_are_waited_for_and_the_loop_goes_
                 asyncio.get_running_loop().call_soon(go_on.set)
             return list(ended)
 
-    assert ["e-1"] == asyncio.run(play())
+    assert asyncio.run(play()) == ["e-1"]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("onceward-inbox-")]
 
 
@@ -141,7 +141,7 @@ def test_the_page_s_application_receives_processes_and_ends(tmp_path: Path) -> N
             server.kill()
             server.wait()
 
-    assert [b'{"received": true}', b'{"received": true, "duplicate": true}'] == answers
+    assert answers == [b'{"received": true}', b'{"received": true, "duplicate": true}']
     assert code in (0, -signal.SIGTERM)
     assert "Application shutdown complete" in (tmp_path / "log").read_text(encoding="utf-8")
 

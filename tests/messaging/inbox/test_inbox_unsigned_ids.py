@@ -73,11 +73,11 @@ def test_one_captured_message_with_fifty_ids_is_processed_once(
         found += [inbox.receive("src", *captured.named(f"id-{number}")) for number in range(25, 50)]
         inbox.drain()
 
-    assert ["id-0"] == seen
-    assert [(False, None)] + [(True, "id-0")] * 49 == [(one.duplicate, one.first_id) for one in found]
-    assert [(50, 49)] == world.rows("SELECT deliveries, renamed FROM onceward_inbox_events")
+    assert seen == ["id-0"]
+    assert [(one.duplicate, one.first_id) for one in found] == [(False, None)] + [(True, "id-0")] * 49
+    assert world.rows("SELECT deliveries, renamed FROM onceward_inbox_events") == [(50, 49)]
     assert "with another id (id-49)" in caplog.text
-    assert b'{"received": true, "duplicate": true}' == inbox.answer("src", *captured.named("id-50")).body
+    assert inbox.answer("src", *captured.named("id-50")).body == b'{"received": true, "duplicate": true}'
 
 
 @pytest.mark.fault("an-unsigned-id-is-believed")
@@ -103,7 +103,7 @@ def test_of_a_crowd_with_different_ids_one_is_first(world: World, scheme: Scheme
     opened.close()
 
     firsts = [one for one in found if not one.duplicate]
-    assert 1 == len(firsts)
+    assert len(firsts) == 1
     first = firsts[0]
     assert {first.id} == {one.first_id for one in found if one.duplicate}
     assert [(first.id, 8)] == world.rows("SELECT id, deliveries FROM onceward_inbox_events")
@@ -118,8 +118,8 @@ def test_a_redelivery_under_its_own_id_is_what_it_always_was(inbox: Any, world: 
 
     found = [inbox.receive("src", *captured.named("id-1")) for _ in range(3)]
 
-    assert [False, True, True] == [one.duplicate for one in found]
-    assert [(3, 0, 0)] == world.rows("SELECT deliveries, altered, renamed FROM onceward_inbox_events")
+    assert [one.duplicate for one in found] == [False, True, True]
+    assert world.rows("SELECT deliveries, altered, renamed FROM onceward_inbox_events") == [(3, 0, 0)]
 
 
 @pytest.mark.fault("only-the-first-delivery-is-bound")
@@ -137,9 +137,9 @@ def test_a_redelivery_that_was_signed_anew_is_bound_to_its_event_too(inbox: Any,
     other = inbox.receive("src", *later.named("id-2"))
     inbox.drain()
 
-    assert (True, None) == (own.duplicate, own.first_id)
-    assert (True, "id-1") == (other.duplicate, other.first_id)
-    assert ["id-1"] == seen
+    assert (own.duplicate, own.first_id) == (True, None)
+    assert (other.duplicate, other.first_id) == (True, "id-1")
+    assert seen == ["id-1"]
 
 
 @pytest.mark.fault("a-known-id-keeps-another-message-out")
@@ -156,9 +156,9 @@ def test_a_known_id_on_another_message_does_not_keep_that_message_out(inbox: Any
     under_its_own = inbox.receive("src", *second.named("id-2"))
     inbox.drain()
 
-    assert (True, True) == (under_a_known_id.duplicate, under_a_known_id.altered)
-    assert (False, None) == (under_its_own.duplicate, under_its_own.first_id)
-    assert ["id-1", "id-2"] == sorted(seen)
+    assert (under_a_known_id.duplicate, under_a_known_id.altered) == (True, True)
+    assert (under_its_own.duplicate, under_its_own.first_id) == (False, None)
+    assert sorted(seen) == ["id-1", "id-2"]
 
 
 def test_if_it_is_said_each_id_is_an_event_of_its_own(inbox: Any, world: World, scheme: Scheme) -> None:
@@ -173,7 +173,7 @@ def test_if_it_is_said_each_id_is_an_event_of_its_own(inbox: Any, world: World, 
         inbox.receive("src", *captured.named(id))
     inbox.drain()
 
-    assert (["id-1", "id-2"], 0) == (sorted(seen), messages(world))
+    assert (sorted(seen), messages(world)) == (["id-1", "id-2"], 0)
 
 
 def test_where_the_id_is_signed_equal_bodies_are_different_events(inbox: Any, world: World) -> None:
@@ -187,7 +187,7 @@ def test_where_the_id_is_signed_equal_bodies_are_different_events(inbox: Any, wo
         inbox.receive("src", StandardWebhooks().sign(id, BODY, [TEXT], now=now), BODY).duplicate for id in ("a", "b")
     ]
 
-    assert ([False, False], 0) == (found, messages(world))
+    assert (found, messages(world)) == ([False, False], 0)
 
 
 def test_two_sources_and_two_tenants_may_get_equal_messages(world: World, scheme: Scheme) -> None:
@@ -202,7 +202,7 @@ def test_two_sources_and_two_tenants_may_get_equal_messages(world: World, scheme
             assert not opened.receive(name, *captured.named(f"{scope}-{name}")).duplicate
         opened.close()
 
-    assert 4 == messages(world)
+    assert messages(world) == 4
 
 
 def test_a_message_is_known_as_long_as_its_event(world: World) -> None:
@@ -224,11 +224,11 @@ def test_a_message_is_known_as_long_as_its_event(world: World) -> None:
     crew._forget()
     opened.close()
 
-    assert [("kept",)] == world.rows("SELECT id FROM onceward_inbox_messages")
+    assert world.rows("SELECT id FROM onceward_inbox_messages") == [("kept",)]
     driver = open_tables(world.url, event_table.SCHEMA, world.environment, create=False)
-    assert 2 == TablesRunner(driver).run(erase_scopes("inbox.erase", event_table.TABLES, lambda scope: scope == SCOPE))
+    assert TablesRunner(driver).run(erase_scopes("inbox.erase", event_table.TABLES, lambda scope: scope == SCOPE)) == 2
     driver.close()
-    assert (0, 0) == (messages(world), world.count())
+    assert (messages(world), world.count()) == (0, 0)
 
 
 @pytest.mark.fault("events-of-the-version-before-are-not-bound")
@@ -243,8 +243,8 @@ def test_events_of_the_version_before_are_known_by_their_bytes(world: World) -> 
     again = opened.receive("src", *Captured(GitHub(), world).named("id-2"))
     opened.close()
 
-    assert (True, "id-1") == (again.duplicate, again.first_id)
-    assert [(2,)] == world.rows("SELECT value FROM onceward_inbox WHERE name = 'schema_version'")
+    assert (again.duplicate, again.first_id) == (True, "id-1")
+    assert world.rows("SELECT value FROM onceward_inbox WHERE name = 'schema_version'") == [(2,)]
 
 
 def make_version_1(world: World) -> None:

@@ -16,7 +16,8 @@ import pytest
 from outbox_support import World, admin
 
 from colours import COLOURS
-from onceward import ConfigurationError, IllegalMove, KeyReused, RequestInvalid
+from onceward import ConfigurationError, KeyReused
+from onceward.errors import IllegalMove, RequestInvalid
 from onceward.messaging.outbox.message_writer import PAYLOAD_BYTES_MAX
 from servers import postgres
 from servers.postgres import kinds
@@ -73,7 +74,7 @@ def test_a_rolled_back_transaction_leaves_no_message_and_a_committed_one_does(wo
     connection.commit()
     connection.close()
 
-    assert ({}, {}, {"waiting": 1}) == (undone, unseen, world.states())
+    assert (undone, unseen, world.states()) == ({}, {}, {"waiting": 1})
 
 
 def test_a_connection_in_autocommit_is_refused_outside_of_a_transaction(world: World) -> None:
@@ -91,7 +92,7 @@ def test_a_connection_in_autocommit_is_refused_outside_of_a_transaction(world: W
     connection.execute("COMMIT")
     connection.close()
 
-    assert ({}, {"waiting": 1}) == (refused, world.states())
+    assert (refused, world.states()) == ({}, {"waiting": 1})
 
 
 def test_odd_settings_of_a_connection_do_not_matter(world: World) -> None:
@@ -114,7 +115,7 @@ def test_odd_settings_of_a_connection_do_not_matter(world: World) -> None:
     connection.commit()
     connection.close()
 
-    assert (["mine"] * 2, {"waiting": 2}) == (ids, world.states())
+    assert (ids, world.states()) == (["mine"] * 2, {"waiting": 2})
 
 
 @pytest.mark.requirement("E37")
@@ -130,7 +131,7 @@ def test_an_id_of_ones_own_makes_repeats_one_message(world: World) -> None:
     connection.commit()
     connection.close()
 
-    assert (["mine"] * 2, {"waiting": 1}) == (ids, world.states())
+    assert (ids, world.states()) == (["mine"] * 2, {"waiting": 1})
 
 
 @on_postgres
@@ -145,7 +146,7 @@ def test_a_connection_of_the_other_colour_is_refused(on_server: World) -> None:
     connection.close()
     other.close()
 
-    assert {} == on_server.states()
+    assert on_server.states() == {}
 
 
 @on_postgres
@@ -175,9 +176,10 @@ def test_transactions_that_add_to_one_aggregate_take_turns(on_server: World, col
     other.commit()
 
     assert added.is_set()
-    assert [(b"1",), (b"2",)] == world.rows(
-        "SELECT payload FROM onceward_outbox_messages WHERE aggregate = 'a' ORDER BY seq"
-    )
+    assert world.rows("SELECT payload FROM onceward_outbox_messages WHERE aggregate = 'a' ORDER BY seq") == [
+        (b"1",),
+        (b"2",),
+    ]
     for connection in (earlier, later, other):
         connection.close()
     elsewhere.close()
@@ -205,8 +207,8 @@ def test_on_sqlite_tables_are_never_made_inside_a_writing_transaction(on_file: W
     on_file.outbox(connection, gate).add("billing", 2, topic="t")
     connection.commit()
 
-    assert [(2,)] == connection.execute("SELECT count(*) FROM charges").fetchall()
-    assert [(2,)] == connection.execute("SELECT count(*) FROM onceward_outbox_messages").fetchall()
+    assert connection.execute("SELECT count(*) FROM charges").fetchall() == [(2,)]
+    assert connection.execute("SELECT count(*) FROM onceward_outbox_messages").fetchall() == [(2,)]
     connection.close()
     gate.close()
 
@@ -274,4 +276,4 @@ def test_what_could_never_be_delivered_is_refused_at_once(on_file: World, wrong:
     connection.commit()
     connection.close()
 
-    assert {"waiting": 1} == on_file.states()
+    assert on_file.states() == {"waiting": 1}

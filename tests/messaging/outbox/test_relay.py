@@ -34,14 +34,14 @@ def test_what_was_committed_is_delivered_as_it_was_added(world: World) -> None:
     [first, second] = world.add({"b": 1, "a": 2}, b"\x00raw", headers={"X-Trace": "t"})
     relay = world.relay({"billing": receiver})
 
-    assert [2, 0] == [relay.step(), relay.step()]
+    assert [relay.step(), relay.step()] == [2, 0]
     assert [(first, b'{"a":2,"b":1}', "application/json"), (second, b"\x00raw", "application/octet-stream")] == sorted(
         [(one.id, one.payload, one.content_type) for one in receiver.got], key=lambda one: one[1], reverse=True
     )
-    assert {("billing", "thing.done", None, 1, "t")} == {
-        (one.to, one.topic, one.aggregate, one.attempt, one.headers["X-Trace"]) for one in receiver.got
+    assert {(one.to, one.topic, one.aggregate, one.attempt, one.headers["X-Trace"]) for one in receiver.got} == {
+        ("billing", "thing.done", None, 1, "t")
     }
-    assert {"delivered": 2} == world.states()
+    assert world.states() == {"delivered": 2}
 
 
 @pytest.mark.requirement("E37", "E03")
@@ -61,10 +61,10 @@ def test_a_message_that_fails_comes_again_under_the_same_id_later(world: World) 
     world.pass_time(41 + SCHEDULE[1])
     tries.append(relay.step())
 
-    assert [1, 0, 0, 1, 1] == tries
-    assert [1, 2, 3] == [one.attempt for one in receiver.got]
-    assert 1 == len({one._replace(attempt=0)._replace(headers=()) for one in receiver.got})  # type: ignore[arg-type]
-    assert {"delivered": 1} == world.states()
+    assert tries == [1, 0, 0, 1, 1]
+    assert [one.attempt for one in receiver.got] == [1, 2, 3]
+    assert len({one._replace(attempt=0)._replace(headers=()) for one in receiver.got}) == 1  # type: ignore[arg-type]
+    assert world.states() == {"delivered": 1}
 
 
 def test_a_failing_message_holds_back_its_own_aggregate_only(world: World) -> None:
@@ -86,9 +86,9 @@ def test_a_failing_message_holds_back_its_own_aggregate_only(world: World) -> No
     for _ in range(4):
         relay.step()
 
-    assert {'"a1"', '"b1"', '"b2"', '"free"'} == set(held)
+    assert set(held) == {'"a1"', '"b1"', '"b2"', '"free"'}
     assert held.index('"b1"') < held.index('"b2"')
-    assert ['"a1"', '"a2"', '"a3"'] == receiver.payloads[len(held) :]
+    assert receiver.payloads[len(held) :] == ['"a1"', '"a2"', '"a3"']
 
 
 def test_two_endpoints_do_not_wait_for_each_other_in_one_aggregate(world: World) -> None:
@@ -103,7 +103,7 @@ def test_two_endpoints_do_not_wait_for_each_other_in_one_aggregate(world: World)
     relay.step()
     relay.step()
 
-    assert (1, 2) == (len(sick.got), len(well.got))
+    assert (len(sick.got), len(well.got)) == (1, 2)
 
 
 def test_the_schedule_is_kept_with_full_jitter_and_then_it_is_dead(world: World) -> None:
@@ -145,12 +145,12 @@ def test_a_refused_message_is_dead_at_once_and_holds_back_nothing(world: World) 
     requeued = [relay.requeue(id), relay.requeue(id), relay.requeue("msg_unknown")]
     relay.step()
 
-    assert {"dead": 1, "delivered": 1} == states
+    assert states == {"dead": 1, "delivered": 1}
     assert (id, "bad   thing  ", 1, "a") == (letter.id, letter.reason, letter.attempts, letter.aggregate)
-    assert [True, False, False] == requeued
-    assert ["1", "2", "1"] == receiver.payloads
+    assert requeued == [True, False, False]
+    assert receiver.payloads == ["1", "2", "1"]
     assert [id, id] == [receiver.got[0].id, receiver.got[2].id]
-    assert {"delivered": 2} == world.states()
+    assert world.states() == {"delivered": 2}
 
 
 def test_a_dead_letter_can_be_let_go_of_and_nothing_else_can(world: World) -> None:
@@ -161,8 +161,8 @@ def test_a_dead_letter_can_be_let_go_of_and_nothing_else_can(world: World) -> No
     relay = world.relay({"billing": Receiver(lambda _: DeliveryRefused("no"))})
     relay.step()
 
-    assert [True, False, False] == [relay.discard(dead), relay.discard(dead), relay.discard(waiting)]
-    assert {"waiting": 1} == world.states()
+    assert [relay.discard(dead), relay.discard(dead), relay.discard(waiting)] == [True, False, False]
+    assert world.states() == {"waiting": 1}
 
 
 def test_an_endpoint_that_is_gone_gets_nothing_more_until_somebody_enables_it(world: World) -> None:
@@ -184,9 +184,9 @@ def test_an_endpoint_that_is_gone_gets_nothing_more_until_somebody_enables_it(wo
     second.step()
     second.step()
 
-    assert (0, [("billing", "410")], [True, False]) == (more, told, enabled)
-    assert (["1", "1", "2"], [1, 1, 1]) == (receiver.payloads, [one.attempt for one in receiver.got])
-    assert ["3"] == other.payloads
+    assert (more, told, enabled) == (0, [("billing", "410")], [True, False])
+    assert (receiver.payloads, [one.attempt for one in receiver.got]) == (["1", "1", "2"], [1, 1, 1])
+    assert other.payloads == ["3"]
 
 
 def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while(world: World) -> None:
@@ -206,7 +206,7 @@ def test_an_endpoint_that_keeps_failing_is_left_alone_for_a_while(world: World) 
     probe = relay.step()
     rest = relay.step()
 
-    assert (4, [0, 0, 0], 1, 4) == (opened, quiet, probe, rest)
+    assert (opened, quiet, probe, rest) == (4, [0, 0, 0], 1, 4)
 
 
 def test_two_relays_share_the_work_and_take_nothing_twice(world: World) -> None:
@@ -242,9 +242,9 @@ def test_a_relay_whose_lease_ran_out_changes_nothing_any_more(world: World) -> N
 
     first.step()
 
-    assert [1] == late
-    assert {"delivered": 1, "waiting": 1} == world.states()
-    assert [(2, 2)] == world.rows("SELECT attempts, fence FROM onceward_outbox_messages WHERE state = 'delivered'")
+    assert late == [1]
+    assert world.states() == {"delivered": 1, "waiting": 1}
+    assert world.rows("SELECT attempts, fence FROM onceward_outbox_messages WHERE state = 'delivered'") == [(2, 2)]
 
 
 @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "control"])
@@ -281,7 +281,7 @@ def test_a_message_that_kills_every_relay_is_given_up(world: World) -> None:
 
     relay.step()
 
-    assert ([], {"dead": 1}) == (receiver.got, world.states())
+    assert (receiver.got, world.states()) == ([], {"dead": 1})
     assert "no relay ever said" in relay.dead()[0].reason
 
 
@@ -300,9 +300,9 @@ def test_delivered_messages_go_after_their_retention_and_others_stay(world: Worl
     world.pass_time(61)
     relay.step()
 
-    assert {"delivered": 1, "waiting": 1, "dead": 1} == before
-    assert {"waiting": 1, "dead": 1} == world.states()
-    assert [("nobody", "waiting", 1), ("strict", "dead", 1)] == [tuple(one[:3]) for one in relay.message_counts()]
+    assert before == {"delivered": 1, "waiting": 1, "dead": 1}
+    assert world.states() == {"waiting": 1, "dead": 1}
+    assert [tuple(one[:3]) for one in relay.message_counts()] == [("nobody", "waiting", 1), ("strict", "dead", 1)]
 
 
 def test_an_endpoint_that_raises_or_answers_nonsense_has_failed(world: World) -> None:
@@ -321,11 +321,11 @@ def test_an_endpoint_that_raises_or_answers_nonsense_has_failed(world: World) ->
     world.add(1, 2)
     relay = world.relay({"billing": Odd()})
 
-    assert 2 == relay.step()
-    assert [
+    assert relay.step() == 2
+    assert world.rows("SELECT reason FROM onceward_outbox_messages ORDER BY seq") == [
         ("the endpoint raised ValueError",),
         ("the endpoint answered str, and not how the delivery ended",),
-    ] == world.rows("SELECT reason FROM onceward_outbox_messages ORDER BY seq")
+    ]
 
 
 def test_a_relay_runs_until_it_is_stopped_and_writes_down_what_was_under_way(world: World) -> None:
@@ -355,7 +355,7 @@ def test_a_relay_runs_until_it_is_stopped_and_writes_down_what_was_under_way(wor
     relay.close()
 
     assert still_there
-    assert {"delivered": 41} == world.states()
+    assert world.states() == {"delivered": 41}
     assert all(int(before) < int(after) for before, after in pairwise(fast.payloads))
 
 
@@ -381,4 +381,4 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path: Any, wrong
     with pytest.raises(ConfigurationError):
         Relay(given.pop("url"), given.pop("endpoints"), **given)
 
-    assert [] == list(tmp_path.iterdir())
+    assert list(tmp_path.iterdir()) == []

@@ -29,11 +29,11 @@ def test_a_try_that_takes_as_long_as_it_may_is_not_overtaken(world: World) -> No
 
     first.step()
 
-    assert [0] == taken
-    assert ({"delivered": 1}, [(1, 1)]) == (
+    assert taken == [0]
+    assert (
         world.states(),
         world.rows("SELECT attempts, fence FROM onceward_outbox_messages"),
-    )
+    ) == ({"delivered": 1}, [(1, 1)])
 
 
 @pytest.mark.fault("delivered-ignores-the-fence")
@@ -51,8 +51,8 @@ def test_a_late_delivery_does_not_end_what_another_relay_is_trying(
     world.add(1)
     world.relay({"billing": Receiver(overtaken)}).step()
 
-    assert ({"waiting": 1}, [(2, 2, "")]) == (
+    assert (
         world.states(),
         world.rows("SELECT attempts, fence, coalesce(reason, '') FROM onceward_outbox_messages"),
-    )
+    ) == ({"waiting": 1}, [(2, 2, "")])
     assert "the lease had run out, and another relay has it" in caplog.text

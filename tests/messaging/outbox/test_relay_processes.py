@@ -103,7 +103,7 @@ def await_an_answer(process: subprocess.Popen[bytes]) -> None:
     while b"}" not in told:
         told += process.stdout.readline()
     with urlopen(json.loads(told)["address"] + "/health", timeout=60) as answer:
-        assert 200 == answer.status
+        assert answer.status == 200
 
 
 @pytest.mark.slow
@@ -136,13 +136,13 @@ def test_a_message_reaches_a_real_receiver_under_one_id(tmp_path: Path, command:
         finally:
             process.kill()
 
-    assert (True, 0) == (complete, process.returncode), said
+    assert (complete, process.returncode) == (True, 0), said
     assert [ids[0], *ids] == hooks.heard
-    assert [{"n": 0}, {"n": 1}, {"n": 2}] == list(hooks.acted.values())
+    assert list(hooks.acted.values()) == [{"n": 0}, {"n": 1}, {"n": 2}]
     connection = sqlite3.connect(database)
     try:
-        assert [("delivered", 3)] == connection.execute(
-            "SELECT state, count(*) FROM onceward_outbox_messages GROUP BY state"
-        ).fetchall()
+        assert connection.execute("SELECT state, count(*) FROM onceward_outbox_messages GROUP BY state").fetchall() == [
+            ("delivered", 3)
+        ]
     finally:
         connection.close()

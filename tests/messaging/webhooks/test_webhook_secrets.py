@@ -94,7 +94,7 @@ def test_a_whsec_that_was_read_as_text_is_refused_by_standard_webhooks() -> None
     with pytest.raises(ConfigurationError, match="plain str"):
         source(StandardWebhooks(), Secret.plain(WHSEC))
 
-    assert b"a text" == source(StandardWebhooks(), Secret.plain("a text")).read_secrets[0].value
+    assert source(StandardWebhooks(), Secret.plain("a text")).read_secrets[0].value == b"a text"
 
 
 def test_bytes_are_bytes_to_everybody() -> None:
@@ -102,7 +102,7 @@ def test_bytes_are_bytes_to_everybody() -> None:
     For whoever has them: no scheme reads them in another way.
     """
     for scheme in (*AS_WRITTEN, StandardWebhooks()):
-        assert b"x" * 32 == source(scheme, Secret(b"x" * 32)).read_secrets[0].value
+        assert source(scheme, Secret(b"x" * 32)).read_secrets[0].value == b"x" * 32
 
 
 @pytest.mark.fault("short-secrets-sign")
@@ -119,7 +119,7 @@ def test_a_short_secret_verifies_and_does_not_sign(
         theirs.setattr(signature_schemes, "check_signing_secrets", list)  # Somebody else does.
         headers = scheme.sign("evt_1", EVENT, ["c2hvcnQh"], now=NOW)
 
-    assert "evt_1" == scheme.verify(headers, EVENT, ["c2hvcnQh"], now=NOW).id
+    assert scheme.verify(headers, EVENT, ["c2hvcnQh"], now=NOW).id == "evt_1"
     assert "src has a secret of fewer than 16 bytes, which can be guessed" in caplog.text
     with pytest.raises(ConfigurationError, match="16 bytes"):
         scheme.sign("evt_1", EVENT, ["c2hvcnQh"], now=NOW)
@@ -141,7 +141,7 @@ def test_a_short_secret_of_a_stored_source_is_told_once(
                 inbox._shelf._until = -1.0  # type: ignore[union-attr]
                 inbox._known()
 
-    assert 1 == caplog.text.count("can be guessed")
+    assert caplog.text.count("can be guessed") == 1
 
 
 @pytest.mark.parametrize("scheme", [*AS_WRITTEN, StandardWebhooks()], ids=lambda one: type(one).__name__)
@@ -151,7 +151,7 @@ def test_a_plain_text_signs_and_verifies_everywhere(scheme: Any) -> None:
     """
     headers = scheme.sign("evt_1", EVENT, [WHSEC], now=NOW)
 
-    assert "evt_1" == scheme.verify(headers, EVENT, [WHSEC], now=NOW).id
+    assert scheme.verify(headers, EVENT, [WHSEC], now=NOW).id == "evt_1"
     with pytest.raises(ConfigurationError, match="a list"):
         scheme.sign("evt_1", EVENT, WHSEC, now=NOW)
     with pytest.raises(ConfigurationError, match="a list"):
@@ -199,7 +199,7 @@ def test_its_repr_does_not_show_it() -> None:
     plain = Secret.plain("canary secret that is long")
 
     assert "<Secret>" == repr(plain) == str(plain)
-    assert "[<Secret>]" == repr([plain])
+    assert repr([plain]) == "[<Secret>]"
     assert "canary" not in repr(source(GitHub(), plain))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, SignatureInvalid
+from onceward import ConfigurationError
+from onceward.errors import SignatureInvalid
 from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, Secret, StandardWebhooks, Stripe
 from onceward.messaging.webhooks.signature_schemes import secret_for_scheme
 
@@ -57,7 +58,7 @@ class TestStandardWebhooks:
         """
         verified = StandardWebhooks().verify(standard(), BODY, [STANDARD], now=NOW)
 
-        assert ("msg_p5jXN8AQM9LWM0D4loKWxJek", NOW, None) == verified
+        assert verified == ("msg_p5jXN8AQM9LWM0D4loKWxJek", NOW, None)
 
     def test_we_sign_as_the_specification_does(self) -> None:
         """
@@ -73,7 +74,7 @@ class TestStandardWebhooks:
         """
         for body in (b"", b"\xff\x00", b'{ "a":1.0, "a":1 }'):
             headers = StandardWebhooks().sign("evt_1", body, [STANDARD], now=NOW)
-            assert "evt_1" == StandardWebhooks().verify(headers, body, [STANDARD], now=NOW).id
+            assert StandardWebhooks().verify(headers, body, [STANDARD], now=NOW).id == "evt_1"
 
     def test_what_is_signed_is_verified(self) -> None:
         """
@@ -81,7 +82,7 @@ class TestStandardWebhooks:
         """
         headers = StandardWebhooks().sign("evt_1", BODY, [STANDARD], now=NOW + 0.9)
 
-        assert ("evt_1", NOW, None) == StandardWebhooks().verify(headers, BODY, [STANDARD], now=NOW)
+        assert StandardWebhooks().verify(headers, BODY, [STANDARD], now=NOW) == ("evt_1", NOW, None)
 
     @pytest.mark.parametrize("known", [STANDARD, OTHER])
     def test_while_a_secret_is_replaced_either_is_right(self, known: Secret) -> None:
@@ -90,7 +91,7 @@ class TestStandardWebhooks:
         """
         headers = StandardWebhooks().sign("evt_1", BODY, [STANDARD, OTHER], now=NOW)
 
-        assert "evt_1" == StandardWebhooks().verify(headers, BODY, [known], now=NOW).id
+        assert StandardWebhooks().verify(headers, BODY, [known], now=NOW).id == "evt_1"
 
     @pytest.mark.parametrize("known", [[STANDARD, OTHER], [OTHER, STANDARD]])
     def test_a_receiver_may_have_two_secrets(self, known: list[Secret]) -> None:
@@ -99,7 +100,7 @@ class TestStandardWebhooks:
         """
         headers = StandardWebhooks().sign("evt_1", BODY, [STANDARD], now=NOW)
 
-        assert "evt_1" == StandardWebhooks().verify(headers, BODY, known, now=NOW).id
+        assert StandardWebhooks().verify(headers, BODY, known, now=NOW).id == "evt_1"
 
     @pytest.mark.parametrize(
         "text",
@@ -211,7 +212,7 @@ class TestStandardWebhooks:
             headers = standard(webhook_id=id, webhook_signature=signature)
             found.append(verified_id(headers))
 
-        assert [f"sha256:{sha256(b'x' * 256).hexdigest()}", f"sha256:{sha256(b'x' * 2048).hexdigest()}"] == found
+        assert found == [f"sha256:{sha256(b'x' * 256).hexdigest()}", f"sha256:{sha256(b'x' * 2048).hexdigest()}"]
 
     def test_one_cannot_be_sent_either(self) -> None:
         """
@@ -243,8 +244,10 @@ class TestStripe:
         """
         header = stripe() + ",v0=" + "0" * 64
 
-        assert ("evt_1", NOW, None) == Stripe().verify(
-            {"stripe-signature": header}, EVENT, [OTHER_PLAIN, PLAIN], now=NOW
+        assert Stripe().verify({"stripe-signature": header}, EVENT, [OTHER_PLAIN, PLAIN], now=NOW) == (
+            "evt_1",
+            NOW,
+            None,
         )
 
     @pytest.mark.parametrize("text", ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_not_base64_but_long_enough"])
@@ -255,8 +258,8 @@ class TestStripe:
         made = hmac.new(text.encode(), f"{NOW}.".encode() + EVENT, sha256).hexdigest()
         headers = {"stripe-signature": f"t={NOW},v1={made}"}
 
-        assert ("evt_1", NOW, None) == Stripe().verify(headers, EVENT, [text], now=NOW)
-        assert ("evt_1", NOW, None) == Stripe().verify(headers, EVENT, [secret_for_scheme(Stripe(), text)], now=NOW)
+        assert Stripe().verify(headers, EVENT, [text], now=NOW) == ("evt_1", NOW, None)
+        assert Stripe().verify(headers, EVENT, [secret_for_scheme(Stripe(), text)], now=NOW) == ("evt_1", NOW, None)
 
     @pytest.mark.parametrize(
         "header",
@@ -329,7 +332,7 @@ class TestPacSpace:
         """
         headers = PacSpace().sign("e-1", BODY, [PLAIN, OTHER_PLAIN], now=NOW)
 
-        assert "e-1" == PacSpace().verify(headers, BODY, [OTHER_PLAIN], now=NOW).id
+        assert PacSpace().verify(headers, BODY, [OTHER_PLAIN], now=NOW).id == "e-1"
 
     @pytest.mark.parametrize("text", ["nan", f"{NOW}1234", "１６１４２６５３３０１２３", f"{NOW - 301}000"])
     def test_odd_times_are_refused(self, text: str) -> None:
@@ -362,7 +365,7 @@ class TestPlainHmac:
         """
         headers = {"x-sig": value, "x-id": "evt_1"}
 
-        assert "evt_1" == scheme.verify(headers, EVENT, [PLAIN], now=NOW).id
+        assert scheme.verify(headers, EVENT, [PLAIN], now=NOW).id == "evt_1"
         with pytest.raises(SignatureInvalid):
             scheme.verify(headers, EVENT, [OTHER_PLAIN], now=NOW)
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, TargetRefused
+from onceward import ConfigurationError
+from onceward.errors import TargetRefused
 from onceward.messaging.webhooks import WebhookTarget, is_public, parse_target
 from onceward.messaging.webhooks.webhook_target import check_addresses, parse_networks
 
@@ -152,7 +153,7 @@ def test_every_address_of_a_name_must_be_public() -> None:
     """
     One good address does not make up for a bad one: which of them is called is not ours to choose.
     """
-    assert ["8.8.8.8", "2a00::1"] == check_addresses(["8.8.8.8", "2a00::1"])
+    assert check_addresses(["8.8.8.8", "2a00::1"]) == ["8.8.8.8", "2a00::1"]
     for addresses in (["8.8.8.8", "127.0.0.1"], ["::1"], []):
         with pytest.raises(TargetRefused):
             check_addresses(addresses)

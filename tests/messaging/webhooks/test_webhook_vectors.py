@@ -15,7 +15,8 @@ import standardwebhooks
 import stripe
 import svix.webhooks
 
-from onceward import ConfigurationError, EventInvalid, SignatureInvalid
+from onceward import ConfigurationError
+from onceward.errors import EventInvalid, SignatureInvalid
 from onceward.messaging.inbox.sample_event import signed_sample
 from onceward.messaging.inbox.source import headers_by_name, headers_to_keep
 from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, StandardWebhooks, Stripe
@@ -49,7 +50,7 @@ def test_what_standard_webhooks_and_svix_sign_is_believed(
     signature = library(secret).sign("msg_1", datetime.fromtimestamp(now, UTC), body)
     headers = {f"{prefix}-id": "msg_1", f"{prefix}-timestamp": str(now), f"{prefix}-signature": signature}
 
-    assert "msg_1" == id_of(ours, headers, body, secret, now)
+    assert id_of(ours, headers, body, secret, now) == "msg_1"
     assert "no signature matches" in id_of(ours, headers, body + " ", secret, now)
 
 
@@ -80,7 +81,7 @@ def test_what_stripe_signs_is_believed() -> None:
     for secret in ("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_test_secret"):
         header = stripe.WebhookSignature.generate_signature_header(EVENT, secret, timestamp=now)
 
-        assert "evt_1" == id_of(Stripe(), {"stripe-signature": header}, EVENT, secret, now)
+        assert id_of(Stripe(), {"stripe-signature": header}, EVENT, secret, now) == "evt_1"
         assert "no signature matches" in id_of(Stripe(), {"stripe-signature": header}, EVENT + " ", secret, now)
 
 
@@ -92,7 +93,7 @@ def test_what_we_sign_stripe_believes() -> None:
     header = Stripe().sign("evt_1", EVENT.encode(), secrets, now=time.time())["stripe-signature"]
 
     for secret in secrets:
-        assert "evt_1" == stripe.Webhook.construct_event(EVENT, header, secret).id
+        assert stripe.Webhook.construct_event(EVENT, header, secret).id == "evt_1"
     with pytest.raises(stripe.SignatureVerificationError):
         stripe.Webhook.construct_event(EVENT, header, "whsec_a_third_one_entirely")
 
@@ -123,7 +124,7 @@ def test_pacspace_s_documented_algorithm_goes_both_ways() -> None:
     }
 
     assert documented == PacSpace().sign("evt_a1b2c3d4", body.encode(), [secret], now=now)
-    assert "evt_a1b2c3d4" == id_of(PacSpace(), documented, body, secret, now)
+    assert id_of(PacSpace(), documented, body, secret, now) == "evt_a1b2c3d4"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ def test_every_scheme_signs_what_it_verifies(scheme: Any) -> None:
     """
     made = signed_sample(scheme, SECRETS[0], "evt_9", now=1_000)
 
-    assert "evt_9" == scheme.verify(made.headers, made.body, [SECRETS[0]], now=1_000).id
+    assert scheme.verify(made.headers, made.body, [SECRETS[0]], now=1_000).id == "evt_9"
     with pytest.raises(SignatureInvalid):
         scheme.verify(made.headers, made.body + b" ", [SECRETS[0]], now=1_000)
 
@@ -172,7 +173,7 @@ def test_a_handler_sees_svix_s_headers_and_not_their_signature() -> None:
     """
     came = {"Svix-Id": "msg_1", "Svix-Timestamp": "1", "Svix-Signature": "v1,x"}
 
-    assert ["svix-id", "svix-timestamp"] == list(headers_to_keep(headers_by_name(came)))
+    assert list(headers_to_keep(headers_by_name(came))) == ["svix-id", "svix-timestamp"]
 
 
 def id_of(scheme: Any, headers: dict[str, str], body: str, secret: str, now: float) -> str:

@@ -30,9 +30,9 @@ def test_every_name_is_described_and_documented() -> None:
     """
     On the reference page, and with a docstring.
     """
-    assert [] == [name for name in access.__all__ if not mentions(name)]
-    assert [] == [name for name in methods(access.Access) if not mentions(name)]
-    assert [] == [name for name in access.__all__ if not inspect.getdoc(getattr(access, name))]
+    assert [name for name in access.__all__ if not mentions(name)] == []
+    assert [name for name in methods(access.Access) if not mentions(name)] == []
+    assert [name for name in access.__all__ if not inspect.getdoc(getattr(access, name))] == []
     assert not mentions("Acces")
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import ConfigurationError, RequestInvalid
+from onceward import ConfigurationError
+from onceward.errors import RequestInvalid
 from onceward.service.access import FloodControl, client_address, trusted_networks
 from onceward.service.access.addresses import flood_address
 from onceward.service.access.flood_control import BucketLevel, take_call
@@ -30,8 +31,8 @@ class TestTheAddress:
         """
         Whoever is no trusted proxy is itself, whatever it sends.
         """
-        assert "192.0.2.7" == seen("192.0.2.7", xff="198.51.100.1", forwarded="for=198.51.100.1")
-        assert "10.0.0.1" == seen("10.0.0.1", xff="198.51.100.1", trust=())
+        assert seen("192.0.2.7", xff="198.51.100.1", forwarded="for=198.51.100.1") == "192.0.2.7"
+        assert seen("10.0.0.1", xff="198.51.100.1", trust=()) == "10.0.0.1"
 
     @pytest.mark.parametrize(
         ("xff", "address"),
@@ -113,7 +114,7 @@ class TestTheAddress:
         """
         One of them is a caller's own; where they agree, there is no question.
         """
-        assert "198.51.100.1" == seen("10.0.0.1", xff="198.51.100.1", forwarded="for=198.51.100.1")
+        assert seen("10.0.0.1", xff="198.51.100.1", forwarded="for=198.51.100.1") == "198.51.100.1"
         with pytest.raises(RequestInvalid):
             seen("10.0.0.1", xff="198.51.100.1", forwarded="for=1.1.1.1")
 
@@ -123,7 +124,7 @@ class TestTheAddress:
         """
         fields = [("X-Forwarded-For", "1.1.1.1"), ("x-forwarded-for", "198.51.100.1, 10.1.1.1")]
 
-        assert "198.51.100.1" == client_address("10.0.0.1", fields, PROXIES)
+        assert client_address("10.0.0.1", fields, PROXIES) == "198.51.100.1"
 
     @given(st.text(max_size=60), st.text(max_size=60))
     def test_nothing_makes_it_fall_over(self, xff: str, forwarded: str) -> None:
@@ -162,12 +163,12 @@ class TestFloods:
         clock = Clock()
         flood = FloodControl(clock, burst=3, per_second=0.5)
 
-        assert [None, None, None, 2, 2] == [flood.retry_after("192.0.2.1") for _ in range(5)]
+        assert [flood.retry_after("192.0.2.1") for _ in range(5)] == [None, None, None, 2, 2]
         assert None is flood.retry_after("192.0.2.2")
         clock.now = 1.9
-        assert 1 == flood.retry_after("192.0.2.1")
+        assert flood.retry_after("192.0.2.1") == 1
         clock.now = 2.0
-        assert [None, 2] == [flood.retry_after("192.0.2.1") for _ in range(2)]
+        assert [flood.retry_after("192.0.2.1") for _ in range(2)] == [None, 2]
 
     @given(st.lists(st.floats(0, 5), max_size=60), st.integers(1, 5), st.floats(0.1, 10))
     def test_no_more_than_the_rate_gets_through(self, pauses: list[float], burst: int, per_second: float) -> None:
@@ -199,9 +200,9 @@ class TestFloods:
         flood.retry_after("192.0.2.1")
         for number in range(1000):
             flood.retry_after(f"10.{number >> 8}.{number & 255}.1")
-            assert 1 == flood.retry_after("192.0.2.1")
+            assert flood.retry_after("192.0.2.1") == 1
 
-        assert 100 == len(flood)
+        assert len(flood) == 100
 
     @pytest.mark.parametrize(
         ("one", "other", "same"),

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from access_support import World
 
-from onceward import BalanceExhausted, ConfigurationError, Gate, IllegalMove, KeyReused, NothingHappened
+from onceward import ConfigurationError, Gate, KeyReused
+from onceward.errors import BalanceExhausted, IllegalMove, NothingHappened
 from onceward.runtime import failpoints
 from onceward.service.access import flows, format_units, top_up_once
 from onceward.service.access.balances import AMOUNT_MAX, KEPT_US, LAPSE_SECONDS, SWEEP_BATCH
@@ -44,11 +45,11 @@ class TestCharging:
         Exact to the micro-unit.
         """
         reserved = access.charge(acme, 2_500_001)
-        assert (7_499_999, 2_500_001) == balance(access)
+        assert balance(access) == (7_499_999, 2_500_001)
 
         access.commit(reserved)
 
-        assert (7_499_999, 0) == balance(access)
+        assert balance(access) == (7_499_999, 0)
 
     def test_what_did_not_run_is_given_back(self, access: Any, acme: str) -> None:
         """
@@ -58,7 +59,7 @@ class TestCharging:
 
         access.give_back(reserved)
 
-        assert (10 * UNIT, 0) == balance(access)
+        assert balance(access) == (10 * UNIT, 0)
 
     @pytest.mark.requirement("A34")
     def test_an_empty_balance_refuses_before_anything_runs(self, access: Any, acme: str, world: World) -> None:
@@ -80,12 +81,12 @@ class TestCharging:
         with Gate(world.url, scope="live:acme") as gate:
             with pytest.raises(NothingHappened) as refused:
                 gate.run("order-17", paid)
-            assert ([], (0, 1)) == (ran, (refused.value.__cause__.balance, refused.value.__cause__.price))
-            assert (0, 0) == balance(access)
+            assert (ran, (refused.value.__cause__.balance, refused.value.__cause__.price)) == ([], (0, 1))
+            assert balance(access) == (0, 0)
 
             access.top_up(acme, 1, reference="second")
 
-            assert ("done", [1], (0, 0)) == (gate.run("order-17", paid), ran, balance(access))
+            assert (gate.run("order-17", paid), ran, balance(access)) == ("done", [1], (0, 0))
 
     def test_what_is_reserved_cannot_be_spent_again(self, access: Any, acme: str) -> None:
         """
@@ -96,7 +97,7 @@ class TestCharging:
 
         with pytest.raises(BalanceExhausted):
             access.charge(acme, 1)
-        assert (0, 10 * UNIT) == balance(access)
+        assert balance(access) == (0, 10 * UNIT)
 
     def test_who_does_not_pay_in_advance_is_not_charged(self, access: Any) -> None:
         """
@@ -110,7 +111,7 @@ class TestCharging:
             access.commit(reserved)
             access.give_back(reserved)
             assert None is reserved.id
-        assert (None, 0) == balance(access, "free")
+        assert balance(access, "free") == (None, 0)
 
     @pytest.mark.parametrize("price", [-1, 1.0, True, "1", None, AMOUNT_MAX + 1, float("nan")])
     def test_money_is_whole_numbers(self, blocking: Any, price: Any) -> None:
@@ -123,7 +124,7 @@ class TestCharging:
             blocking.charge("acme", price)
         with pytest.raises(ConfigurationError):
             blocking.top_up("acme", price, reference="x")
-        assert (10 * UNIT, 0) == balance(blocking)
+        assert balance(blocking) == (10 * UNIT, 0)
 
     def test_nobody_is_charged_who_is_not_there(self, access: Any) -> None:
         """
@@ -152,8 +153,8 @@ class TestCharging:
         for one in crowd:
             one.join()
 
-        assert (10, (0, 10 * UNIT)) == (len(through), balance(shells[0]))
-        assert 10 == len({one.id for one in through})
+        assert (len(through), balance(shells[0])) == (10, (0, 10 * UNIT))
+        assert len({one.id for one in through}) == 10
         for shell in shells:
             shell.close()
 
@@ -174,7 +175,7 @@ class TestAgain:
 
         assert (first.id, True) == (third.id, third.committed)
         access.commit(third)
-        assert (9 * UNIT, 0) == balance(access)
+        assert balance(access) == (9 * UNIT, 0)
 
     def test_references_are_a_tenants_own(self, access: Any, acme: str) -> None:
         """
@@ -192,8 +193,8 @@ class TestAgain:
 
         again = access.charge(acme, 2 * UNIT, reference="op-1")
 
-        assert (2 * UNIT, False) == (again.amount, again.committed)
-        assert (8 * UNIT, 2 * UNIT) == balance(access)
+        assert (again.amount, again.committed) == (2 * UNIT, False)
+        assert balance(access) == (8 * UNIT, 2 * UNIT)
 
     @pytest.mark.parametrize("end", ["commit", "give_back"])
     def test_ending_twice_does_no_harm(self, access: Any, acme: str, end: str) -> None:
@@ -237,7 +238,7 @@ class TestLapsing:
 
         access.charge(acme, UNIT)
 
-        assert (9 * UNIT, UNIT) == balance(access)
+        assert balance(access) == (9 * UNIT, UNIT)
 
     def test_a_sweep_gives_back_what_lapsed(self, access: Any, acme: str, world: World) -> None:
         """
@@ -249,9 +250,9 @@ class TestLapsing:
         access.charge(other, 4 * UNIT, lapse=1000)
         world.pass_time(10)
 
-        assert (3 * UNIT, 0) == access.sweep()
-        assert (0, 0) == access.sweep()
-        assert [(10 * UNIT, 0), (6 * UNIT, 4 * UNIT)] == [balance(access, name) for name in (acme, other)]
+        assert access.sweep() == (3 * UNIT, 0)
+        assert access.sweep() == (0, 0)
+        assert [balance(access, name) for name in (acme, other)] == [(10 * UNIT, 0), (6 * UNIT, 4 * UNIT)]
 
     def test_what_ran_after_all_is_taken_again(self, access: Any, acme: str, world: World) -> None:
         """
@@ -264,7 +265,7 @@ class TestLapsing:
         access.commit(late)
         access.commit(late)
 
-        assert (-10 * UNIT, 0) == balance(access)
+        assert balance(access) == (-10 * UNIT, 0)
         with pytest.raises(BalanceExhausted, match=r"has -10\.00 left"):
             access.charge(acme, 1)
 
@@ -278,7 +279,7 @@ class TestLapsing:
 
         access.give_back(late)
 
-        assert (10 * UNIT, 0) == balance(access)
+        assert balance(access) == (10 * UNIT, 0)
 
     def test_ended_reservations_are_forgotten_after_a_day(self, access: Any, acme: str, world: World) -> None:
         """
@@ -287,11 +288,11 @@ class TestLapsing:
         access.commit(access.charge(acme, UNIT))
         access.charge(acme, UNIT, lapse=2 * KEPT_US / 1_000_000)
         world.pass_time(KEPT_US / 1_000_000 - 1)
-        assert (0, 0) == access.sweep()
+        assert access.sweep() == (0, 0)
         world.pass_time(1)
 
-        assert (0, 1) == access.sweep()
-        assert [("open",)] == world.rows("SELECT state FROM onceward_reservations")
+        assert access.sweep() == (0, 1)
+        assert world.rows("SELECT state FROM onceward_reservations") == [("open",)]
 
     def test_the_table_stays_bounded_though_nobody_sweeps(
         self, blocking: Any, world: World, monkeypatch: pytest.MonkeyPatch
@@ -308,7 +309,7 @@ class TestLapsing:
             counts.append(world.rows("SELECT count(*) FROM onceward_reservations")[0][0])
             world.pass_time(KEPT_US / 1_000_000)
 
-        assert [5] * 4 == counts
+        assert counts == [5] * 4
         assert SWEEP_BATCH > 200
 
 
@@ -325,19 +326,19 @@ class TestToppingUp:
             outcome = top_up_once(blocking, world.url, "acme", amount, key)
             return outcome.value["balanceMicro"], outcome.replayed
 
-        assert [(5, False), (5, True), (8, False)] == [top_up(5), top_up(5), top_up(3, "invoice-2")]
+        assert [top_up(5), top_up(5), top_up(3, "invoice-2")] == [(5, False), (5, True), (8, False)]
         with pytest.raises(KeyReused):
             top_up(6)
-        assert (8, 0) == balance(blocking)
+        assert balance(blocking) == (8, 0)
 
     def test_it_counts_once_also_when_the_gate_has_forgotten(self, access: Any, acme: str) -> None:
         """
         The row beside the balance is kept for ever; another amount under its reference is refused.
         """
-        assert 10 * UNIT == access.top_up(acme, 10 * UNIT, reference="first")
+        assert access.top_up(acme, 10 * UNIT, reference="first") == 10 * UNIT
         with pytest.raises(KeyReused):
             access.top_up(acme, UNIT, reference="first")
-        assert (10 * UNIT, 0) == balance(access)
+        assert balance(access) == (10 * UNIT, 0)
 
     def test_a_balance_is_a_limit_and_has_to_be_asked_for(self, blocking: Any, world: World) -> None:
         """
@@ -350,8 +351,8 @@ class TestToppingUp:
         with pytest.raises(IllegalMove):
             blocking.top_up("free", 5, reference="k")
         assert None is top_up_once(blocking, world.url, "nobody", 5, "k")
-        assert (None, 0) == balance(blocking, "free")
-        assert 5 == top_up_once(blocking, world.url, "free", 5, "k", begin_prepaid=True).value["balanceMicro"]
+        assert balance(blocking, "free") == (None, 0)
+        assert top_up_once(blocking, world.url, "free", 5, "k", begin_prepaid=True).value["balanceMicro"] == 5
 
     @pytest.mark.parametrize(
         ("micro", "text"),
@@ -404,7 +405,7 @@ def killed(world: World, *boundaries: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, world.url, *boundaries], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "" == done.stderr
+    assert done.stderr == ""
     return done.stdout.split()
 
 
@@ -423,7 +424,7 @@ def test_a_kill_at_any_boundary_loses_no_money(world: World) -> None:
     assert {at: (left * UNIT, held * UNIT) for at, (left, held) in BOUNDARIES.items()} == then
     for name in tenants.values():
         access.commit(access.charge(name, 4 * UNIT, reference="op"))
-        assert (6 * UNIT, 0) == balance(access, name)
+        assert balance(access, name) == (6 * UNIT, 0)
     access.close()
 
 
@@ -451,7 +452,7 @@ def test_the_check_itself(world: World, monkeypatch: pytest.MonkeyPatch, sound: 
     finally:
         failpoints.disarm()
 
-    assert sound is ((10 * UNIT, 0) == balance(access))
+    assert sound is (balance(access) == (10 * UNIT, 0))
     access.close()
 
 
@@ -463,12 +464,12 @@ def test_what_a_killed_holder_reserved_lapses(world: World) -> None:
     access = world.open()
     name = _paid(access, name="access.commit.before")
     killed(world, name)
-    assert (6 * UNIT, 4 * UNIT) == balance(access, name)
+    assert balance(access, name) == (6 * UNIT, 4 * UNIT)
 
     if world.kind == "sqlite":  # The killed process had the real time.
         world.environment.jump(2**31)
     world.pass_time(600)
 
-    assert (4 * UNIT, 0) == access.sweep()
-    assert (10 * UNIT, 0) == balance(access, name)
+    assert access.sweep() == (4 * UNIT, 0)
+    assert balance(access, name) == (10 * UNIT, 0)
     access.close()

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from access_support import World, admin
 
-from onceward import BalanceExhausted, StoreUnavailable, TokenInvalid
+from onceward import StoreUnavailable
+from onceward.errors import BalanceExhausted, TokenInvalid
 from onceward.service.access import AsyncAccess
 from onceward.stores.tables import Sql
 from onceward.stores.tables.postgres_driver import translate_sql
@@ -31,7 +32,7 @@ def test_a_failure_leaves_nothing_half_done(blocking: Any, world: World) -> None
 
     with pytest.raises(StoreUnavailable):
         blocking._place.driver.transact("access.tenant", fails)
-    assert 0 == blocking.tenant("acme").balance
+    assert blocking.tenant("acme").balance == 0
 
 
 def test_a_refusal_keeps_its_connection(blocking: Any, world: World) -> None:
@@ -88,11 +89,11 @@ def test_connections_that_died_are_replaced(blocking: Any) -> None:
     blocking.top_up("acme", UNIT, reference="first")
     admin().execute(KILL)
 
-    assert UNIT == blocking.tenant("acme").balance
+    assert blocking.tenant("acme").balance == UNIT
     admin().execute(KILL)
     blocking.commit(blocking.charge("acme", 1))
 
-    assert UNIT - 1 == blocking.tenant("acme").balance
+    assert blocking.tenant("acme").balance == UNIT - 1
 
 
 @pytest.mark.fault("tables-send-a-lost-commit-again")
@@ -118,9 +119,9 @@ def test_a_commit_whose_answer_is_lost_is_not_sent_again(blocking: Any, monkeypa
     finally:
         failpoints.disarm()
 
-    assert [1] == begun
+    assert begun == [1]
     blocking.commit(blocking.charge("acme", 1, reference="op"))
-    assert (UNIT - 1, 0) == (blocking.tenant("acme").balance, blocking.tenant("acme").reserved)
+    assert (blocking.tenant("acme").balance, blocking.tenant("acme").reserved) == (UNIT - 1, 0)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -181,7 +182,7 @@ def test_a_cancelled_charge_is_not_half_done(world: World) -> None:
             found = await access.tenant("acme")
             return found.balance, found.reserved
 
-    assert (UNIT - 1, 1) == asyncio.run(play())
+    assert asyncio.run(play()) == (UNIT - 1, 1)
 
 
 def test_a_remembered_token_needs_no_thread(world: World) -> None:
@@ -203,13 +204,13 @@ def test_a_remembered_token_needs_no_thread(world: World) -> None:
             del access._threaded
             return threads
 
-    assert [] == asyncio.run(play())
+    assert asyncio.run(play()) == []
 
 
 def test_words_are_translated_as_they_are_meant() -> None:
     """
     Values, the server's time, and the lock; nothing else.
     """
-    assert (
+    assert translate_sql("SELECT :now, :nower WHERE a = :a {lock}") == (
         b"SELECT (extract(epoch FROM statement_timestamp()) * 1000000)::bigint, %(nower)s WHERE a = %(a)s FOR UPDATE"
-    ) == translate_sql("SELECT :now, :nower WHERE a = :a {lock}")
+    )

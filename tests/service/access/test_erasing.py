@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from access_support import World
 
-from onceward import ConfigurationError, Gate, Retry, StoreForgot, TokenInvalid
+from onceward import ConfigurationError, Gate, Retry
+from onceward.errors import StoreForgot, TokenInvalid
 from onceward.service.access import tenant_erasure, top_up_once
 from onceward.stores import open_store
 from servers.postgres import kinds
@@ -80,7 +81,7 @@ def test_everything_of_one_tenant_goes_and_nothing_of_another(access: Any, world
     steps = list(access.erase_tenant("acme"))
 
     assert {**before, "acme": [0, 0, 0, 0, 0]} == owned(world)
-    assert (13, 3) == (steps[-1].records, steps[-1].others)
+    assert (steps[-1].records, steps[-1].others) == (13, 3)
     assert len(steps) > 5  # In batches, each of them told.
 
 
@@ -97,7 +98,7 @@ def test_the_check_itself(access: Any, world: World, monkeypatch: pytest.MonkeyP
     list(access.erase_tenant("acme"))
 
     assert {**before, "acme": [0, 0, 0, 0, 0]} != owned(world)
-    assert 0 == owned(world)["acme2"][0]
+    assert owned(world)["acme2"][0] == 0
 
 
 def test_what_is_left_says_when_and_not_who(access: Any, world: World) -> None:
@@ -109,14 +110,14 @@ def test_what_is_left_says_when_and_not_who(access: Any, world: World) -> None:
     [(digest, _, started, finished)] = world.rows(
         "SELECT digest, pepper, started_at, finished_at FROM onceward_erasures"
     )
-    assert 32 == len(bytes(digest))
+    assert len(bytes(digest)) == 32
     assert started <= finished
     assert (started, finished) == access.tombstone("acme")
     assert None is access.tombstone("acme2")
     tables = ("tenants", "tokens", "reservations", "topups", "erasures", "records")
-    assert [] == [
+    assert [
         row for table in tables for row in world.rows(f"SELECT * FROM onceward_{table}") if "acme" in map(str, row)
-    ]
+    ] == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -172,8 +173,8 @@ def test_a_running_operation_does_not_bring_a_record_back(access: Any, world: Wo
         left = owned(world)["acme"]
         anew = [gate.run("running", lambda: "anew"), gate.run("running", lambda: "not again")]
 
-    assert ([], [0, 0, 0, 0, 0]) == (heard, left)
-    assert ["anew", "anew"] == anew
+    assert (heard, left) == ([], [0, 0, 0, 0, 0])
+    assert anew == ["anew", "anew"]
 
 
 def test_another_tenants_record_is_put_back_all_the_same(access: Any, world: World) -> None:
@@ -184,10 +185,10 @@ def test_another_tenants_record_is_put_back_all_the_same(access: Any, world: Wor
 
         def forgotten(operation: Any) -> str:
             list(access.erase_tenant("acme"))
-            assert 1 == gate.store.erase([operation.id])
+            assert gate.store.erase([operation.id]) == 1
             return "kept"
 
-        assert ["kept", "kept"] == [gate.run("running", forgotten), gate.run("running", lambda: "again")]
+        assert [gate.run("running", forgotten), gate.run("running", lambda: "again")] == ["kept", "kept"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -199,10 +200,10 @@ def test_again_does_no_harm(access: Any, world: World) -> None:
     first = access.tombstone("acme")
     fill(world, "live:acme")
 
-    assert 3 == list(access.erase_tenant("acme"))[-1].records
+    assert list(access.erase_tenant("acme"))[-1].records == 3
     assert first.started_at == access.tombstone("acme").started_at
     assert access.create_tenant("acme", prepaid=True)
-    assert (0, 0) == (access.tenant("acme").balance, access.tenant("acme").tokens)
+    assert (access.tenant("acme").balance, access.tenant("acme").tokens) == (0, 0)
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -216,8 +217,8 @@ def test_what_calls_under_way_made_behind_it_is_erased_too(access: Any, world: W
             fill(world, "live:acme")  # Wherever their ids stand, some are behind.
             passes += 1
 
-    assert (16, 0) == (step.records, owned(world)["acme"][0])
-    assert 3 == tenant_erasure.PASSES_MAX
+    assert (step.records, owned(world)["acme"][0]) == (16, 0)
+    assert tenant_erasure.PASSES_MAX == 3
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
@@ -227,9 +228,9 @@ def test_nobody_is_nobody(access: Any, world: World) -> None:
     """
     before = owned(world)
 
-    assert [] == list(access.erase_tenant("acm"))
+    assert list(access.erase_tenant("acm")) == []
     assert before == owned(world)
-    assert [] == world.rows("SELECT digest FROM onceward_erasures")
+    assert world.rows("SELECT digest FROM onceward_erasures") == []
 
 
 @pytest.mark.fault("a-name-is-judged-when-the-erasure-begins")
@@ -264,7 +265,7 @@ def test_a_killed_erasure_goes_on_when_it_is_begun_again(access: Any, world: Wor
 
     for skip in kills:
         done = subprocess.run([sys.executable, "-c", KILLED, world.url, str(skip)], timeout=60, check=False)
-        assert -9 == done.returncode
+        assert done.returncode == -9
         assert {**before, "acme": owned(world)["acme"]} == owned(world)
         assert owned(world)["acme"][-1]
     list(access.erase_tenant("acme"))
@@ -285,7 +286,7 @@ def test_what_is_erased_is_overwritten(access: Any, world: World) -> None:
     list(access.erase_tenant("acme"))
 
     assert before > 0
-    assert 0 == traces(world)
+    assert traces(world) == 0
 
 
 def traces(world: World) -> int:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from access_support import World
 
-from onceward import ConfigurationError, Gate, QuotaExceeded
+from onceward import ConfigurationError, Gate
+from onceward.errors import QuotaExceeded
 from onceward.service.access import quotas, scope_of, tenant_of
 
 
@@ -35,7 +36,7 @@ class TestQuotas:
 
         with pytest.raises(QuotaExceeded, match="5 of the 5 records") as refused:
             access.admit("acme")
-        assert (5, 5) == (refused.value.limit, refused.value.held)
+        assert (refused.value.limit, refused.value.held) == (5, 5)
 
     def test_bytes_count_too(self, access: Any, world: World) -> None:
         """
@@ -59,7 +60,7 @@ class TestQuotas:
         for _ in range(100):
             access.admit("acme")
 
-        assert [(0,)] == world.rows("SELECT value FROM onceward_access WHERE name = 'counted_at'")
+        assert world.rows("SELECT value FROM onceward_access WHERE name = 'counted_at'") == [(0,)]
 
     def test_records_are_not_counted_for_a_call(self, blocking: Any, world: World) -> None:
         """
@@ -75,10 +76,10 @@ class TestQuotas:
         for _ in range(1000):
             blocking.admit("acme")
             world.environment.advance(0.02)
-        assert (1, True) == (len(counted), len(asked) <= 8)
+        assert (len(counted), len(asked) <= 8) == (1, True)
         world.pass_time(60)
         blocking.admit("acme")
-        assert 2 == len(counted)
+        assert len(counted) == 2
 
     def test_one_process_at_a_time_counts(self, world: World) -> None:
         """
@@ -88,7 +89,7 @@ class TestQuotas:
         one.create_tenant("acme", quota_records=4)
         hold(world, "live:acme", 2)
 
-        assert [True, False] == [one.count(), two.count()]
+        assert [one.count(), two.count()] == [True, False]
         for shell in (one, two):
             shell.admit("acme")
             shell.admit("acme")
@@ -133,7 +134,7 @@ class TestQuotas:
         """
         A count that takes long is made less often.
         """
-        assert [60_000_000, 60_000_000, 100_000_000] == [quotas.stale_after(took) for took in (0, 3_000_000, 5_000_000)]
+        assert [quotas.stale_after(took) for took in (0, 3_000_000, 5_000_000)] == [60_000_000, 60_000_000, 100_000_000]
 
     @pytest.mark.parametrize("quota", [-1, 1.5, True, "many", 2**53 + 1])
     def test_a_quota_is_a_whole_number(self, blocking: Any, quota: Any) -> None:
@@ -207,8 +208,8 @@ class TestScopes:
             scope_of("live", "acme", database="token:x:db:d"),
         ]
 
-        assert 6 == len(set(spelled))
-        assert {"acme"} == {tenant_of(scope) for scope in spelled}
+        assert len(set(spelled)) == 6
+        assert {tenant_of(scope) for scope in spelled} == {"acme"}
 
     @pytest.mark.parametrize("name", ["", "a b", "Acme", "a:b", "-a", "a-", "a" * 64, "ä", None, 7, "a/b", "a\n"])
     def test_a_tenant_has_a_plain_name(self, blocking: Any, name: Any) -> None:

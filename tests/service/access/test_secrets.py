@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from access_support import PEPPER, World, admin
 
-from onceward import ConfigurationError, OncewardError, StoreCorrupt, TokenInvalid
+from onceward import ConfigurationError, OncewardError
+from onceward.errors import StoreCorrupt, TokenInvalid
 from onceward.runtime.environment import REAL
 from onceward.service.access import Access
 from onceward.service.access.peppers import Peppers, load_peppers
@@ -44,10 +45,10 @@ def test_no_secret_and_no_pepper_is_on_the_disk(world: World, blocking: Any, cap
 
     kept = on_disk(world) + caplog.text.encode() + "".join([*errors, *capfd.readouterr()]).encode()
 
-    assert [0] * 5 == [kept.count(one) for one in (*map(secret_of, tokens), PEPPER.encode())]
-    assert 4 <= len(errors)
+    assert [kept.count(one) for one in (*map(secret_of, tokens), PEPPER.encode())] == [0] * 5
+    assert len(errors) >= 4
     # The check itself: the ids, which are public, are found in the same bytes.
-    assert [] == [text for text in tokens if text[8:20].encode() not in kept]
+    assert [text for text in tokens if text[8:20].encode() not in kept] == []
 
 
 def on_disk(world: World) -> bytes:
@@ -98,10 +99,10 @@ class TestTheFile:
         pepper = (folder / "agent.access.pepper").read_bytes()
 
         with opened(folder) as access:
-            assert "acme" == access.authenticate(text).tenant
+            assert access.authenticate(text).tenant == "acme"
         assert pepper == (folder / "agent.access.pepper").read_bytes()
-        assert {0o600} == {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
-        assert ["agent.access.db", "agent.access.pepper"] == sorted(file.name for file in folder.iterdir())
+        assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o600}
+        assert sorted(file.name for file in folder.iterdir()) == ["agent.access.db", "agent.access.pepper"]
 
     @pytest.mark.parametrize("mode", [0o644, 0o640, 0o606])
     def test_one_that_others_can_read_is_refused(self, folder: Path, mode: int) -> None:
@@ -160,7 +161,7 @@ class TestTheFile:
         for one in crowd:
             one.join()
 
-        assert (8, 1) == (len(found), len(set(found)))
+        assert (len(found), len(set(found))) == (8, 1)
         assert [file] == list(folder.iterdir())
 
 
@@ -215,7 +216,7 @@ class TestTheVariable:
 
         with pytest.raises(ConfigurationError, match="ONCEWARD_PEPPER=none"):
             load_peppers(None, REAL.random, create=True)
-        assert "" == load_peppers(None, REAL.random, create=False).current
+        assert load_peppers(None, REAL.random, create=False).current == ""
 
     def test_two_purposes_have_two_digests(self) -> None:
         """
@@ -252,7 +253,7 @@ class TestOpening:
         with pytest.raises(ConfigurationError, match="tenant create"):
             world.open(create=False)
         if world.kind == "sqlite":
-            assert [] == list(world.folder.glob("*.access.*"))
+            assert list(world.folder.glob("*.access.*")) == []
         world.open().close()
         world.open(create=False).close()
 
@@ -265,7 +266,7 @@ class TestOpening:
         try:
             with pytest.raises(OncewardError, match="schema version 99") as refused:
                 world.open()
-            assert "schema_mismatch" == refused.value.code
+            assert refused.value.code == "schema_mismatch"
         finally:
             world.rows("UPDATE onceward_access SET value = 1 WHERE name = 'schema_version'")
 
@@ -307,4 +308,4 @@ class TestOpening:
         for one in crowd:
             one.join()
 
-        assert [None] * 4 == ended
+        assert ended == [None] * 4

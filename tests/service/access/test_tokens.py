@@ -13,7 +13,8 @@ from access_support import PEPPER, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import ConfigurationError, Forbidden, IllegalMove, RateLimitError, TokenInvalid
+from onceward import ConfigurationError
+from onceward.errors import Forbidden, IllegalMove, RateLimitError, TokenInvalid
 from onceward.service.access import FloodControl, Role, bearer_token, peppers, token_verifier
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.token_format import (
@@ -49,7 +50,7 @@ class TestTheText:
 
         assert (environment, issued.id, issued.body) == (presented.environment, presented.id, presented.body)
         assert re.fullmatch(PATTERN, issued.text)
-        assert TOKEN_CHARACTERS == len(issued.text)
+        assert len(issued.text) == TOKEN_CHARACTERS
 
     def test_the_secret_has_more_than_128_bits(self) -> None:
         """
@@ -101,7 +102,7 @@ class TestTheText:
         issued = issue_token("live", StillEnvironment().random)
 
         assert issued.id in repr(issued)
-        assert [] == [one for one in (issued, parse_token(issued.text)) if issued.text[21:30] in repr(one)]
+        assert [one for one in (issued, parse_token(issued.text)) if issued.text[21:30] in repr(one)] == []
         assert "secret" not in repr(Peppers(["secret" * 8]))
 
 
@@ -113,7 +114,7 @@ class TestBearer:
         """
         As HTTP has it.
         """
-        assert "ow_x" == bearer_token([value])
+        assert bearer_token([value]) == "ow_x"
 
     def test_nothing_is_nothing(self) -> None:
         """
@@ -145,7 +146,7 @@ class TestBearer:
         """
         RFC 9110, 5.5: one parser has cut them off, another leaves them to us; the answer is the same.
         """
-        assert "abc" == bearer_token(["Bearer abc \t "])
+        assert bearer_token(["Bearer abc \t "]) == "abc"
 
 
 class TestAuthentication:
@@ -204,7 +205,7 @@ class TestAuthentication:
             with pytest.raises(TokenInvalid) as refused:
                 access.authenticate(text)
             answers.append(str(refused.value))
-        assert [WORDS] * 5 == answers
+        assert answers == [WORDS] * 5
         assert access.authenticate(known.issued.text)
 
     def test_a_digest_that_was_cut_off_fits_nothing(self, access: Any, acme: str, world: World) -> None:
@@ -217,7 +218,7 @@ class TestAuthentication:
 
         with pytest.raises(TokenInvalid):
             access.authenticate(new.issued.text)
-        assert [(4,)] == world.rows("SELECT length(digest) FROM onceward_tokens")
+        assert world.rows("SELECT length(digest) FROM onceward_tokens") == [(4,)]
 
     def test_a_digest_of_another_row_fits_nothing(self, access: Any, acme: str, world: World) -> None:
         """
@@ -244,10 +245,10 @@ class TestAuthentication:
             blocking.authenticate(new.issued.text)
         world.environment.advance(0.499)
         blocking.authenticate(new.issued.text)
-        assert 1 == len(asked)
+        assert len(asked) == 1
         world.environment.advance(0.001)
         blocking.authenticate(new.issued.text)
-        assert 2 == len(asked)
+        assert len(asked) == 2
 
     def test_a_revocation_is_seen_at_once_here_and_within_a_second_elsewhere(self, world: World, colour: str) -> None:
         """
@@ -260,7 +261,7 @@ class TestAuthentication:
 
         ended = here.revoke_token(new.issued.id)
 
-        assert "revoked" == ended.state
+        assert ended.state == "revoked"
         with pytest.raises(TokenInvalid):
             here.authenticate(new.issued.text)
         assert there.authenticate(new.issued.text)  # The negative control: without the bound this would go on.
@@ -296,7 +297,7 @@ class TestAuthentication:
         for new in [made(blocking) for _ in range(5)]:
             blocking.authenticate(new.issued.text)
 
-        assert 3 == len(blocking._flows.desk._memory)
+        assert len(blocking._flows.desk._memory) == 3
 
     def test_last_used_is_noted_by_the_hour(self, access: Any, acme: str, world: World) -> None:
         """
@@ -311,9 +312,9 @@ class TestAuthentication:
 
         assert seen[0] is not None
         if world.kind == "sqlite":
-            assert [0, 0, TOUCH_US] == [one - seen[0] for one in seen]
+            assert [one - seen[0] for one in seen] == [0, 0, TOUCH_US]
         else:  # There, what was noted has been moved into the past.
-            assert [0, -1, 0] == [round((one - seen[0]) / (TOUCH_US / 2)) for one in seen]
+            assert [round((one - seen[0]) / (TOUCH_US / 2)) for one in seen] == [0, -1, 0]
 
 
 class TestComingIn:
@@ -335,7 +336,7 @@ class TestComingIn:
                 access.enter(flood, values, "192.0.2.1")
             ended.append((refused.value.code, refused.value.retry_after_seconds))
 
-        assert [("token_invalid", None)] * 3 + [("rate_limited", 10)] * 3 == ended
+        assert ended == [("token_invalid", None)] * 3 + [("rate_limited", 10)] * 3
         for _ in range(1000):
             assert acme == access.enter(flood, [f"bearer {text}"], "192.0.2.1").tenant
         with pytest.raises(TokenInvalid):
@@ -353,7 +354,7 @@ class TestComingIn:
         with pytest.raises(RateLimitError) as refused:
             blocking.enter(flood, [f"Bearer {text}"], "192.0.2.1")
 
-        assert (None, None) == (refused.value.__cause__, refused.value.__context__)
+        assert (refused.value.__cause__, refused.value.__context__) == (None, None)
         assert text[8:20] not in str(refused.value)
 
 
@@ -386,7 +387,7 @@ class TestRights:
                     continue
                 allowed[role.value].append(wanted.value)
 
-        assert {"read": ["read"], "write": ["read", "write"], "admin": ["read", "write", "admin"]} == allowed
+        assert allowed == {"read": ["read"], "write": ["read", "write"], "admin": ["read", "write", "admin"]}
 
     def test_a_list_of_databases_is_a_limit(self, access: Any, acme: str) -> None:
         """
@@ -423,7 +424,7 @@ class TestRights:
 
         with pytest.raises(ConfigurationError):
             blocking.create_token("acme", **options)
-        assert [] == world.rows("SELECT id FROM onceward_tokens")
+        assert world.rows("SELECT id FROM onceward_tokens") == []
 
     def test_a_token_needs_a_tenant(self, access: Any) -> None:
         """
@@ -448,7 +449,7 @@ class TestScope:
         def scopes(access: Any) -> list[str]:
             return [access.authenticate(one.issued.text).scope_for("db1") for one in (first, second, rotated)]
 
-        assert ["live:acme:db:db1"] * 3 == scopes(blocking)
+        assert scopes(blocking) == ["live:acme:db:db1"] * 3
         one, two, three = scopes(by_token)
         assert one == three == f"live:acme:token:{first.issued.id}:db:db1"
         assert two == f"live:acme:token:{second.issued.id}:db:db1"
@@ -500,7 +501,7 @@ class TestRotation:
             with Gate(world.url, scope=access.authenticate(text).scope) as gate:
                 gate.run("charge:order-17", lambda: ran.append(1))
 
-        assert [1] == ran
+        assert ran == [1]
         assert access.authenticate(old.issued.text)[1:] == access.authenticate(new.issued.text)[1:]
 
     def test_the_old_token_lives_on_for_the_overlap(self, access: Any, acme: str, world: World) -> None:
@@ -510,7 +511,7 @@ class TestRotation:
         old = made(access)
         new = access.rotate_token(old.issued.id, overlap=60)
 
-        assert "ending" == access.token(old.issued.id).state
+        assert access.token(old.issued.id).state == "ending"
         assert new.issued.id == access.token(old.issued.id).successor
         world.pass_time(59)
         assert access.authenticate(old.issued.text)
@@ -542,7 +543,7 @@ class TestRotation:
         new = access.rotate_token(old.issued.id, overlap=3600)
 
         assert before.expires_at == access.token(old.issued.id).expires_at
-        assert 100_000_000 == new.view.expires_at - new.view.created_at
+        assert new.view.expires_at - new.view.created_at == 100_000_000
 
     def test_only_an_active_token_is_rotated(self, access: Any, acme: str, world: World) -> None:
         """
@@ -556,7 +557,7 @@ class TestRotation:
         for old, words in ((rotated, successor.issued.id), (revoked, "is revoked"), (expired, "is expired")):
             with pytest.raises(IllegalMove, match=words):
                 access.rotate_token(old.issued.id)
-        assert 4 == len(access.tokens())
+        assert len(access.tokens()) == 4
         assert None is access.rotate_token("000000000000")
 
     def test_of_several_rotations_at_once_one_makes_a_successor(self, world: World) -> None:
@@ -582,8 +583,8 @@ class TestRotation:
 
         successor = shells[0].token(old.issued.id).successor
         assert [successor] == [one for one in ended if len(one) == 12]
-        assert 3 == sum(successor in one for one in ended if len(one) > 12)
-        assert 2 == len(shells[0].tokens())
+        assert sum(successor in one for one in ended if len(one) > 12) == 3
+        assert len(shells[0].tokens()) == 2
         for shell in shells:
             shell.close()
 
@@ -615,8 +616,8 @@ class TestLists:
         rest = access.tokens(acme, after=first[-1].id, limit=3)
 
         assert ids == [one.id for one in (*first, *rest)]
-        assert 6 == len(access.tokens())
-        assert [] == [name for name in first[0]._fields if name in ("digest", "pepper")]
+        assert len(access.tokens()) == 6
+        assert [name for name in first[0]._fields if name in ("digest", "pepper")] == []
 
 
 class TestComparing:
@@ -630,15 +631,15 @@ class TestComparing:
         calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
         assert "hmac.compare_digest" in calls
 
-        assert [] == early_exits(inspect.getsource(token_verifier)) + early_exits(inspect.getsource(peppers))
+        assert early_exits(inspect.getsource(token_verifier)) + early_exits(inspect.getsource(peppers)) == []
 
     def test_an_early_exit_is_found(self) -> None:
         """
         The check itself: a digest under == or in a tuple comparison is an offence.
         """
-        assert 1 == len(early_exits("if row.digest == made: pass"))
-        assert 1 == len(early_exits("ok = digest != other"))
-        assert [] == early_exits("ok = compare_digest(digest, other)")
+        assert len(early_exits("if row.digest == made: pass")) == 1
+        assert len(early_exits("ok = digest != other")) == 1
+        assert early_exits("ok = compare_digest(digest, other)") == []
 
     def test_an_unknown_token_costs_as_much_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -655,7 +656,7 @@ class TestComparing:
             with pytest.raises(TokenInvalid):
                 desk.judge(presented, found, 0.0)
 
-        assert ["fits", "fits"] == worked
+        assert worked == ["fits", "fits"]
 
 
 def early_exits(source: str) -> list[str]:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward import RequestInvalid, parse_json
+from onceward.errors import RequestInvalid
+from onceward.keys import parse_json
 from onceward.service.ledger.amounts import BILLION, DELTA_MAX, format_amount, parse_amount
 
 
@@ -69,7 +70,7 @@ def test_a_delta_is_taken_by_its_digits_or_refused(text: str, expected: str | No
             parse_amount(value)
         return
 
-    assert expected == format_amount(parse_amount(value))
+    assert format_amount(parse_amount(value)) == expected
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity"])

@@ -52,7 +52,7 @@ def test_every_column_of_every_row_is_guarded(filled: Any, world: World, table: 
     Each column of each row is changed by hand, and put back: while it is changed the walk names the row (or, where the
     row's own name was changed, what it became), and afterwards nothing.
     """
-    assert [] == audited(filled).findings
+    assert audited(filled).findings == []
     named = {"onceward_ledger_customers": ("scope", "customer")}.get(table, ("id",))
     changed = 0
     for row in rows_of(world, table):
@@ -72,7 +72,7 @@ def test_every_column_of_every_row_is_guarded(filled: Any, world: World, table: 
                 changed += 1
 
     assert changed >= len(COLUMNS[table])
-    assert [] == audited(filled).findings
+    assert audited(filled).findings == []
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -90,7 +90,7 @@ def test_every_row_that_is_removed_is_missed(filled: Any, world: World, table: s
         marks = ", ".join("?" * len(row))
         world.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", *row.values())
 
-    assert [] == audited(filled).findings
+    assert audited(filled).findings == []
 
 
 def test_the_command_says_so_and_ends_with_1(filled: Any, world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,15 +98,15 @@ def test_the_command_says_so_and_ends_with_1(filled: Any, world: World, capsys: 
     For people and for programs: the row is named.
     """
     if world.kind == "sqlite":  # The records' own file, beside which the ledger is.
-        assert 0 == main(["store", "init", "--store", world.url])
-    assert 0 == main(["ledger", "verify", "--store", world.url])
+        assert main(["store", "init", "--store", world.url]) == 0
+    assert main(["ledger", "verify", "--store", world.url]) == 0
     assert "2 customers, 5 entries, 2 checkpoints" in capsys.readouterr().out
     [(id,)] = world.execute("SELECT id FROM onceward_ledger_entries WHERE seq = 2")
     world.execute("UPDATE onceward_ledger_entries SET amount = amount + 1 WHERE seq = 2")
 
-    assert 1 == main(["ledger", "verify", "--store", world.url])
+    assert main(["ledger", "verify", "--store", world.url]) == 1
     assert id in capsys.readouterr().out
-    assert 1 == main(["ledger", "verify", "--json", "--store", world.url])
+    assert main(["ledger", "verify", "--json", "--store", world.url]) == 1
     assert id in [one["row"] for one in json.loads(capsys.readouterr().out)["findings"]]
 
 
@@ -114,16 +114,16 @@ def test_the_command_adds_a_customer_once(world: World, capsys: pytest.CaptureFi
     """
     Again does no harm; a ledger that is not there yet is made.
     """
-    assert 0 == main(["store", "init", "--store", world.url])
+    assert main(["store", "init", "--store", world.url]) == 0
     command = ["ledger", "customer", "acme", "cus_9", "--environment", "live", "--json", "--store", world.url]
     capsys.readouterr()
     added = []
     for _ in range(2):
-        assert 0 == main(command)
+        assert main(command) == 0
         added.append(json.loads(capsys.readouterr().out)["added"])
 
-    assert [True, False] == added
-    assert 2 == main([*command[:3], "has blank", *command[4:]])
+    assert added == [True, False]
+    assert main([*command[:3], "has blank", *command[4:]]) == 2
 
 
 def test_a_ledger_that_is_not_there_is_not_made_by_looking(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,8 +131,8 @@ def test_a_ledger_that_is_not_there_is_not_made_by_looking(tmp_path: Any, capsys
     A mistyped store is told as such, and not as a ledger without faults.
     """
     url = f"sqlite:///{tmp_path}/agent.db"
-    assert 0 == main(["store", "init", "--store", url])
+    assert main(["store", "init", "--store", url]) == 0
 
-    assert 2 == main(["ledger", "verify", "--store", url])
+    assert main(["ledger", "verify", "--store", url]) == 2
     assert "no tables of ledger" in capsys.readouterr().err
-    assert ["agent.db"] == [path.name for path in tmp_path.iterdir() if "-" not in path.name]
+    assert [path.name for path in tmp_path.iterdir() if "-" not in path.name] == ["agent.db"]

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from ledger_support import LIVE, TEST, World, audited, balance, emit, sent
 
-from onceward import InFlight, KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid
+from onceward import InFlight, KeyMissing, KeyReused, OncewardError
+from onceward.errors import KeyInvalid, RequestInvalid
 from onceward.runtime import failpoints
 from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, ReferenceReused
 from onceward.service.ledger.hash_chain import LedgerEntry
@@ -24,8 +25,8 @@ def test_a_new_key_is_booked_and_its_retry_is_the_first_answer(ledger: Any, worl
     again = ledger.run(ledger.flows.emit(LIVE, sent("-2.5"), "k1"))
 
     assert (first.text, True) == (again.text, again.replayed)
-    assert "-2.5" == json.loads(first.text)["delta"]
-    assert (1, 1) == (world.count(), world.records())
+    assert json.loads(first.text)["delta"] == "-2.5"
+    assert (world.count(), world.records()) == (1, 1)
 
 
 @pytest.mark.requirement("C13")
@@ -38,7 +39,7 @@ def test_a_key_with_another_body_is_refused_and_changes_nothing(ledger: Any, wor
         with pytest.raises(KeyReused):
             emit(ledger, **{"delta": -1, "metadata": {"a": 1}, **other}, key="k1")  # type: ignore[arg-type]
 
-    assert 1 == world.count()
+    assert world.count() == 1
 
 
 @pytest.mark.requirement("C15", "C24")
@@ -50,14 +51,14 @@ def test_a_reference_without_a_key_is_one_delta_and_the_second_is_marked(ledger:
     again = emit(ledger, reference_id="acme:call:2026-11:7f3a")
     with_key = emit(ledger, reference_id="acme:call:2026-11:7f3a", key="another")
 
-    assert (False, True, True) == (first["duplicate"], again["duplicate"], with_key["duplicate"])
+    assert (first["duplicate"], again["duplicate"], with_key["duplicate"]) == (False, True, True)
     assert {**first, "duplicate": True} == again == with_key
-    assert [("live:acme:call:2026-11:7f3a",)] == world.execute("SELECT reference FROM onceward_ledger_entries")
+    assert world.execute("SELECT reference FROM onceward_ledger_entries") == [("live:acme:call:2026-11:7f3a",)]
 
     world.execute("DELETE FROM onceward_records")
 
     assert again == emit(ledger, reference_id="acme:call:2026-11:7f3a")
-    assert 1 == world.count()
+    assert world.count() == 1
 
 
 @pytest.mark.requirement("C24")
@@ -74,7 +75,7 @@ def test_a_reference_with_another_amount_is_refused(ledger: Any, world: World, f
     with pytest.raises(ReferenceReused, match="another customerId and reason;"):
         emit(ledger, -1, reference_id="r1", customer="cus_2", reason="other", key="k2")
 
-    assert 1 == world.count()
+    assert world.count() == 1
 
 
 @pytest.mark.requirement("E05")
@@ -87,7 +88,7 @@ def test_a_delta_without_a_name_is_refused(ledger: Any, world: World) -> None:
     with pytest.raises(KeyMissing, match="every delta"):
         ledger.run(ledger.flows.emit_many(LIVE, [sent(reference_id="r1"), sent()]))
 
-    assert (0, 0) == (world.count(), world.records())
+    assert (world.count(), world.records()) == (0, 0)
 
 
 @pytest.mark.requirement("C55", "C56", "C57")
@@ -101,13 +102,13 @@ def test_environments_share_neither_keys_nor_references(ledger: Any, world: Worl
     emit(ledger, key="k1", place=TEST)
 
     assert emit(ledger, reference_id="live:r1", place=LIVE)["duplicate"]
-    assert [("live:r1",), ("test:r1",)] == world.execute(
+    assert world.execute(
         "SELECT reference FROM onceward_ledger_entries WHERE reference IS NOT NULL ORDER BY reference"
-    )
+    ) == [("live:r1",), ("test:r1",)]
     for named in ({"reference_id": "test:r1"}, {"key": "test:k1"}):
         with pytest.raises(KeyInvalid, match="belongs to the test environment"):
             emit(ledger, place=LIVE, **named)
-    assert ("-2", "-2") == (balance(ledger, place=LIVE).balance, balance(ledger, place=TEST).balance)
+    assert (balance(ledger, place=LIVE).balance, balance(ledger, place=TEST).balance) == ("-2", "-2")
 
 
 @pytest.mark.requirement("C07")
@@ -122,10 +123,10 @@ def test_a_batch_is_one_key_and_its_replay_has_each_result(ledger: Any, world: W
     shown = json.loads(first.text)
 
     assert (first.text, True) == (again.text, again.replayed)
-    assert [False, True, False, True] == [item["booked"] for item in shown["results"]]
-    assert [None, None, "reference_reused", None] == [item["code"] for item in shown["results"]]
-    assert (2, 1, 1) == (shown["booked"], shown["duplicates"], shown["refused"])
-    assert ("-2.5", 3) == (balance(ledger).balance, world.count())
+    assert [item["booked"] for item in shown["results"]] == [False, True, False, True]
+    assert [item["code"] for item in shown["results"]] == [None, None, "reference_reused", None]
+    assert (shown["booked"], shown["duplicates"], shown["refused"]) == (2, 1, 1)
+    assert (balance(ledger).balance, world.count()) == ("-2.5", 3)
     with pytest.raises(KeyReused):
         ledger.run(ledger.flows.emit_many(LIVE, items[:2], "b1"))
 
@@ -139,7 +140,7 @@ def test_a_batch_with_one_malformed_delta_books_nothing(ledger: Any, world: Worl
     with pytest.raises(RequestInvalid, match="1 to 100"):
         ledger.run(ledger.flows.emit_many(LIVE, [sent()] * 101, "k"))
 
-    assert 0 == world.count()
+    assert world.count() == 0
 
 
 def test_a_correction_is_a_new_delta_that_names_the_old_one(ledger: Any, world: World) -> None:
@@ -156,7 +157,7 @@ def test_a_correction_is_a_new_delta_that_names_the_old_one(ledger: Any, world: 
             emit(ledger, 1, reference_id="r4", corrects=corrects)
     with pytest.raises(RequestInvalid, match="corrects"):
         emit(ledger, 1, reference_id="r4", corrects="anything")
-    assert [] == audited(ledger).findings
+    assert audited(ledger).findings == []
 
 
 @pytest.mark.parametrize(
@@ -183,8 +184,8 @@ def test_what_cannot_be_booked_is_refused_and_leaves_nothing(
     with pytest.raises(RequestInvalid, match=said):
         emit(ledger, key="k1", **more)
 
-    assert (0, 0) == (world.count(), world.records())
-    assert 1 == emit(ledger, key="k1")["seq"]
+    assert (world.count(), world.records()) == (0, 0)
+    assert emit(ledger, key="k1")["seq"] == 1
 
 
 def test_known_customers_only_if_the_operator_says_so(world: World) -> None:
@@ -198,10 +199,10 @@ def test_known_customers_only_if_the_operator_says_so(world: World) -> None:
             balance(ledger)
         added = [ledger.run(ledger.flows.add_customer(LIVE, "cus_1")) for _ in range(2)]
 
-        assert [True, False] == added
-        assert ([], 1) == (audited(ledger).findings, audited(ledger).customers)
-        assert 1 == emit(ledger, key="k1")["seq"]
-        assert [] == audited(ledger).findings
+        assert added == [True, False]
+        assert (audited(ledger).findings, audited(ledger).customers) == ([], 1)
+        assert emit(ledger, key="k1")["seq"] == 1
+        assert audited(ledger).findings == []
 
 
 def test_an_operators_rule_refuses_before_anything_is_booked(world: World) -> None:
@@ -216,8 +217,8 @@ def test_an_operators_rule_refuses_before_anything_is_booked(world: World) -> No
         with pytest.raises(DeltaRefused, match="more than ten units"):
             emit(ledger, -11, key="k1")
 
-        assert (0, 0) == (world.count(), world.records())
-        assert "-10" == emit(ledger, -10, key="k1")["delta"]
+        assert (world.count(), world.records()) == (0, 0)
+        assert emit(ledger, -10, key="k1")["delta"] == "-10"
 
 
 @pytest.mark.requirement("C11")
@@ -243,9 +244,9 @@ def test_a_key_in_flight_is_told_so_at_once(world: World) -> None:
         finally:
             failpoints.disarm()
 
-        assert [1.0, 1.0] == [error.retry_after_seconds for error in heard]
+        assert [error.retry_after_seconds for error in heard] == [1.0, 1.0]
         assert made == emit(second, key="k1")
-    assert 2 == world.count()
+    assert world.count() == 2
 
 
 @pytest.mark.requirement("C14")
@@ -264,9 +265,9 @@ def test_a_hundred_emits_in_a_row_and_a_hundred_at_once_are_one_delta(world: Wor
 
         ids = {*threads.map(persist, range(100)), *map(persist, range(100))}
 
-        assert 1 == len(ids)
-        assert ("-1", 1) == (balance(one).balance, world.count())
-        assert [] == audited(one).findings
+        assert len(ids) == 1
+        assert (balance(one).balance, world.count()) == ("-1", 1)
+        assert audited(one).findings == []
 
 
 def test_the_chain_holds_whoever_emits_at_once(world: World) -> None:
@@ -286,11 +287,11 @@ def test_the_chain_holds_whoever_emits_at_once(world: World) -> None:
                 except InFlight:
                     continue
 
-        assert list(range(24)) == list(threads.map(work, range(24)))
+        assert list(threads.map(work, range(24))) == list(range(24))
         found = audited(one)
 
-        assert (3, 24 * 3 + 12, []) == (found.customers, found.entries, found.findings)
+        assert (found.customers, found.entries, found.findings) == (3, 24 * 3 + 12, [])
         for customer in ("cus_0", "cus_1", "cus_2"):
-            assert [] == one.run(one.flows.gaps(LIVE, customer)).gaps
+            assert one.run(one.flows.gaps(LIVE, customer)).gaps == []
         total = sum(int(balance(one, customer).balance) for customer in ("cus_0", "cus_1", "cus_2"))
-        assert -(24 * 3 + 12) == total
+        assert total == -(24 * 3 + 12)

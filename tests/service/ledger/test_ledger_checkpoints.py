@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from ledger_support import LIVE, TEST, World, audited, balance, emit
 
-from onceward import OncewardError, RequestInvalid
+from onceward import OncewardError
 from onceward._core.operation import to_datetime
+from onceward.errors import RequestInvalid
 from onceward.service.ledger.errors import (
     CustomerUnknown,
     DeltaUnknown,
@@ -36,7 +37,7 @@ def test_a_balance_is_the_sum_of_its_deltas_to_the_last_digit(ledger: Any) -> No
     emit(ledger, "-0.000000001", reference_id="out")
     found = balance(ledger)
 
-    assert ("11999999999.999999987", 13, None) == (found.balance, found.deltas, found.checkpoint)
+    assert (found.balance, found.deltas, found.checkpoint) == ("11999999999.999999987", 13, None)
     with pytest.raises(CustomerUnknown):
         balance(ledger, "nobody")
     with pytest.raises(CustomerUnknown):
@@ -53,7 +54,7 @@ def test_a_period_is_closed_once_whatever_the_key(ledger: Any, world: World) -> 
 
     assert first == close(ledger, "2020-01", "k1")
     assert {**first, "duplicate": True} == close(ledger, "2020-01", "k2") == close(ledger, "2020-01")
-    assert (1, "1.5", 1) == (world.count("onceward_ledger_checkpoints"), first["balance"], first["deltas"])
+    assert (world.count("onceward_ledger_checkpoints"), first["balance"], first["deltas"]) == (1, "1.5", 1)
 
 
 def test_checkpoints_follow_one_another_and_derivations_start_from_the_last(ledger: Any) -> None:
@@ -68,11 +69,11 @@ def test_checkpoints_follow_one_another_and_derivations_start_from_the_last(ledg
     found = balance(ledger)
 
     assert (1, 2, first["hash"]) == (first["number"], second["number"], second["previous"])
-    assert ("1", "101") == (first["balance"], second["balance"])
+    assert (first["balance"], second["balance"]) == ("1", "101")
     assert ("1111", 2, second["id"]) == (found.balance, found.deltas, found.checkpoint.id)
     for period, expected in (("2019-12", "0"), ("2020-01", "1"), ("2020-02", "101"), ("2020-12", "111")):
-        assert expected == balance(ledger, period=period).balance
-    assert [] == audited(ledger).findings
+        assert balance(ledger, period=period).balance == expected
+    assert audited(ledger).findings == []
 
 
 def test_a_closed_period_takes_no_more_deltas(ledger: Any, world: World) -> None:
@@ -92,8 +93,8 @@ def test_a_closed_period_takes_no_more_deltas(ledger: Any, world: World) -> None
         close(ledger, "2020-01", customer="nobody")
 
     assert emit(ledger, 1, reference_id="a", period="2020-02")["duplicate"]
-    assert 1 == world.count()
-    assert 2 == emit(ledger, 1, key="late")["seq"]
+    assert world.count() == 1
+    assert emit(ledger, 1, key="late")["seq"] == 2
 
 
 def test_late_deltas_go_into_the_next_period_if_the_operator_says_so(world: World) -> None:
@@ -106,9 +107,9 @@ def test_late_deltas_go_into_the_next_period_if_the_operator_says_so(world: Worl
         late = emit(ledger, 2, reference_id="b", period="2020-01")
 
         assert closed["period"] < late["period"]
-        assert ("1", "3") == (closed["balance"], balance(ledger).balance)
+        assert (closed["balance"], balance(ledger).balance) == ("1", "3")
         assert {**late, "duplicate": True} == emit(ledger, 2, reference_id="b", period="2020-01")
-        assert [] == audited(ledger).findings
+        assert audited(ledger).findings == []
 
 
 @pytest.mark.requirement("C45", "C46")
@@ -209,23 +210,23 @@ def test_queued_deltas_count_when_a_worker_has_verified_them(world: World) -> No
     with world.open(verify="queued", rule=rule) as ledger:
         good, bad = emit(ledger, 5, reference_id="a", period="2020-01"), emit(ledger, 6, key="b", period="2020-01")
 
-        assert {"queued"} == {good["status"], bad["status"]}
+        assert {good["status"], bad["status"]} == {"queued"}
         before = balance(ledger)
-        assert ("0", 0, 2) == (before.balance, before.deltas, before.queued)
+        assert (before.balance, before.deltas, before.queued) == ("0", 0, 2)
         with pytest.raises(VerificationPending):
             close(ledger, "2020-01")
         with pytest.raises(VerificationPending):
             ledger.run(ledger.flows.receipt(LIVE, "cus_1", reference="a"))
-        assert [] == audited(ledger).findings
+        assert audited(ledger).findings == []
 
-        assert [1, 1, 0] == [ledger.run(ledger.flows.verify_queued(1)) for _ in range(3)]
+        assert [ledger.run(ledger.flows.verify_queued(1)) for _ in range(3)] == [1, 1, 0]
 
         after = balance(ledger)
-        assert ("5", 1, 0) == (after.balance, after.deltas, after.queued)
+        assert (after.balance, after.deltas, after.queued) == ("5", 1, 0)
         shown = [ledger.run(ledger.flows.delta(LIVE, one["id"])) for one in (good, bad)]
-        assert [("verified", None), ("failed", "too much")] == [(one.status, one.failure) for one in shown]
-        assert "5" == close(ledger, "2020-01")["balance"]
-        assert [] == audited(ledger).findings
+        assert [(one.status, one.failure) for one in shown] == [("verified", None), ("failed", "too much")]
+        assert close(ledger, "2020-01")["balance"] == "5"
+        assert audited(ledger).findings == []
 
 
 @pytest.mark.requirement("C58")
@@ -258,8 +259,8 @@ def test_a_delta_is_shown_to_its_own_environment_only(ledger: Any) -> None:
     """
     made = emit(ledger, "0.25", reference_id="a", metadata={"tokens": 17, "rate": 0.5})
 
-    assert "0.25" == ledger.run(ledger.flows.delta(LIVE, made["id"])).delta
-    assert {"tokens": 17, "rate": 0.5} == ledger.run(ledger.flows.delta(LIVE, made["id"])).metadata
+    assert ledger.run(ledger.flows.delta(LIVE, made["id"])).delta == "0.25"
+    assert ledger.run(ledger.flows.delta(LIVE, made["id"])).metadata == {"tokens": 17, "rate": 0.5}
     with pytest.raises(DeltaUnknown):
         ledger.run(ledger.flows.delta(TEST, made["id"]))
     with pytest.raises(RequestInvalid):
@@ -275,11 +276,11 @@ def test_gaps_are_the_numbers_of_rows_that_somebody_removed(ledger: Any, world: 
 
     def gaps() -> list[tuple[int, int]]:
         found = ledger.run(ledger.flows.gaps(LIVE, "cus_1"))
-        assert 9 == found.last_seq
+        assert found.last_seq == 9
         return [(gap.first, gap.last) for gap in found.gaps]
 
-    assert [] == gaps()
+    assert gaps() == []
     world.execute("DELETE FROM onceward_ledger_entries WHERE seq IN (1, 4, 5, 7, 9)")
-    assert [(1, 1), (4, 5), (7, 7), (9, 9)] == gaps()
+    assert gaps() == [(1, 1), (4, 5), (7, 7), (9, 9)]
     world.execute("DELETE FROM onceward_ledger_entries")
-    assert [(1, 9)] == gaps()
+    assert gaps() == [(1, 9)]

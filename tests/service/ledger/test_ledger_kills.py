@@ -87,7 +87,7 @@ def killed(world: World, colour: str, *some: tuple[str, str, int]) -> list[str]:
     typed = [f"{name.rstrip('0123456789')}/{name}/{at}/{skip}" for name, at, skip in some]
     command = [sys.executable, "-c", KILLED, TESTS, colour, world.url, *typed]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert "" == done.stderr
+    assert done.stderr == ""
     return done.stdout.split()
 
 
@@ -110,8 +110,8 @@ def test_a_kill_leaves_both_or_neither_and_a_retry_books_once(world: World, colo
         some = [*points("book"), *points("reference"), *points("batch")]
         ended = killed(world, colour, *some)
 
-        assert {"9", "0"} == set(ended), "every point was passed, or none: nothing is shown by that"
-        assert 12 < ended.count("9")
+        assert set(ended) == {"9", "0"}, "every point was passed, or none: nothing is shown by that"
+        assert ended.count("9") > 12
         for (name, at, skip), how in zip(some, ended, strict=True):
             is_batch = name.startswith("batch")
             there_is = (at.startswith("ledger.") and at.endswith(".after")) or how == "0"
@@ -143,14 +143,14 @@ def test_a_period_is_closed_whole_or_not_at_all(world: World, colour: str) -> No
             emit(ledger, customer=name, reference_id=f"r-{name}", period="2020-01")
         ended = killed(world, colour, *some)
 
-        assert 3 < ended.count("9")
-        assert [] == audited(ledger).findings
+        assert ended.count("9") > 3
+        assert audited(ledger).findings == []
         for (name, at, _), how in zip(some, ended, strict=True):
             [(closed,)] = world.execute("SELECT closed FROM onceward_ledger_customers WHERE customer = ?", name)
             is_closed = at == "ledger.close.after" or how == "0"
             assert (is_closed, int(is_closed)) == (closed == "2020-01", there(world, name)[1]), (name, at)
             text = ledger.run(ledger.flows.checkpoint(LIVE, name, "2020-01", f"k-{name}")).text
-            assert "-1" == json.loads(text)["balance"]
+            assert json.loads(text)["balance"] == "-1"
         assert (len(some), []) == (audited(ledger).checkpoints, audited(ledger).findings)
 
 
@@ -166,6 +166,6 @@ def test_a_killed_verifier_leaves_its_deltas_to_the_next(world: World, colour: s
         some = [("judge", f"ledger.judge.{side}", 0) for side in ("before", "written", "after")]
 
         # Killed at the third, too: so the first two had left all of it to do, and the fourth finds nothing.
-        assert ["9", "9", "9", "0"] == killed(world, colour, *some, some[0])
-        assert (0, []) == (balance(ledger).queued, audited(ledger).findings)
-        assert "-3" == balance(ledger).balance
+        assert killed(world, colour, *some, some[0]) == ["9", "9", "9", "0"]
+        assert (balance(ledger).queued, audited(ledger).findings) == (0, [])
+        assert balance(ledger).balance == "-3"

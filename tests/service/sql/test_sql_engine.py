@@ -134,9 +134,9 @@ def test_fifty_at_once_run_once(shared: Callable[[Play], Any]) -> None:
 
     same, rows, total = shared(play)
 
-    assert 49 == sum(answer.replayed for answer in same)
-    assert 1 == len({str(answer.document) for answer in same})
-    assert (1, [[20]]) == (rows, total)
+    assert sum(answer.replayed for answer in same) == 49
+    assert len({str(answer.document) for answer in same}) == 1
+    assert (rows, total) == (1, [[20]])
 
 
 def test_the_whole_interface(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ def test_the_whole_interface(tmp_path: Path) -> None:
     made = running(first, tmp_path, limits=QUICK)
     read_first, replayed, tables, dropped, unknown, anew, rows = running(second, tmp_path, limits=QUICK)
 
-    assert (False, [[1]]) == made[:2]
-    assert [("acme", "other"), ("acme", "shop"), ("zeta", "shop")] == made[2]
-    assert [("acme", "other"), ("acme", "shop")] == made[3]
-    assert (1, True) == (read_first, replayed)
-    assert [("t", "table", [("a", "", True, False)], 1, True)] == tables
-    assert ((True, False), ["DatabaseUnknown"] * 2) == (dropped, unknown)
-    assert (False, 1) == (anew, rows)
+    assert made[:2] == (False, [[1]])
+    assert made[2] == [("acme", "other"), ("acme", "shop"), ("zeta", "shop")]
+    assert made[3] == [("acme", "other"), ("acme", "shop")]
+    assert (read_first, replayed) == (1, True)
+    assert tables == [("t", "table", [("a", "", True, False)], 1, True)]
+    assert (dropped, unknown) == ((True, False), ["DatabaseUnknown"] * 2)
+    assert (anew, rows) == (False, 1)
 
 
 def test_statements_that_only_read_go_to_the_readers(shared: Callable[[Play], Any]) -> None:
@@ -196,8 +196,8 @@ def test_statements_that_only_read_go_to_the_readers(shared: Callable[[Play], An
 
     reads, busy, slow, version, inserted = shared(play)
 
-    assert ([1] * 5, True, "timeout") == (reads, busy, slow)
-    assert ([[7]], [[2]]) == (version, inserted)
+    assert (reads, busy, slow) == ([1] * 5, True, "timeout")
+    assert (version, inserted) == ([[7]], [[2]])
 
 
 def test_who_may_only_read_is_refused_everywhere(shared: Callable[[Play], Any]) -> None:
@@ -222,7 +222,7 @@ def test_who_may_only_read_is_refused_everywhere(shared: Callable[[Play], Any]) 
         read = await shop.query("SELECT 1", readonly=True, identity=Keyed(ME, "k2"))
         return words, read.rows, await shop.count()
 
-    assert (["readonly"] * 12, [[1]], 0) == shared(play)
+    assert shared(play) == (["readonly"] * 12, [[1]], 0)
 
 
 @pytest.mark.slow
@@ -243,9 +243,9 @@ def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Call
 
     words, rows, writers, after = shared(play)
 
-    assert ["timeout"] * 3 + ["ran"] * 6 == words
-    assert (6, 2) == (rows, writers)
-    assert "ran" == after
+    assert words == ["timeout"] * 3 + ["ran"] * 6
+    assert (rows, writers) == (6, 2)
+    assert after == "ran"
 
 
 def test_workers_have_limits_of_their_own(shared: Callable[[Play], Any]) -> None:
@@ -281,7 +281,7 @@ def test_memory_ends_somewhere(tmp_path: Path) -> None:
 
     word, rows, _ = running(play, tmp_path, limits=limits)
 
-    assert ("tooLarge", 0) == (word, rows)
+    assert (word, rows) == ("tooLarge", 0)
 
 
 def test_a_killed_worker_is_replaced(shared: Callable[[Play], Any]) -> None:
@@ -297,7 +297,7 @@ def test_a_killed_worker_is_replaced(shared: Callable[[Play], Any]) -> None:
                 os.kill(desk.pid, signal.SIGKILL)
         return await came_to(shop.put(1, "k")), await came_to(shop.put(2)), await shop.count()
 
-    assert ("replayed", "ran", 2) == shared(play)
+    assert shared(play) == ("replayed", "ran", 2)
 
 
 def test_a_stopped_worker_is_replaced(shared: Callable[[Play], Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +312,7 @@ def test_a_stopped_worker_is_replaced(shared: Callable[[Play], Any], monkeypatch
         os.kill(pid, signal.SIGSTOP)
         return await came_to(shop.put(1, "k")), await shop.count()
 
-    assert ("ran", 1) == shared(play)
+    assert shared(play) == ("ran", 1)
 
 
 def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
@@ -343,12 +343,12 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
         "in its commit": asyncio.run(play(WorkerProgress(5, True, 9, IN_COMMIT), overdue=False)),
     }
 
-    assert {
+    assert told == {
         "before it began": ["again", "again", "again"],
         "while it ran": ["again", "again", "again"],
         "overdue": ["SqlError", "again", "again"],
         "in its commit": ["OutcomeUnknown", "again", "again"],
-    } == told
+    }
 
 
 def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
@@ -367,8 +367,8 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
 
     words, late, pids = asyncio.run(play())
 
-    assert (["ran"] * 30, "EngineClosed") == (words, late)
-    assert [] == [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+    assert (words, late) == (["ran"] * 30, "EngineClosed")
+    assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []
 
 
 def test_closing_without_patience_is_honest(tmp_path: Path) -> None:
@@ -388,7 +388,7 @@ def test_closing_without_patience_is_honest(tmp_path: Path) -> None:
         await engine.close(seconds=0.0)
         return await first, await later
 
-    assert ("OutcomeUnknown", "EngineClosed") == asyncio.run(play())
+    assert asyncio.run(play()) == ("OutcomeUnknown", "EngineClosed")
 
 
 def test_a_caller_who_goes_away_takes_nobody_along(shared: Callable[[Play], Any]) -> None:
@@ -407,7 +407,7 @@ def test_a_caller_who_goes_away_takes_nobody_along(shared: Callable[[Play], Any]
         again = await came_to(shop.put("begun", "k"))
         return begun.cancelled(), waiting.cancelled(), again, (await shop.query("SELECT a FROM t")).rows
 
-    assert (True, True, "replayed", [["begun"]]) == shared(play)
+    assert shared(play) == (True, True, "replayed", [["begun"]])
 
 
 def test_a_line_that_is_too_long_is_refused(tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_line_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
     words, rows = running(play, tmp_path, limits=Limits(queue_length=10))
 
-    assert {"ran", "locked"} == set(words)
+    assert set(words) == {"ran", "locked"}
     assert rows == words.count("ran")
 
 
@@ -434,7 +434,7 @@ def test_a_thousand_requests_of_one_caller_are_not_held_back(shared: Callable[[P
         words = await asyncio.gather(*(came_to(shop.put(number, f"k{number}")) for number in range(1_000)))
         return set(words), await shop.count()
 
-    assert ({"ran"}, 1_000) == shared(play)
+    assert shared(play) == ({"ran"}, 1_000)
 
 
 def test_bad_input_never_reaches_a_worker(tmp_path: Path) -> None:
@@ -459,8 +459,8 @@ def test_bad_input_never_reaches_a_worker(tmp_path: Path) -> None:
 
     words, started = asyncio.run(play())
 
-    assert ["NameInvalid", "NameInvalid", "denied", "syntax", "wrongParams", "tooLarge"] == words
-    assert [0, 0, 0, 0] == started
+    assert words == ["NameInvalid", "NameInvalid", "denied", "syntax", "wrongParams", "tooLarge"]
+    assert started == [0, 0, 0, 0]
     for wrong in ({"retain": -1}, {"after_expiry": "maybe"}, {"lease": 5}):
         with pytest.raises(ConfigurationError):
             SqliteEngine(tmp_path, **wrong)
@@ -484,7 +484,7 @@ def test_a_long_request_does_not_hold_up_the_event_loop(tmp_path: Path) -> None:
 
     word, turns = asyncio.run(play())
 
-    assert "denied" == word
+    assert word == "denied"
     assert turns > 3
 
 
@@ -501,7 +501,7 @@ def test_a_mistake_in_the_engine_leaves_nobody_waiting(
         monkeypatch.undo()
         return words, await came_to(shop.put(1, "k")), await shop.count()
 
-    assert (["StoreUnavailable", "OutcomeUnknown"], "ran", 1) == shared(play)
+    assert shared(play) == (["StoreUnavailable", "OutcomeUnknown"], "ran", 1)
 
 
 def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:
@@ -517,4 +517,4 @@ def test_if_no_worker_can_be_started_a_request_says_so(tmp_path: Path) -> None:
         finally:
             await engine.close()
 
-    assert "StoreUnavailable" == asyncio.run(play())
+    assert asyncio.run(play()) == "StoreUnavailable"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from onceward import KeyReused, OncewardError, OutcomeUnknown, RetryAdvice, StoreCorrupt
+from onceward import KeyReused, OncewardError, OutcomeUnknown
+from onceward.errors import RetryAdvice, StoreCorrupt
 from onceward.service.sql import EngineClosed, Limits, LocalDatabase, SqlError, SqlKind
 from onceward.service.sql.errors import from_wire, to_wire
 from onceward.service.sql.sqlite_errors import BY_CODE, BY_MESSAGE, translate_sqlite_error
@@ -141,7 +142,7 @@ def test_every_line_of_the_table_of_messages_is_met_by_a_real_error(schema: Loca
     connection.close()
 
     unmet = [line.pattern.pattern for line in BY_MESSAGE if not any(line.pattern.search(text) for text in spoken)]
-    assert [] == [pattern for pattern in unmet if not any(word in pattern for word in elsewhere)]
+    assert [pattern for pattern in unmet if not any(word in pattern for word in elsewhere)] == []
 
 
 def test_hints_say_what_to_do(schema: LocalDatabase) -> None:
@@ -164,8 +165,10 @@ def test_advice_depends_on_the_kind() -> None:
     """
     advice = {kind: SqlError(kind, "x").retry for kind in SqlKind}
 
-    assert {SqlKind.LOCKED, SqlKind.TIMEOUT, SqlKind.FULL} == {
-        kind for kind, retry in advice.items() if retry is RetryAdvice.SAME_KEY
+    assert {kind for kind, retry in advice.items() if retry is RetryAdvice.SAME_KEY} == {
+        SqlKind.LOCKED,
+        SqlKind.TIMEOUT,
+        SqlKind.FULL,
     }
 
 
@@ -182,9 +185,9 @@ def test_a_full_database_says_so_and_deleting_helps(tmp_path: Path) -> None:
         database.query("DELETE FROM t")
         database.query("INSERT INTO t VALUES (zeroblob(20000))")
 
-        assert SqlKind.FULL == refusal.value.kind
+        assert refusal.value.kind == SqlKind.FULL
         assert rows in range(3, 15)
-        assert [[1]] == database.query("SELECT count(*) FROM t").rows
+        assert database.query("SELECT count(*) FROM t").rows == [[1]]
 
 
 def test_a_database_that_another_process_holds_is_locked(
@@ -201,8 +204,8 @@ def test_a_database_that_another_process_holds_is_locked(
         database.query("CREATE TABLE t (a)")
     other.close()
 
-    assert (SqlKind.LOCKED, RetryAdvice.SAME_KEY) == (refusal.value.kind, refusal.value.retry)
-    assert 0 == database.query("CREATE TABLE t (a)").rows_written
+    assert (refusal.value.kind, refusal.value.retry) == (SqlKind.LOCKED, RetryAdvice.SAME_KEY)
+    assert database.query("CREATE TABLE t (a)").rows_written == 0
 
 
 def test_memory_and_damage_have_words_of_their_own() -> None:
@@ -214,7 +217,7 @@ def test_memory_and_damage_have_words_of_their_own() -> None:
 
     memory = translate_sqlite_error(MemoryError())
     assert isinstance(memory, SqlError)
-    assert SqlKind.TOO_LARGE == memory.kind
+    assert memory.kind == SqlKind.TOO_LARGE
     assert isinstance(translate_sqlite_error(damaged), StoreCorrupt)
     assert sqlite3.SQLITE_NOMEM in BY_CODE
 

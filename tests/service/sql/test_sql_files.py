@@ -95,9 +95,9 @@ def test_only_databases_are_listed(tmp_path: Path) -> None:
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).touch()
 
-    assert [("a", "x"), ("b", "one"), ("b", "two")] == folder.databases()
-    assert [("b", "one"), ("b", "two")] == folder.databases("b")
-    assert [] == folder.databases("nobody")
+    assert folder.databases() == [("a", "x"), ("b", "one"), ("b", "two")]
+    assert folder.databases("b") == [("b", "one"), ("b", "two")]
+    assert folder.databases("nobody") == []
 
 
 def test_dropping_leaves_nothing_and_is_over_with_its_first_step(
@@ -120,7 +120,7 @@ def test_dropping_leaves_nothing_and_is_over_with_its_first_step(
     assert gone is None
     assert not log.exists()
     assert drop_file(path)
-    assert [] == list(path.parent.iterdir())
+    assert list(path.parent.iterdir()) == []
     assert not drop_file(path)
 
 
@@ -143,12 +143,12 @@ def test_a_page_tells_how_far_a_worker_has_come(tmp_path: Path) -> None:
     committing = beat.seen()
     beat.at(4)
 
-    assert (7, False, 3) == (running.group, running.committing, running.number)
-    assert (7, True, 0xFFFFFFFF) == (committing.group, committing.committing, committing.number)
-    assert (True, 4) == (beat.seen().committing, beat.seen().number)
+    assert (running.group, running.committing, running.number) == (7, False, 3)
+    assert (committing.group, committing.committing, committing.number) == (7, True, 0xFFFFFFFF)
+    assert (beat.seen().committing, beat.seen().number) == (True, 4)
     assert running.beats < committing.beats < beat.seen().beats
     beat.begin(8)
-    assert (8, False, NOT_BEGUN) == (*beat.seen()[:2], beat.seen().number)
+    assert (*beat.seen()[:2], beat.seen().number) == (8, False, NOT_BEGUN)
 
 
 def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_many_databases_do_not_need_many_open_files(tmp_path: Path) -> None:
     writer.databases.close_all()
     readers.close_all()
 
-    assert (4, 4) == kept
+    assert kept == (4, 4)
     assert len(files) <= 4 * 12
 
 
@@ -192,7 +192,7 @@ def test_a_database_that_was_replaced_is_opened_anew(tmp_path: Path) -> None:
     writer.databases.close_all()
     readers.close_all()
 
-    assert (["old"], (0,)) == (before, after)
+    assert (before, after) == (["old"], (0,))
 
 
 def test_limits_that_cannot_be_meant_are_refused() -> None:
@@ -212,7 +212,7 @@ def test_a_frame_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr("onceward.service.sql.worker_channel.FRAME_MAX", 10)
 
-    assert b"\x00\x00\x00\x02{}" == pack({})
+    assert pack({}) == b"\x00\x00\x00\x02{}"
     with pytest.raises(StoreUnavailable):
         packed("x" * 11)
 
@@ -245,7 +245,7 @@ def test_a_frame_is_read_whole_or_the_other_side_is_gone(colour: str, monkeypatc
         monkeypatch.setattr(f"onceward.service.sql.{module}.FRAME_MAX", 16)
     frame = pack({"ready": 7})
 
-    assert {"ready": 7} == received(colour, frame)
+    assert received(colour, frame) == {"ready": 7}
     for broken in (b"", frame[:2], frame[:4], frame[:-1], pack({"ready": 77_777_777})):
         with pytest.raises(EOFError):
             received(colour, broken)

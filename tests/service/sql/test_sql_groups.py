@@ -97,9 +97,9 @@ def test_a_group_is_one_commit(hosted: WritableDatabase, notes: Notes) -> None:
     """
     Three requests, one transaction; they are answered when it is over.
     """
-    assert ["ran"] * 3 == words(hosted.group([put(1), put(2, "k2"), put(3)]))
-    assert [0, 1, 2, "commit", "rest"] == notes.told
-    assert [1, 2, 3] == rows(hosted)
+    assert words(hosted.group([put(1), put(2, "k2"), put(3)])) == ["ran"] * 3
+    assert notes.told == [0, 1, 2, "commit", "rest"]
+    assert rows(hosted) == [1, 2, 3]
 
 
 def test_one_that_fails_leaves_its_neighbours_alone(hosted: WritableDatabase, notes: Notes) -> None:
@@ -109,9 +109,9 @@ def test_one_that_fails_leaves_its_neighbours_alone(hosted: WritableDatabase, no
     wrong = build_request(["INSERT INTO t VALUES ('half')", "SELECT * FROM nowhere"], LIMITS, batch=True)
     keyed = wrong._replace(identity=Keyed("test:me", "w"))
 
-    assert ["ran", "unknownTable", "unknownTable", "ran"] == words(hosted.group([put(1), wrong, keyed, put(2, "k")]))
-    assert [0, 1, 2, 3, "commit", "rest"] == notes.told
-    assert [1, 2] == rows(hosted)
+    assert words(hosted.group([put(1), wrong, keyed, put(2, "k")])) == ["ran", "unknownTable", "unknownTable", "ran"]
+    assert notes.told == [0, 1, 2, 3, "commit", "rest"]
+    assert rows(hosted) == [1, 2]
 
 
 @pytest.mark.parametrize("key", [None, "slow"], ids=["plain", "keyed"])
@@ -123,10 +123,10 @@ def test_one_that_ends_the_transaction_is_left_out_and_the_others_run_again(
     """
     outcomes = hosted.group([put(1, "k1"), ask("SELECT * FROM nowhere"), ask(SLOW, key=key), put(2)])
 
-    assert ["ran", "unknownTable", "timeout", "ran"] == words(outcomes)
-    assert [0, 1, 2, 0, 1, 3, "commit", "rest"] == notes.told
-    assert [1, 2] == rows(hosted)
-    assert ["replayed", "timeout"] == words(hosted.group([put(1, "k1"), ask(SLOW, key=key)]))
+    assert words(outcomes) == ["ran", "unknownTable", "timeout", "ran"]
+    assert notes.told == [0, 1, 2, 0, 1, 3, "commit", "rest"]
+    assert rows(hosted) == [1, 2]
+    assert words(hosted.group([put(1, "k1"), ask(SLOW, key=key)])) == ["replayed", "timeout"]
 
 
 def test_one_whose_deferred_constraint_is_broken_fails_alone(hosted: WritableDatabase) -> None:
@@ -135,18 +135,18 @@ def test_one_whose_deferred_constraint_is_broken_fails_alone(hosted: WritableDat
     """
     outcomes = hosted.group([put(1), ask("INSERT INTO child VALUES (7)", key="child"), put(2, "k")])
 
-    assert ["ran", "foreignKey", "ran"] == words(outcomes)
-    assert [1, 2] == rows(hosted)
+    assert words(outcomes) == ["ran", "foreignKey", "ran"]
+    assert rows(hosted) == [1, 2]
     hosted.group([ask("INSERT INTO parent VALUES (7)")])
-    assert ["ran"] == words(hosted.group([ask("INSERT INTO child VALUES (7)", key="child")]))
+    assert words(hosted.group([ask("INSERT INTO child VALUES (7)", key="child")])) == ["ran"]
 
 
 def test_the_same_key_in_one_group_runs_once(hosted: WritableDatabase) -> None:
     """
     The first runs; the second finds its record in the same transaction, and another request under it is refused.
     """
-    assert ["ran", "replayed", "KeyReused"] == words(hosted.group([put(1, "k"), put(1, "k"), put(2, "k")]))
-    assert [1] == rows(hosted)
+    assert words(hosted.group([put(1, "k"), put(1, "k"), put(2, "k")])) == ["ran", "replayed", "KeyReused"]
+    assert rows(hosted) == [1]
 
 
 def test_if_the_first_of_a_key_fails_the_second_runs(hosted: WritableDatabase) -> None:
@@ -155,7 +155,7 @@ def test_if_the_first_of_a_key_fails_the_second_runs(hosted: WritableDatabase) -
     """
     both = ask("INSERT INTO later VALUES (1)", key="k")
 
-    assert ["unknownTable", "ran", "ran"] == words(hosted.group([both, ask("CREATE TABLE later (a)"), both]))
+    assert words(hosted.group([both, ask("CREATE TABLE later (a)"), both])) == ["unknownTable", "ran", "ran"]
 
 
 def test_a_disk_that_fails_while_committing_is_answered_honestly(hosted: WritableDatabase) -> None:
@@ -174,7 +174,7 @@ def test_a_disk_that_fails_while_committing_is_answered_honestly(hosted: Writabl
 
     assert isinstance(with_key, StoreUnavailable)
     assert isinstance(without, OutcomeUnknown)
-    assert ["ran"] == words(hosted.group([put(1, "k")]))
+    assert words(hosted.group([put(1, "k")])) == ["ran"]
 
 
 def test_without_a_savepoint_a_neighbour_would_suffer(
@@ -188,7 +188,7 @@ def test_without_a_savepoint_a_neighbour_would_suffer(
 
     hosted.group([put(1), wrong])
 
-    assert [1, "half"] == rows(hosted)
+    assert rows(hosted) == [1, "half"]
 
 
 def test_a_reader_sees_one_moment(hosted: WritableDatabase, place: Path) -> None:
@@ -205,9 +205,9 @@ def test_a_reader_sees_one_moment(hosted: WritableDatabase, place: Path) -> None
         reader.close()
 
     assert isinstance(outcome, RequestResult)
-    assert [[[1]], [[1]]] == [one["rows"] for one in outcome.document["results"]]
-    assert ["readonly", "readonly"] == refusals
-    assert [1] == rows(hosted)
+    assert [one["rows"] for one in outcome.document["results"]] == [[[1]], [[1]]]
+    assert refusals == ["readonly", "readonly"]
+    assert rows(hosted) == [1]
 
 
 def test_a_readers_connection_is_closed_to_writing_below_the_guard(hosted: WritableDatabase, place: Path) -> None:
@@ -235,8 +235,8 @@ def test_an_interrupt_leaves_nothing_open(hosted: WritableDatabase) -> None:
         hosted.group([put(1, "k"), put(2), put(3)])
     failpoints.disarm()
 
-    assert ["ran"] == words(hosted.group([put(1, "k")]))
-    assert [1] == rows(hosted)
+    assert words(hosted.group([put(1, "k")])) == ["ran"]
+    assert rows(hosted) == [1]
 
 
 def test_a_tenant_cannot_lock_itself_out_by_taking_a_name(hosted: WritableDatabase, place: Path) -> None:
@@ -251,8 +251,8 @@ def test_a_tenant_cannot_lock_itself_out_by_taking_a_name(hosted: WritableDataba
     words_said = words(again.group([ask("SELECT * FROM json_each"), ask("SELECT * FROM pragma_table_info")]))
     again.close()
 
-    assert ["child", "json_each", 'odd "name', "parent", "pragma_table_info", "t", "v"] == found
-    assert ["ran", "unknownTable"] == words_said
+    assert found == ["child", "json_each", 'odd "name', "parent", "pragma_table_info", "t", "v"]
+    assert words_said == ["ran", "unknownTable"]
 
 
 def test_reuse_is_refused_by_class(hosted: WritableDatabase) -> None:

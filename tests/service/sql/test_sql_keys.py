@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Expired, KeyInvalid, KeyReused
+from onceward import Expired, KeyReused
+from onceward.errors import KeyInvalid
 from onceward.service.sql import Keyed, Limits, LocalDatabase, SqlError, SqlKind, Step
 from onceward.testing.clock import StillEnvironment
 
@@ -39,10 +40,10 @@ def test_the_same_key_replays_the_first_answer(orders: LocalDatabase) -> None:
     before = orders._database.connection.total_changes
     again = orders.query(INSERT, ["o-1", 5], identity=Keyed(ME, "order:1"))
 
-    assert (False, True) == (first.replayed, again.replayed)
+    assert (first.replayed, again.replayed) == (False, True)
     assert first.document == again.document
     assert before == orders._database.connection.total_changes
-    assert 1 == count(orders)
+    assert count(orders) == 1
 
 
 @pytest.mark.requirement("A07")
@@ -55,8 +56,8 @@ def test_a_statement_that_fails_frees_its_key(database: LocalDatabase) -> None:
     database.query("CREATE TABLE orders (id TEXT PRIMARY KEY, amount INTEGER)")
     answer = database.query(INSERT, ["o-1", 5], identity=Keyed(ME, "order:1"))
 
-    assert (SqlKind.UNKNOWN_TABLE, "orders") == (refusal.value.kind, refusal.value.table)
-    assert (False, 1) == (answer.replayed, answer.rows_written)
+    assert (refusal.value.kind, refusal.value.table) == (SqlKind.UNKNOWN_TABLE, "orders")
+    assert (answer.replayed, answer.rows_written) == (False, 1)
 
 
 def test_a_write_that_is_stopped_at_its_deadline_frees_its_key(place: Path) -> None:
@@ -69,9 +70,9 @@ def test_a_write_that_is_stopped_at_its_deadline_frees_its_key(place: Path) -> N
         for _ in range(2):
             with pytest.raises(SqlError) as refusal:
                 database.query(slow, identity=Keyed(ME, "slow"))
-            assert SqlKind.TIMEOUT == refusal.value.kind
+            assert refusal.value.kind == SqlKind.TIMEOUT
 
-        assert [[0]] == database.query("SELECT count(*) FROM t").rows
+        assert database.query("SELECT count(*) FROM t").rows == [[0]]
 
 
 @pytest.mark.requirement("A17")
@@ -91,7 +92,7 @@ def test_a_key_is_good_for_one_request(orders: LocalDatabase) -> None:
         with pytest.raises(KeyReused):
             other()
 
-    assert 1 == count(orders)
+    assert count(orders) == 1
 
 
 def test_keys_of_two_scopes_do_not_meet(orders: LocalDatabase) -> None:
@@ -104,8 +105,8 @@ def test_keys_of_two_scopes_do_not_meet(orders: LocalDatabase) -> None:
         for number, identity in enumerate(identities)
     ]
 
-    assert [False] * 4 == [answer.replayed for answer in answers]
-    assert 4 == count(orders)
+    assert [answer.replayed for answer in answers] == [False] * 4
+    assert count(orders) == 4
 
 
 @pytest.mark.requirement("A40")
@@ -115,9 +116,9 @@ def test_without_a_key_a_statement_runs_each_time(orders: LocalDatabase, raw: Ca
     """
     for _ in range(2):
         answer = orders.query("SELECT 1")
-        assert ([[1]], False) == (answer.rows, answer.replayed)
+        assert (answer.rows, answer.replayed) == ([[1]], False)
 
-    assert [(0,)] == raw("SELECT count(*) FROM onceward_records")
+    assert raw("SELECT count(*) FROM onceward_records") == [(0,)]
 
 
 @pytest.mark.requirement("A11", "A14")
@@ -135,9 +136,9 @@ def test_the_constraint_holds_without_a_key(orders: LocalDatabase) -> None:
     with ThreadPoolExecutor(2) as pool:
         outcomes = sorted(pool.map(insert, range(2)))
 
-    assert ["1", "uniqueViolation"] == outcomes
-    assert 0 == orders.query(f"{INSERT} ON CONFLICT (id) DO NOTHING", ["o-1", 5]).rows_written
-    assert 1 == count(orders)
+    assert outcomes == ["1", "uniqueViolation"]
+    assert orders.query(f"{INSERT} ON CONFLICT (id) DO NOTHING", ["o-1", 5]).rows_written == 0
+    assert count(orders) == 1
 
 
 @pytest.mark.requirement("A01", "A15", "A27")
@@ -157,7 +158,7 @@ def test_answers_are_kept_for_a_day(tmp_path: Path) -> None:
         for one in ask.values():
             one()
         clock.advance(86_399)
-        assert [True, True, True] == [one().replayed for one in ask.values()]
+        assert [one().replayed for one in ask.values()] == [True, True, True]
         clock.advance(2)
         assert False is ask["log"]().replayed
         with pytest.raises(SqlError) as refusal:
@@ -165,8 +166,8 @@ def test_answers_are_kept_for_a_day(tmp_path: Path) -> None:
         clock.advance(86_401)  # The step was touched a moment ago.
         assert False is ask["step"]().replayed
 
-        assert SqlKind.UNIQUE_VIOLATION == refusal.value.kind
-        assert [[1]] == database.query("SELECT count(*) FROM t").rows
+        assert refusal.value.kind == SqlKind.UNIQUE_VIOLATION
+        assert database.query("SELECT count(*) FROM t").rows == [[1]]
 
 
 def test_past_its_day_a_key_is_refused_by_default(tmp_path: Path) -> None:
@@ -207,13 +208,13 @@ def test_a_plan_resumes_where_it_failed(database: LocalDatabase) -> None:
                 break
         return came_to
 
-    assert ["ran", "ran", "unknownTable"] == run()
+    assert run() == ["ran", "ran", "unknownTable"]
     database.query("CREATE TABLE u (a)")
-    assert ["replayed", "replayed", "ran", "ran", "ran"] == run()
-    assert ["replayed"] * 5 == run()
-    assert "ran" == (
+    assert run() == ["replayed", "replayed", "ran", "ran", "ran"]
+    assert run() == ["replayed"] * 5
+    assert (
         "replayed" if database.query("SELECT 1", identity=Step(ME, "migrate-8", "verify")).replayed else "ran"
-    )
+    ) == "ran"
 
 
 @pytest.mark.requirement("A26")
@@ -224,9 +225,11 @@ def test_a_step_is_one_row_under_scope_plan_and_step(database: LocalDatabase, ra
     for plan, step in (("p", "a"), ("p", "b"), ("q", "a"), ("p", "a")):
         database.query("SELECT 1", identity=Step("acme", plan, step))
 
-    assert [("acme", "p / a"), ("acme", "p / b"), ("acme", "q / a")] == raw(
-        "SELECT scope, key FROM onceward_records ORDER BY key"
-    )
+    assert raw("SELECT scope, key FROM onceward_records ORDER BY key") == [
+        ("acme", "p / a"),
+        ("acme", "p / b"),
+        ("acme", "q / a"),
+    ]
 
 
 def test_a_batch_is_all_or_nothing(orders: LocalDatabase) -> None:
@@ -240,17 +243,17 @@ def test_a_batch_is_all_or_nothing(orders: LocalDatabase) -> None:
     first = orders.batch(batch[:2], identity=Keyed(ME, "b"))
     again = orders.batch(batch[:2], identity=Keyed(ME, "b"))
 
-    assert (SqlKind.UNIQUE_VIOLATION, 2, 0) == (refusal.value.kind, refusal.value.statement, nothing)
-    assert (2, [1, 1]) == (first.rows_written, [answer.rows_written for answer in first.answers])
+    assert (refusal.value.kind, refusal.value.statement, nothing) == (SqlKind.UNIQUE_VIOLATION, 2, 0)
+    assert (first.rows_written, [answer.rows_written for answer in first.answers]) == (2, [1, 1])
     assert (False, True, first.document) == (first.replayed, again.replayed, again.document)
-    assert 2 == count(orders)
+    assert count(orders) == 2
 
 
 def test_a_batch_has_a_hundred_statements_at_most(orders: LocalDatabase) -> None:
     """
     A hundred are run, one more or none are refused.
     """
-    assert 100 == len(orders.batch(["SELECT 1"] * 100).answers)
+    assert len(orders.batch(["SELECT 1"] * 100).answers) == 100
     for number, kind in ((101, SqlKind.TOO_LARGE), (0, SqlKind.SYNTAX)):
         with pytest.raises(SqlError) as refusal:
             orders.batch(["SELECT 1"] * number)
@@ -271,7 +274,7 @@ def test_statements_of_a_batch_see_each_other(database: LocalDatabase) -> None:
         ]
     )
 
-    assert [[41]] == batch.answers[-1].rows
+    assert batch.answers[-1].rows == [[41]]
 
 
 def test_an_answer_that_is_too_large_undoes_its_write(database: LocalDatabase) -> None:
@@ -282,8 +285,8 @@ def test_an_answer_that_is_too_large_undoes_its_write(database: LocalDatabase) -
     with pytest.raises(SqlError) as refusal:
         database.query("INSERT INTO t VALUES (zeroblob(900000)) RETURNING a", identity=Keyed(ME, "k"))
 
-    assert SqlKind.TOO_LARGE == refusal.value.kind
-    assert [[0]] == database.query("SELECT count(*) FROM t").rows
+    assert refusal.value.kind == SqlKind.TOO_LARGE
+    assert database.query("SELECT count(*) FROM t").rows == [[0]]
 
 
 def test_the_largest_answer_can_be_kept(database: LocalDatabase) -> None:
@@ -304,7 +307,7 @@ def test_a_key_that_is_none_is_refused(orders: LocalDatabase, key: str) -> None:
     with pytest.raises(KeyInvalid):
         orders.query(INSERT, ["o-1", 5], identity=Keyed(ME, key))
 
-    assert 0 == count(orders)
+    assert count(orders) == 0
 
 
 @pytest.mark.requirement("E31")

@@ -61,10 +61,10 @@ def test_a_writer_killed_anywhere_leaves_both_or_neither(tmp_path: Path) -> None
     ends = [line.split() for line in done.stdout.splitlines()]
     found = Found(tmp_path / "tenant.db")
 
-    assert "" == done.stderr
-    assert KILLS == sum(status == str(-signal.SIGKILL) for status, _ in ends)
-    assert set(POINTS) == {point for _, point in ends}
-    assert set() == found.lost({f"{number}-{n}" for number in range(KILLS) for n in range(6)})
+    assert done.stderr == ""
+    assert sum(status == str(-signal.SIGKILL) for status, _ in ends) == KILLS
+    assert {point for _, point in ends} == set(POINTS)
+    assert found.lost({f"{number}-{n}" for number in range(KILLS) for n in range(6)}) == set()
     assert (0, len(found.keys), len(found.keys)) == (found.doubled, found.settled, found.records)
 
 
@@ -110,10 +110,10 @@ def test_workers_killed_under_load_lose_and_double_nothing(tmp_path: Path) -> No
     found = Found(tmp_path / "databases" / "acme" / "shop.db")
     acknowledged = set(done.stdout.split())
 
-    assert ("", True) == (done.stderr, "done" in acknowledged)
-    assert [] == list(orders.iterdir())
+    assert (done.stderr, "done" in acknowledged) == ("", True)
+    assert list(orders.iterdir()) == []
     assert keys == len(acknowledged) - 1
-    assert set() == found.lost(acknowledged - {"done"})
+    assert found.lost(acknowledged - {"done"}) == set()
     assert (0, keys, keys) == (found.doubled, found.settled, found.records)
 
 
@@ -140,6 +140,6 @@ def test_an_engine_killed_under_load_loses_and_doubles_nothing(tmp_path: Path) -
     found = Found(folder / "acme" / "shop.db")
 
     assert before < keys
-    assert ("", True) == (done.stderr, "done" in acknowledged)
-    assert set() == found.lost(acknowledged - {"done"})
+    assert (done.stderr, "done" in acknowledged) == ("", True)
+    assert found.lost(acknowledged - {"done"}) == set()
     assert (0, keys, keys) == (found.doubled, found.settled, found.records)

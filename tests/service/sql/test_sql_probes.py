@@ -237,7 +237,7 @@ def test_a_reader_refuses_the_same_probes(hosted: LocalDatabase) -> None:
             let_through.append((probe, outcome))
     reader.close()
 
-    assert [] == let_through
+    assert let_through == []
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb[:60])
@@ -249,7 +249,7 @@ def test_a_bomb_is_stopped_and_changes_nothing(hosted: LocalDatabase, bomb: str)
 
     assert came_to(lambda: hosted.query(bomb, identity=Keyed("test:attacker", "k"))) in BOMBS[bomb].split("|")
     assert before == contents(hosted)
-    assert [[1000]] == hosted.query("SELECT count(*) FROM big").rows
+    assert hosted.query("SELECT count(*) FROM big").rows == [[1000]]
 
 
 def test_a_text_that_is_too_wide_is_not_built(hosted: LocalDatabase) -> None:
@@ -259,9 +259,9 @@ def test_a_text_that_is_too_wide_is_not_built(hosted: LocalDatabase) -> None:
     try:
         rows = hosted.query("SELECT printf('%900000000s', 'x')").rows
     except SqlError as refusal:
-        assert SqlKind.TOO_LARGE == refusal.kind
+        assert refusal.kind == SqlKind.TOO_LARGE
     else:
-        assert [[None]] == rows
+        assert rows == [[None]]
 
 
 def test_there_are_more_than_sixty_probes() -> None:
@@ -300,8 +300,8 @@ def test_who_may_only_read_cannot_write(hosted: LocalDatabase, sql: str, identit
     """
     before = contents(hosted)
 
-    assert "readonly" == came_to(lambda: hosted.query(sql, identity=identity, readonly=True))
-    assert "readonly" == came_to(lambda: hosted.batch(["SELECT 1", sql], identity=identity, readonly=True))
+    assert came_to(lambda: hosted.query(sql, identity=identity, readonly=True)) == "readonly"
+    assert came_to(lambda: hosted.batch(["SELECT 1", sql], identity=identity, readonly=True)) == "readonly"
     assert before == contents(hosted)
 
 
@@ -321,7 +321,7 @@ def test_a_statement_that_was_compiled_for_us_is_not_run_for_a_tenant(place: Pat
     )
     hosted.close()
 
-    assert ["denied", "readonly"] == [refusal.kind.value for refusal in refusals if isinstance(refusal, SqlError)]
+    assert [refusal.kind.value for refusal in refusals if isinstance(refusal, SqlError)] == ["denied", "readonly"]
 
 
 def test_every_action_of_sqlite_has_a_rule() -> None:
@@ -332,9 +332,9 @@ def test_every_action_of_sqlite_has_a_rule() -> None:
     guard.mode = AuthorizerMode.WRITE
 
     assert set(range(1, 34)) == set(RULES)
-    assert sqlite3.SQLITE_DENY == guard.authorize(99, None, None, None, None)
+    assert guard.authorize(99, None, None, None, None) == sqlite3.SQLITE_DENY
     assert guard.refusal is not None
-    assert SqlKind.DENIED == guard.refusal.kind
+    assert guard.refusal.kind == SqlKind.DENIED
 
 
 def test_every_function_of_this_sqlite_is_either_listed_or_refused() -> None:
@@ -353,8 +353,8 @@ def test_every_function_of_this_sqlite_is_either_listed_or_refused() -> None:
     }
     geopoly = {name for name in here if name.startswith(("geopoly", "fts", "sqlite_"))}
 
-    assert set() == here - FUNCTIONS - left_out - geopoly
-    assert set() == FUNCTIONS & (left_out | _IN_ALTER)
+    assert here - FUNCTIONS - left_out - geopoly == set()
+    assert FUNCTIONS & (left_out | _IN_ALTER) == set()
 
 
 def test_an_error_inside_the_authorizer_denies(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,7 +378,7 @@ def test_without_its_rules_the_guard_would_let_a_probe_through(place: Path, monk
     with LocalDatabase(place) as database:
         monkeypatch.setitem(RULES, sqlite3.SQLITE_READ, lambda guard, names: None)
 
-        assert [[0]] == database.query("SELECT count(*) FROM onceward_records").rows
+        assert database.query("SELECT count(*) FROM onceward_records").rows == [[0]]
 
 
 ALLOWED = [
@@ -423,4 +423,4 @@ def test_honest_sql_works(database: LocalDatabase) -> None:
     for sql in ALLOWED:
         database.query(sql, identity=Keyed("test:me", f"k{ALLOWED.index(sql)}"))
 
-    assert ["copy", "w"] == [table.name for table in database.tables()]
+    assert [table.name for table in database.tables()] == ["copy", "w"]

@@ -68,15 +68,15 @@ def test_what_sqlite_has_no_place_for_is_refused(database: LocalDatabase, value:
     with pytest.raises(SqlError) as refusal:
         database.query("INSERT INTO t VALUES (?)", [value])
 
-    assert SqlKind.TYPE == refusal.value.kind
-    assert [[0]] == database.query("SELECT count(*) FROM t").rows
+    assert refusal.value.kind == SqlKind.TYPE
+    assert database.query("SELECT count(*) FROM t").rows == [[0]]
 
 
 def test_true_and_false_are_one_and_zero(database: LocalDatabase) -> None:
     """
     SQLite has no booleans.
     """
-    assert [[1, 0, "integer"]] == database.query("SELECT ?1, ?2, typeof(?1)", [True, False]).rows
+    assert database.query("SELECT ?1, ?2, typeof(?1)", [True, False]).rows == [[1, 0, "integer"]]
 
 
 def test_positional_parameters_are_counted(database: LocalDatabase) -> None:
@@ -88,9 +88,9 @@ def test_positional_parameters_are_counted(database: LocalDatabase) -> None:
     for params in ([1], [1, 2, 3], None, {"a": 1, "b": 2}):
         with pytest.raises(SqlError) as refusal:
             database.query("INSERT INTO t VALUES (?, ?)", params)
-        assert SqlKind.WRONG_PARAMS == refusal.value.kind
+        assert refusal.value.kind == SqlKind.WRONG_PARAMS
 
-    assert [[1, "x"]] == database.query("SELECT * FROM t").rows
+    assert database.query("SELECT * FROM t").rows == [[1, "x"]]
 
 
 @pytest.mark.parametrize("mark", [":", "@", "$"])
@@ -100,7 +100,7 @@ def test_named_parameters_are_matched_by_name(database: LocalDatabase, mark: str
     """
     sql = f"SELECT {mark}a, {mark}b, {mark}a, ':c' /* :d */ -- :e"
 
-    assert [[1, 2, 1, ":c"]] == database.query(sql, {"b": 2, "a": 1}).rows
+    assert database.query(sql, {"b": 2, "a": 1}).rows == [[1, 2, 1, ":c"]]
 
 
 def test_columns_may_have_any_name(database: LocalDatabase) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from differential_support import IDENTITIES, Ended, Step, first_difference, observed, trace
 
-from onceward import NOT_FOUND, Found, Gate, NothingHappened, OncewardError
+from onceward import NOT_FOUND, Found, Gate, OncewardError
 from onceward._core.record import PutResult
+from onceward.errors import NothingHappened
 from onceward.stores import PurgeResult
 from onceward.stores.memory import MemoryStore
 from onceward.testing.clock import StillEnvironment
@@ -67,10 +68,10 @@ def test_the_traces_reach_every_kind_of_answer() -> None:
     purged = [answer for what, answer in answers if what == "purge"]
     states = {(shown["state"], shown["replay_left"] == "over") for landed, shown in puts if landed}
 
-    assert {(True, True), (False, True), (False, False)} == {(landed, shown is not None) for landed, shown in puts}
+    assert {(landed, shown is not None) for landed, shown in puts} == {(True, True), (False, True), (False, False)}
     assert {("claimed", False), ("settled", False), ("settled", True), ("released", False)} <= states
     assert ("in_doubt", False) in states
-    assert [True, True] == [any(column) for column in zip(*purged, strict=True)]
+    assert [any(column) for column in zip(*purged, strict=True)] == [True, True]
     assert True is any(answer for what, answer in answers if what == "extend")
     assert True is any(len(answer) > 1 for what, answer in answers if what == "scan")
 
@@ -139,8 +140,8 @@ def test_a_store_that_deviates_in_one_thing_is_found_out(deviant: type[MemorySto
     honest = [first_difference(observed(MemoryStore(), trace(n)), observed(MemoryStore(), trace(n))) for n in range(60)]
     found = [first_difference(observed(MemoryStore(), trace(n)), observed(deviant(), trace(n))) for n in range(60)]
 
-    assert [] == [one for one in honest if one is not None]
-    assert [] != [one for one in found if one is not None]
+    assert [one for one in honest if one is not None] == []
+    assert [one for one in found if one is not None] != []
 
 
 # --- what only a certain order of steps shows ---
@@ -289,7 +290,7 @@ def test_the_callers_hear_of_everything() -> None:
 
     assert {"key_reused", "in_doubt", "expired", "not_replayable", "recorded_failure", "already_settled"} <= codes
     assert {"nothing_happened", "illegal_move", "TimeoutError"} <= codes
-    assert {"settled", "released", "in_doubt", "expired"} == states
+    assert states == {"settled", "released", "in_doubt", "expired"}
     assert ["error", "in_flight"] in [value[:2] for value in inside if isinstance(value, list)]
 
 
@@ -302,4 +303,4 @@ def test_a_gate_on_a_store_that_deviates_is_found_out() -> None:
         for made in (MemoryStore, Overwriting)
     )
 
-    assert [] != [one for one in map(first_difference, honest, deviant) if one is not None]
+    assert [one for one in map(first_difference, honest, deviant) if one is not None] != []

@@ -17,21 +17,11 @@ from typing import Any
 
 import pytest
 
-from onceward import (
-    Expired,
-    Found,
-    Gate,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    NothingHappened,
-    NotReplayable,
-    RecordedFailure,
-    SchemaMismatch,
-)
+from onceward import Expired, Found, Gate, InDoubt, InFlight, KeyReused, NotReplayable
 from onceward._core.holders import Process
 from onceward._core.holders import encode_process as written_process
 from onceward._core.record import Record
+from onceward.errors import NothingHappened, RecordedFailure, SchemaMismatch
 from onceward.stores import _sqlite_schema as schema
 from onceward.stores.sqlite import SqliteStore
 from onceward.testing.clock import START_US, StillEnvironment
@@ -215,7 +205,7 @@ class TestReading:
         }
 
         assert found is not None
-        assert expected == found._asdict()
+        assert found._asdict() == expected
 
     def test_every_row_is_shown_in_the_words_of_the_glossary(self, store: SqliteStore, gate: Gate) -> None:
         """
@@ -263,7 +253,7 @@ class TestAsking:
         """
         Under the plan that it belongs to.
         """
-        assert 7 == gate.plan("golden").step(key_of("settled step"), Untouched(), **ASKED)
+        assert gate.plan("golden").step(key_of("settled step"), Untouched(), **ASKED) == 7
 
     @pytest.mark.parametrize(
         ("name", "refusal"),
@@ -290,7 +280,7 @@ class TestAsking:
         with pytest.raises(RecordedFailure) as raised:
             asks(gate, "settled failure")
 
-        assert ("no funds", "card_declined") == (raised.value.message, raised.value.failure_code)
+        assert (raised.value.message, raised.value.failure_code) == ("no funds", "card_declined")
 
     @pytest.mark.parametrize("name", sorted(STATES.keys() - {"settled step"}))
     def test_another_request_under_its_key_is_refused(self, gate: Gate, name: str) -> None:
@@ -306,7 +296,7 @@ class TestAsking:
         """
         outcome = asks(gate, "released", lambda: "now")
 
-        assert ("now", False, 2) == (outcome.value, outcome.replayed, outcome.attempt)
+        assert (outcome.value, outcome.replayed, outcome.attempt) == ("now", False, 2)
         assert outcome.fence > golden()["released"]["fence"]
 
     def test_what_is_in_doubt_can_be_decided(self, gate: Gate) -> None:
@@ -315,7 +305,7 @@ class TestAsking:
         """
         gate.reconcile(key_of("in doubt"), Found("ch_9"), fence=golden()["in doubt"]["fence"])
 
-        assert "ch_9" == asks(gate, "in doubt").value
+        assert asks(gate, "in doubt").value == "ch_9"
 
     def test_a_claim_whose_holder_is_gone_is_in_doubt_when_its_lease_has_run_out(
         self, gate: Gate, still: StillEnvironment
@@ -371,6 +361,6 @@ class TestRestoring:
         ]
         restored.close()
 
-        assert (True, 1) == (gone.landed, purged.forgotten)
-        assert [True] * 6 == [one.landed for one in after]
+        assert (gone.landed, purged.forgotten) == (True, 1)
+        assert [one.landed for one in after] == [True] * 6
         assert max(one.fence for one in before) < min(one.record.fence for one in after)

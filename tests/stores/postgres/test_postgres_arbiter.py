@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from postgres_support import COLOURS, handle, query
 
-from onceward import SchemaMismatch
+from onceward.errors import SchemaMismatch
 from onceward.runtime.environment import REAL
 from onceward.testing.store_suite.rows import row, settled
 from servers.postgres import PostgresServer, needed
@@ -48,8 +48,8 @@ def test_it_is_a_named_primary_key_and_without_it_nothing_is_written(fresh: str,
         query(fresh, str(told.value).partition("nothing was written. ")[2])
 
         assert True is store.put(row("test:arbiter")).landed
-    assert [("onceward_records_pkey", "p", "PRIMARY KEY (id)")] == found
-    assert [(1,)] == before
+    assert found == [("onceward_records_pkey", "p", "PRIMARY KEY (id)")]
+    assert before == [(1,)]
 
 
 @pytest.mark.requirement("E24")
@@ -70,7 +70,7 @@ def test_both_routes_are_documented_and_are_the_ones_that_are_taken(fresh: str) 
         landed = waiting.result(30).landed
         loser = store.put(row("test:arbiter"))
 
-    assert (True, True, False) == (blocked, landed, loser.landed)
+    assert (blocked, landed, loser.landed) == (True, True, False)
     assert all("## Who decides" in text for text in texts.values())
     assert "onceward_records_pkey" in page
     assert "`ON CONFLICT (id) DO NOTHING`" in page

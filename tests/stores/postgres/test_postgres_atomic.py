@@ -8,17 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from onceward import (
-    ConfigurationError,
-    IllegalMove,
-    InDoubt,
-    InFlight,
-    KeyReused,
-    RecordedFailure,
-    ResultInvalid,
-    RetryTransaction,
-    StoreUnavailable,
-)
+from onceward import ConfigurationError, InDoubt, InFlight, KeyReused, StoreUnavailable
+from onceward.errors import IllegalMove, RecordedFailure, ResultInvalid, RetryTransaction
 from servers.postgres import PostgresServer, needed
 from servers.proxy import Proxy
 from stores.postgres.atomic_support import COLOURS, Bank, entered, finish, told
@@ -62,8 +53,8 @@ async def test_committed_both_stand_and_a_retry_replays(bank: Bank, admin: psyco
     answers = [await caller.atomic("k", claim=claim) for _ in range(3)]
     [timeout] = await caller.execute("SHOW lock_timeout")
 
-    assert ["one"] * 3 == answers
-    assert (1, "settled", ("7s",)) == (_effects(admin), (await bank.record("k")).state, timeout)
+    assert answers == ["one"] * 3
+    assert (_effects(admin), (await bank.record("k")).state, timeout) == (1, "settled", ("7s",))
 
 
 @told
@@ -81,9 +72,9 @@ async def test_rolled_back_neither_stands(bank: Bank, admin: psycopg.Connection[
         await caller.atomic("k", fail, claim=claim)
     undone = (_effects(admin), await bank.record("k"))
 
-    assert (0, None) == undone
-    assert "one" == await caller.atomic("k", claim=claim)
-    assert 1 == _effects(admin)
+    assert undone == (0, None)
+    assert await caller.atomic("k", claim=claim) == "one"
+    assert _effects(admin) == 1
 
 
 @told
@@ -109,8 +100,8 @@ async def test_inside_the_callers_transaction_the_caller_decides(
         again = [await caller.atomic("k", claim=claim) for _ in range(2)]
         lock_timeout = await caller.execute("SHOW lock_timeout")
 
-    assert (0, None) == rolled_back
-    assert (["one", "one"], 1, [("0",)]) == (again, _effects(admin), lock_timeout)
+    assert rolled_back == (0, None)
+    assert (again, _effects(admin), lock_timeout) == (["one", "one"], 1, [("0",)])
 
 
 @told
@@ -125,7 +116,7 @@ async def test_an_autocommit_connection_inside_its_own_transaction_joins(
         await caller.atomic("k", claim=claim)
         inside = _effects(admin)
 
-    assert (0, 1) == (inside, _effects(admin))
+    assert (inside, _effects(admin)) == (0, 1)
 
 
 @told
@@ -144,7 +135,7 @@ async def test_a_racer_waits_for_the_winner_and_replays_it(
     answers = await bank.together(*(racing(number) for number in range(8)))
 
     assert [answers[0]] * 8 == answers
-    assert 1 == _effects(admin)
+    assert _effects(admin) == 1
 
 
 @told
@@ -165,8 +156,8 @@ async def test_claimed_last_a_racer_has_worked_and_is_undone(bank: Bank, admin: 
         joined = await loser.atomic("k2", _winning(loser, winner), claim="last")
     [names] = admin.execute("SELECT array_agg(name ORDER BY name) FROM effects").fetchall()
 
-    assert ("winner", "winner") == (alone, joined)
-    assert (["kept", "winner", "winner"],) == names
+    assert (alone, joined) == ("winner", "winner")
+    assert names == (["kept", "winner", "winner"],)
 
 
 def _winning(loser: Any, winner: Any) -> Any:
@@ -189,7 +180,7 @@ async def test_claimed_last_a_block_that_lost_is_shown_the_winner(bank: Bank, ad
         operation.settle("loser")
         await winner.atomic("k", lambda: winner.book("winner"), claim="last")
 
-    assert (True, "winner", 1) == (operation.replayed, operation.value, _effects(admin))
+    assert (operation.replayed, operation.value, _effects(admin)) == (True, "winner", 1)
 
 
 @told
@@ -205,7 +196,7 @@ async def test_claimed_last_there_is_no_fence_yet(bank: Bank) -> None:
             _ = operation.first_at
         operation.settle(operation.attempt)
 
-    assert (1, "settled") == (operation.value, (await bank.record("k")).state)
+    assert (operation.value, (await bank.record("k")).state) == (1, "settled")
 
 
 @told
@@ -268,7 +259,7 @@ async def test_a_remembered_failure_keeps_its_record_and_undoes_its_rows(
         await caller.atomic("k", remember="all", claim=claim)
     kept = await caller.atomic("k2", remember="all", claim=claim)
 
-    assert ("one", 1) == (kept, _effects(admin))
+    assert (kept, _effects(admin)) == ("one", 1)
 
 
 @told
@@ -282,7 +273,7 @@ async def test_a_held_key_is_waited_for_only_so_long(bank: Bank, claim: str) -> 
         with pytest.raises(RetryTransaction):
             await caller.atomic("k", claim=claim)
 
-    assert "theirs" == await caller.atomic("k", claim=claim)
+    assert await caller.atomic("k", claim=claim) == "theirs"
 
 
 @told
@@ -303,7 +294,7 @@ async def test_above_read_committed_the_transaction_has_to_run_again(bank: Bank,
     await caller.rollback()
     level = await caller.atomic("k2", lambda: _level(caller), claim=claim)
 
-    assert ("theirs", "repeatable read") == (await caller.atomic("k", claim=claim), level)
+    assert (await caller.atomic("k", claim=claim), level) == ("theirs", "repeatable read")
 
 
 async def _level(caller: Any) -> str:
@@ -328,7 +319,7 @@ async def test_a_deadlock_of_ours_says_run_it_again(bank: Bank, claim: str) -> N
     through = [said for said in heard if said == "through"]
     told_to_retry = [said for said in heard if isinstance(said, RetryTransaction)]
 
-    assert 2 == len(through) + len(told_to_retry)
+    assert len(through) + len(told_to_retry) == 2
     assert through
 
 
@@ -359,9 +350,9 @@ async def test_a_function_that_ends_the_transaction_is_told(
     found = await bank.record("k")
 
     if ending == "rollback":
-        assert (None, 0) == (found, _effects(admin))
+        assert (found, _effects(admin)) == (None, 0)
     else:
-        assert ("in_doubt", 1) == (found.state, _effects(admin))
+        assert (found.state, _effects(admin)) == ("in_doubt", 1)
         with pytest.raises(InDoubt):
             await caller.atomic("k", claim=claim)
 
@@ -384,7 +375,7 @@ async def test_a_function_that_ends_the_callers_transaction_is_told(
     with pytest.raises(IllegalMove):
         await caller.atomic("k", meddle, claim=claim)
 
-    assert ("in_doubt", 2) == ((await bank.record("k")).state, _effects(admin))
+    assert ((await bank.record("k")).state, _effects(admin)) == ("in_doubt", 2)
 
 
 @told
@@ -410,7 +401,7 @@ async def test_an_error_that_the_function_swallowed_is_said(bank: Bank, claim: s
         await caller.atomic("k", claim=claim, remember=remember)
     await caller.rollback()
 
-    assert "one" == await caller.atomic("k", claim=claim, remember=remember)
+    assert await caller.atomic("k", claim=claim, remember=remember) == "one"
 
 
 @told
@@ -433,7 +424,7 @@ async def test_a_unique_violation_of_the_callers_own_surfaces_unchanged(
     with pytest.raises(psycopg.errors.UniqueViolation):
         await caller.atomic("k", defers, claim=claim)
 
-    assert (None, 1) == (await bank.record("k"), _effects(admin))
+    assert (await bank.record("k"), _effects(admin)) == (None, 1)
 
 
 @told
@@ -452,7 +443,7 @@ async def test_a_result_that_cannot_be_stored_undoes_everything(
     with pytest.raises(ResultInvalid, match="Nothing happened"):
         await caller.atomic("k", unstorable, claim=claim)
 
-    assert (None, 0) == (await bank.record("k"), _effects(admin))
+    assert (await bank.record("k"), _effects(admin)) == (None, 0)
 
 
 @told
@@ -468,7 +459,7 @@ async def test_the_steps_of_a_plan_may_share_the_transaction(
     for _ in range(2):
         await bank.value(plan.step("a", step, connection=caller.connection))
 
-    assert 1 == _effects(admin)
+    assert _effects(admin) == 1
 
 
 @told
@@ -501,7 +492,7 @@ async def test_another_database_is_refused(bank: Bank, server: PostgresServer) -
     with pytest.raises(ConfigurationError, match="one database"):
         await caller.atomic("k")
 
-    assert psycopg.pq.TransactionStatus.IDLE == caller.connection.info.transaction_status
+    assert caller.connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
 
 
 @told
@@ -543,8 +534,8 @@ async def test_without_pipeline_mode_it_is_slower_and_no_different(
     async with caller.transaction():
         answers.append(await caller.atomic("k3", claim=claim))
 
-    assert (["one"] * 3, "theirs", 3) == (answers, lost, _effects(admin))
-    assert psycopg.pq.TransactionStatus.IDLE == at_rest
+    assert (answers, lost, _effects(admin)) == (["one"] * 3, "theirs", 3)
+    assert at_rest == psycopg.pq.TransactionStatus.IDLE
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
@@ -570,7 +561,7 @@ async def test_a_connection_that_is_cut_at_the_commit_leaves_both_or_neither(
         retry = await bank.caller()
         answer = await retry.atomic("k", lambda: retry.book("second"), claim=claim)
 
-    assert (0, 2) == (to_lose, _effects(admin))
+    assert (to_lose, _effects(admin)) == (0, 2)
     assert {"request": "second", "answer": "first"}[lost] == answer
 
 
@@ -597,7 +588,7 @@ def test_a_cancelled_block_commits_nothing(url: str, admin: psycopg.Connection[A
             waiting.cancel()
             [said] = await asyncio.gather(waiting, return_exceptions=True)
         assert isinstance(said, asyncio.CancelledError), "although the wait for the key ended with an error"
-        assert "one" == await caller.atomic("k")
+        assert await caller.atomic("k") == "one"
         await bank.close()
 
     asyncio.run(scenario())

@@ -14,8 +14,9 @@ import sqlalchemy
 from psycopg.postgres import register_default_adapters
 from psycopg.pq import Format
 
-from onceward import ConfigurationError, Gate, IllegalMove, RetryTransaction
+from onceward import ConfigurationError, Gate
 from onceward.adapters import _psycopg_pipeline
+from onceward.errors import IllegalMove, RetryTransaction
 from servers.pgbouncer import pooled, program
 from servers.postgres import PostgresServer, needed
 from stores.postgres.atomic_support import COLOURS, Bank, entered, told
@@ -87,7 +88,7 @@ async def test_cursors_and_rows_of_the_callers_own_make(
     else:
         caller.connection.cursor_factory = (AWAITING_CURSORS if bank.awaits else BLOCKING_CURSORS)[kind]
 
-    assert (["kept"] * 4, 2) == (await _outcomes(bank, caller, claim), _effects(admin))
+    assert (await _outcomes(bank, caller, claim), _effects(admin)) == (["kept"] * 4, 2)
 
 
 @CLAIMS
@@ -102,7 +103,7 @@ async def test_where_nothing_shall_be_prepared_nothing_is(
     answers = await _outcomes(bank, caller, claim)
     prepared = await caller.execute("SELECT name FROM pg_prepared_statements")
 
-    assert (["kept"] * 4, 2, []) == (answers, _effects(admin), prepared)
+    assert (answers, _effects(admin), prepared) == (["kept"] * 4, 2, [])
 
 
 class Nonsense(psycopg.adapt.Loader):
@@ -148,8 +149,8 @@ async def test_what_a_program_made_of_all_types_does_not_touch_ours(
     answers = await _outcomes(bank, caller, claim)
     await bank.value(bank.gate.run("s", lambda: 1) if not bank.awaits else bank.gate.run("s", _one))
 
-    assert (["kept"] * 4, 2) == (answers, _effects(admin))
-    assert "settled" == (await bank.record("k")).state
+    assert (answers, _effects(admin)) == (["kept"] * 4, 2)
+    assert (await bank.record("k")).state == "settled"
 
 
 async def _one() -> int:
@@ -188,7 +189,7 @@ def test_words_are_the_same_in_every_encoding(server: PostgresServer, kept: str,
         await bank.value(bank.gate.run("later", _saying("blau") if bank.awaits else lambda: "blau", name="prüfen"))
         answers.append(await caller.atomic("later", _saying("nie"), name="prüfen"))
 
-        assert (["grün", "grün", "blau"], "prüfen", "settled") == (answers, record.operation, record.state)
+        assert (answers, record.operation, record.state) == (["grün", "grün", "blau"], "prüfen", "settled")
 
     scenario(Bank(_database(server, kept), colour))
 
@@ -217,7 +218,7 @@ def test_a_connection_without_an_encoding_is_refused_where_words_would_be_lost(
         await caller.execute("SET client_encoding = 'UTF8'")
         await caller.commit()
 
-        assert (psycopg.pq.TransactionStatus.IDLE, "one") == (at_rest, await caller.atomic("k"))
+        assert (at_rest, await caller.atomic("k")) == (psycopg.pq.TransactionStatus.IDLE, "one")
 
     scenario(Bank(_database(server, "LATIN1"), colour))
 
@@ -253,7 +254,7 @@ async def test_a_function_that_leaves_the_connection_in_pipeline_mode_is_told(
                 await bank.value(caller.connection.execute("INSERT INTO effects VALUES ('two')"))
             operation.settle("never")
 
-    assert (True, 0) == (caller.connection.closed, _effects(admin))
+    assert (caller.connection.closed, _effects(admin)) == (True, 0)
 
 
 @pytest.mark.skipif(program() is None, reason="NOT TESTED HERE: no pgbouncer on this machine")
@@ -296,5 +297,5 @@ def test_behind_a_pooler_that_was_not_declared_no_answer_is_anothers(
             thread.join()
     names = admin.execute("SELECT name, count(*) FROM effects GROUP BY name").fetchall()
 
-    assert [] == wrong
+    assert wrong == []
     assert {f"{n}:{m}": 1 for n in range(4) for m in range(12)} == dict(names)

@@ -95,10 +95,10 @@ def in_step(connection: psycopg.Connection[Any], number: int) -> bool:
     """Whether the connection answers what it is asked; or it is closed, and answers nothing."""
     if connection.closed:
         return True
-    if (PipelineStatus.OFF, TransactionStatus.IDLE) != (
+    if (
         connection.pgconn.pipeline_status,
         connection.info.transaction_status,
-    ):
+    ) != (PipelineStatus.OFF, TransactionStatus.IDLE):
         return False
     answer = connection.execute("SELECT %s::int", [number]).fetchall()
     connection.rollback()
@@ -141,7 +141,7 @@ def test_interrupted_at_any_line_nothing_is_out_of_step(
         connection.close()
         wrong = admin.execute("SELECT name FROM effects GROUP BY name HAVING count(*) <> 1").fetchall()
 
-    assert [] == wrong
+    assert wrong == []
     assert number > 100
 
 
@@ -261,4 +261,4 @@ def test_a_cancelled_statement_ends_or_its_connection_does(
     with Held(url) as held:
         found = asyncio.run(scenario())
 
-    assert (True, []) == found if twice else (False, [(8,)]) == found
+    assert found == (True, []) if twice else found == (False, [(8,)])

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 from psycopg.pq import PipelineStatus, TransactionStatus
 
-from onceward import RecordRefused, RetryTransaction
 from onceward.adapters import _psycopg_pipeline
 from onceward.adapters._psycopg_pipeline import BoundStatement, SendStatements, exchange, preparable
+from onceward.errors import RecordRefused, RetryTransaction
 from servers.postgres import needed
 from stores.postgres.atomic_support import COLOURS, Bank, Caller, told
 
@@ -69,8 +69,8 @@ async def test_a_rollback_that_drops_what_is_prepared_goes_unnoticed(bank: Bank,
                 await caller.execute("SELECT 1 / 0")
         return await caller.book("kept")
 
-    assert "kept" == await caller.atomic("k", survives, claim=claim)
-    assert "kept" == await caller.atomic("k", claim=claim)
+    assert await caller.atomic("k", survives, claim=claim) == "kept"
+    assert await caller.atomic("k", claim=claim) == "kept"
     assert [(0,)] == after < before
 
 
@@ -95,7 +95,7 @@ async def test_statements_dropped_between_two_calls_are_prepared_again(bank: Ban
     await caller.commit()
     [(effects,)] = await caller.execute("SELECT count(*) FROM effects")
 
-    assert ("one", "one", 7 + 3) == (alone, joined, effects)
+    assert (alone, joined, effects) == ("one", "one", 7 + 3)
 
 
 @told
@@ -115,7 +115,7 @@ async def test_statements_dropped_unseen_by_the_function_ask_for_another_run(ban
     [(effects,)] = await caller.execute("SELECT count(*) FROM effects")
     await caller.rollback()
 
-    assert (None, 7, "one") == (found, effects, await caller.atomic("k", claim=claim))
+    assert (found, effects, await caller.atomic("k", claim=claim)) == (None, 7, "one")
 
 
 @told
@@ -133,9 +133,9 @@ async def test_a_failure_is_undone_whatever_was_dropped_before(bank: Bank, claim
     for _ in range(9):
         with pytest.raises(ZeroDivisionError):
             await caller.atomic("k", drop, claim=claim)
-        assert TransactionStatus.IDLE == caller.connection.info.transaction_status
+        assert caller.connection.info.transaction_status == TransactionStatus.IDLE
 
-    assert "one" == await caller.atomic("k", claim=claim)
+    assert await caller.atomic("k", claim=claim) == "one"
 
 
 @told
@@ -168,9 +168,9 @@ async def test_where_psycopg_keeps_few_statements_ours_make_room(bank: Bank, cla
         await caller.execute(f"SELECT {number}")
     kept = await _prepared(caller)
 
-    assert ["one"] * 9 == answers
+    assert answers == ["one"] * 9
     assert kept <= 1
-    assert "one" == await caller.atomic("next", claim=claim)
+    assert await caller.atomic("next", claim=claim) == "one"
 
 
 @told
@@ -183,7 +183,7 @@ async def test_a_psycopg_that_keeps_its_statements_elsewhere_costs_only_speed(
     monkeypatch.setattr(_psycopg_pipeline, "_KEPT_IN", "_somewhere_else")
     caller = await _warmed(bank, claim)
 
-    assert ("one", 0) == (await caller.atomic("warm:0", claim=claim), await _prepared(caller))
+    assert (await caller.atomic("warm:0", claim=claim), await _prepared(caller)) == ("one", 0)
 
 
 @told
@@ -194,11 +194,11 @@ async def test_words_are_kept_whatever_encoding_the_connection_has(bank: Bank, c
     latin, other = await bank.caller(client_encoding="latin1"), await bank.caller()
     for key, writer, reader in (("a", latin, other), ("b", other, latin)):
         answers = [await caller.atomic(key, name="grün", claim=claim) for caller in (writer, reader, writer)]
-        assert (["one"] * 3, "grün") == (answers, (await bank.record(key)).operation)
+        assert (answers, (await bank.record(key)).operation) == (["one"] * 3, "grün")
     with pytest.raises(RecordRefused):
         await latin.atomic("c", name="日本", claim=claim)
 
-    assert "one" == await latin.atomic("next", claim=claim)
+    assert await latin.atomic("next", claim=claim) == "one"
 
 
 @told
@@ -217,7 +217,7 @@ async def test_what_the_caller_made_of_its_types_does_not_touch_ours(bank: Bank,
     for type_name in ("bytea", "int8", "text"):
         caller.connection.adapters.register_loader(type_name, Nonsense)
 
-    assert ["one"] * 2 == [await caller.atomic("k", claim=claim) for _ in range(2)]
+    assert [await caller.atomic("k", claim=claim) for _ in range(2)] == ["one"] * 2
 
 
 def test_a_connection_is_not_kept_alive(url: str, admin: psycopg.Connection[Any]) -> None:
@@ -249,7 +249,7 @@ def test_a_talk_that_nobody_finishes_closes_the_connection(url: str) -> None:
         left.close()
         closed = connection.closed
 
-    assert ([[(1,)]], PipelineStatus.OFF, (3,)) == in_order
+    assert in_order == ([[(1,)]], PipelineStatus.OFF, (3,))
     assert closed
 
 

@@ -97,7 +97,7 @@ async def test_atomic_mode_adds_no_round_trip_to_the_callers_own(bank: Bank, cla
             found[name] = trips.count
             turns[name] = trips.turns
 
-    assert 3 == by_hand.count
+    assert by_hand.count == 3
     assert EXPECTED[claim] == found == turns
 
 
@@ -128,7 +128,7 @@ async def test_without_pipeline_mode_it_takes_what_the_statements_take(
     with counted(caller) as trips:
         await caller.atomic("k")
 
-    assert (5, 5) == (trips.count, trips.turns)
+    assert (trips.count, trips.turns) == (5, 5)
 
 
 @pytest.mark.parametrize("claim", ["first", "last"])
@@ -156,5 +156,5 @@ async def test_nothing_is_prepared_where_the_caller_prepares_nothing(bank: Bank,
         await caller.atomic("k", claim=claim)
         await caller.atomic(f"k{id(caller)}", claim=claim)
 
-    assert [(0,)] == await plain.execute(prepared)
-    assert [(0,)] < await other.execute(prepared)
+    assert await plain.execute(prepared) == [(0,)]
+    assert await other.execute(prepared) > [(0,)]

@@ -9,8 +9,8 @@ import pytest
 from postgres_support import COLOURS, handle, query
 from psycopg.pq import TransactionStatus
 
-from onceward import RecordRefused
 from onceward.adapters import join
+from onceward.errors import RecordRefused
 from onceward.stores import open_store
 from onceward.testing.store_suite.rows import row, settled
 from servers.postgres import needed
@@ -50,7 +50,7 @@ def test_a_value_that_no_column_holds_is_refused_and_changes_nothing(
 
     assert held.version == kept.version
     assert [True, RecordRefused, True] == [getattr(one, "landed", type(one)) for one in together]
-    assert [("held",), ("k0",), ("k2",)] == keys
+    assert keys == [("held",), ("k0",), ("k2",)]
 
 
 @pytest.mark.parametrize("bad", BAD.values(), ids=list(BAD))
@@ -68,4 +68,4 @@ def test_in_the_callers_transaction_it_is_refused_and_the_connection_is_usable(u
         found = connection.info.transaction_status, query(url, "SELECT count(*) FROM onceward_records")
     store.close()
 
-    assert (TransactionStatus.IDLE, [(0,)]) == found
+    assert found == (TransactionStatus.IDLE, [(0,)])

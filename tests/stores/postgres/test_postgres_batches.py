@@ -13,7 +13,8 @@ import pytest
 from postgres_support import COLOURS, Handle, handle, session
 from psycopg.types.numeric import Int8BinaryDumper
 
-from onceward import RecordRefused, StoreUnavailable
+from onceward import StoreUnavailable
+from onceward.errors import RecordRefused
 from onceward.stores import _postgres_flow as flows
 from onceward.stores import _postgres_rows as rows
 from onceward.stores import open_async_store
@@ -78,7 +79,7 @@ class TestABatch:
         slow()
         answers = store.together(puts)
 
-        assert [True] * 30 + [False] * 10 == [answer.landed for answer in answers]
+        assert [answer.landed for answer in answers] == [True] * 30 + [False] * 10
         assert [write.id for write, _ in puts] == [answer.record.id for answer in answers]
         assert [one.version for one in held[10:]] == [answer.record.version for answer in answers[30:]]
         assert len(batches) < 20
@@ -94,7 +95,7 @@ class TestABatch:
         slow()
         answers = store.together([(write, None) for write in writes])
 
-        assert 10 == sum(answer.landed for answer in answers)
+        assert sum(answer.landed for answer in answers) == 10
         assert [sorted(set(ids)) for ids in batches] == batches
         assert max(map(len, batches)) > 1
 
@@ -110,9 +111,9 @@ class TestABatch:
             puts = [(claim, None) for claim in claims] + [(settled(held[0]), held[0].version)] * 2
             answers = store.together(puts)
 
-        assert [True] + [False] * 49 + [True, False] == [answer.landed for answer in answers]
+        assert [answer.landed for answer in answers] == [True] + [False] * 49 + [True, False]
         assert {claims[0].version} == {answer.record.version for answer in answers[:50]}
-        assert 2 == len(batches)
+        assert len(batches) == 2
 
     def test_followers_of_a_bad_claim_ask_for_themselves(self, url: str) -> None:
         """
@@ -123,7 +124,7 @@ class TestABatch:
             answers = store.together([(write, None) for write in (bad, *good)])
 
         assert RecordRefused is type(answers[0])
-        assert 1 == sum(answer.landed for answer in answers[1:])
+        assert sum(answer.landed for answer in answers[1:]) == 1
 
     def test_it_has_a_greatest_size(self, url: str, batches: list[list[bytes]]) -> None:
         """
@@ -132,8 +133,8 @@ class TestABatch:
         with handle(url, "awaiting") as store:
             answers = store.together([(row("test:batch", f"k{n}"), None) for n in range(BATCH_MAX + 50)])
 
-        assert BATCH_MAX + 50 == sum(answer.landed for answer in answers)
-        assert [BATCH_MAX, 50] == list(map(len, batches))
+        assert sum(answer.landed for answer in answers) == BATCH_MAX + 50
+        assert list(map(len, batches)) == [BATCH_MAX, 50]
 
     def test_a_lone_caller_is_a_batch_of_one(self, store: Handle, batches: list[list[bytes]]) -> None:
         """
@@ -157,7 +158,7 @@ class TestABatch:
                 with ThreadPoolExecutor(2) as pool:
                     ours, theirs = pool.submit(one.together, puts), pool.submit(two.together, others)
                 pairs = list(zip(ours.result(), reversed(theirs.result()), strict=True))
-                assert [1] * 30 == [first.landed + second.landed for first, second in pairs]
+                assert [first.landed + second.landed for first, second in pairs] == [1] * 30
                 held = [first.record for first, _ in pairs]
 
     @pytest.mark.parametrize("kind", ["changes", "claims"])
@@ -173,7 +174,7 @@ class TestABatch:
                     if kind == "claims":
                         puts = [(row("test:order", f"new{turn}-{n}"), None) for n in range(40)]
                     sent = pool.submit(_send, one, puts), pool.submit(_send, two, puts[::-1])
-                    assert [None, None] == [answer.exception() for answer in sent]
+                    assert [answer.exception() for answer in sent] == [None, None]
                     held = [store.call("load", record.id) for record in held]
 
 
@@ -196,9 +197,9 @@ class TestTrouble:
         slow()
         answers = store.together([(write, None) for write in writes])
 
-        assert [7] == [n for n, answer in enumerate(answers) if isinstance(answer, StoreUnavailable)]
+        assert [n for n, answer in enumerate(answers) if isinstance(answer, StoreUnavailable)] == [7]
         assert "NUL" in str(answers[7])
-        assert 14 == sum(answer.landed for answer in answers if not isinstance(answer, Exception))
+        assert sum(answer.landed for answer in answers if not isinstance(answer, Exception)) == 14
 
     @pytest.mark.parametrize("colour", COLOURS)
     def test_a_held_row_does_not_stall_the_rest(self, url: str, colour: str, slow: Callable[[], None]) -> None:
@@ -214,7 +215,7 @@ class TestTrouble:
             waits = not stuck.done()
             put.connection.rollback()
 
-            assert [True] * 15 == [answer.landed for answer in answers]
+            assert [answer.landed for answer in answers] == [True] * 15
             assert True is waits
             assert True is stuck.result(10).landed
 

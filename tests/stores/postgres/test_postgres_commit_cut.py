@@ -63,7 +63,7 @@ def test_the_callers_transaction_is_there_whole_or_not_at_all_and_a_retry_makes_
     assert [f"bought k{n}" for n in range(ROUNDS)] == answers
     assert [(f"k{n}", 1) for n in range(ROUNDS)] == rows
     assert (ROUNDS if arrives else 2 * ROUNDS) == effects
-    assert 0 == proxy.to_lose
+    assert proxy.to_lose == 0
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["the answer is lost", "the request is lost"])
@@ -79,4 +79,4 @@ def test_a_statement_that_commits_by_itself_is_sent_again_and_lands_once(proxy: 
         proxy.cut_at(words, arrives=arrives)
         told = [gate.run("k", lambda: effects.append("one") or "done") for _ in range(2)]
 
-    assert (["done", "done"], ["one"], 0) == (told, effects, proxy.to_lose)
+    assert (told, effects, proxy.to_lose) == (["done", "done"], ["one"], 0)

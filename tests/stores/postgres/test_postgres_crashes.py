@@ -68,7 +68,7 @@ class TestAClientThatIsKilled:
         """
         done = _client(url, "fork")
 
-        assert [True, [True] * 4, 0] == json.loads(done.stdout), done.stderr
+        assert json.loads(done.stdout) == [True, [True] * 4, 0], done.stderr
 
 
 class TestEventLoops:
@@ -82,7 +82,7 @@ class TestEventLoops:
         landed = [asyncio.run(_put(store, f"k{n}")) for n in range(3)]
         asyncio.run(_close(store))
 
-        assert [True] * 3 == landed
+        assert landed == [True] * 3
 
     def test_two_loops_at_once(self, url: str) -> None:
         """
@@ -100,7 +100,7 @@ class TestEventLoops:
             thread.join()
         asyncio.run(_close(store))
 
-        assert [True] * 40 == landed
+        assert landed == [True] * 40
 
     def test_a_loop_that_ends_while_a_call_waits_for_a_row_does_end(self, url: str) -> None:
         """
@@ -182,9 +182,9 @@ class TestAServerThatIsKilled:
         server.stop()
         print(f"server killed 3 times: acknowledged {len(ended)}, lost {lost}, doubled {doubled}")
 
-        assert [] == errors
+        assert errors == []
         assert len(ended) > 100
-        assert (0, 0) == (lost, doubled)
+        assert (lost, doubled) == (0, 0)
 
 
 def _stubborn(store: object, write: Write, expect: bytes | None) -> object:

@@ -122,9 +122,9 @@ class TestAPrimaryThatIsKilled:
         load.wait()
         lost, doubled = load.judge("failover, synchronous standby")
 
-        assert (0, 0) == (lost, doubled)
-        assert 2 * SENDERS * ROUNDS == len(load.acknowledged) + load.told[InDoubt.code]
-        assert 2 * SENDERS * ROUNDS * 9 // 10 <= len(load.acknowledged)
+        assert (lost, doubled) == (0, 0)
+        assert len(load.acknowledged) + load.told[InDoubt.code] == 2 * SENDERS * ROUNDS
+        assert len(load.acknowledged) >= 2 * SENDERS * ROUNDS * 9 // 10
         assert load.told["sent again"] > 0, "nobody noticed the failover"
 
     @pytest.mark.slow
@@ -182,7 +182,7 @@ def test_a_standby_is_refused_and_beside_its_primary_left_alone(pair: Pair, colo
             with pytest.raises(StoreUnavailable, match="read-only, as a standby is; connect to the writer") as told:
                 store.put(row("test:standby", "new"))
 
-            assert 1.0 == told.value.retry_after_seconds
+            assert told.value.retry_after_seconds == 1.0
     with handle(pair.primary.url(), colour) as store:
         assert held.version == store.call("load", held.id).version
         assert None is store.call("load", row("test:standby", "new").id)
@@ -203,6 +203,6 @@ def test_a_writer_that_becomes_read_only_is_left_for_the_new_one(pair: Pair, col
         landed = store.put(row("test:switch")).landed
 
     assert True is landed
-    assert [(1,)] == pair.standby.execute(
-        "SELECT count(*) FROM onceward_records WHERE scope = 'test:switch' AND key = 'k'"
-    )
+    assert pair.standby.execute("SELECT count(*) FROM onceward_records WHERE scope = 'test:switch' AND key = 'k'") == [
+        (1,)
+    ]

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from postgres_support import COLOURS, Handle, handle, query
 
-from onceward import ConfigurationError, SchemaMismatch, StoreUnavailable
+from onceward import ConfigurationError, StoreUnavailable
+from onceward.errors import SchemaMismatch
 from onceward.runtime.environment import REAL
 from onceward.stores import Selection, open_store
 from onceward.stores._postgres_flow import LATEST
@@ -66,7 +67,7 @@ class TestALostAnswer:
         proxy.lose_answers(1)
         standing = far.put(ending, held.version)
 
-        assert (True, b'"once"', 0) == (standing.landed, standing.record.result, proxy.to_lose)
+        assert (standing.landed, standing.record.result, proxy.to_lose) == (True, b'"once"', 0)
 
     def test_a_write_that_never_arrived_is_sent_again(self, far: Handle, proxy: Proxy) -> None:
         """
@@ -87,7 +88,7 @@ class TestALostAnswer:
         getattr(proxy, lose)(1)
         answers = far.together([(write, None) for write in writes])
 
-        assert [True] * 20 == [answer.landed for answer in answers]
+        assert [answer.landed for answer in answers] == [True] * 20
         assert [write.version for write in writes] == [far.call("load", write.id).version for write in writes]
 
     def test_it_gives_up_after_a_few_tries(self, far: Handle, proxy: Proxy) -> None:
@@ -112,10 +113,10 @@ class TestALostAnswer:
             proxy.cut()
             assert True is far.put(row("test:far", f"k{n}")).landed
             proxy.cut()
-            assert f"k{n}" == far.call("load", row("test:far", f"k{n}").id).key
+            assert far.call("load", row("test:far", f"k{n}").id).key == f"k{n}"
         proxy.cut()
 
-        assert 3 == len(far.call("scan", b"", 10, Selection(kind="key"))) - 1
+        assert len(far.call("scan", b"", 10, Selection(kind="key"))) - 1 == 3
 
 
 class TestRefusals:
@@ -147,7 +148,7 @@ class TestRefusals:
             with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1") as told:
                 store.put(row("test:refused"))
 
-            assert 1.0 == told.value.retry_after_seconds
+            assert told.value.retry_after_seconds == 1.0
 
     def test_of_several_hosts_the_one_that_answers_is_used(self, server: PostgresServer, colour: str) -> None:
         """
@@ -199,7 +200,7 @@ class TestRefusals:
         finally:
             admin.execute("UPDATE onceward_meta SET value = %s WHERE name = 'schema_version'", (LATEST,))
 
-        assert [(0,)] == query(url, "SELECT count(*) FROM onceward_records")
+        assert query(url, "SELECT count(*) FROM onceward_records") == [(0,)]
 
     @pytest.mark.parametrize("options", ["", "?target_session_attrs=any"], ids=["at connecting", "at writing"])
     def test_a_standby_is_not_written_to(
@@ -239,13 +240,15 @@ class TestUrls:
             "postgres://u:p@a:1,b:2/shop?onceward_pool=3&onceward_lock_timeout=2.5&connect_timeout=9&options=-csearch_path%3Dx"
         )
 
-        assert (3, 2.5, "2500ms") == (target.pool_size, target.lock_seconds, target.lock_timeout)
-        assert ("a,b", "9", "read-write") == tuple(
-            target.parameters[name] for name in ("host", "connect_timeout", "target_session_attrs")
+        assert (target.pool_size, target.lock_seconds, target.lock_timeout) == (3, 2.5, "2500ms")
+        assert tuple(target.parameters[name] for name in ("host", "connect_timeout", "target_session_attrs")) == (
+            "a,b",
+            "9",
+            "read-write",
         )
         assert target.parameters["options"].startswith("-csearch_path=x -c default_transaction_isolation=")
-        assert [] == [name for name in target.parameters if "onceward" in name]
-        assert "PostgreSQL at a,b:1,2, database shop" == target.name
+        assert [name for name in target.parameters if "onceward" in name] == []
+        assert target.name == "PostgreSQL at a,b:1,2, database shop"
 
     def test_behind_a_pooler_nothing_is_sent_at_startup(self) -> None:
         """

@@ -80,10 +80,10 @@ class TestAFrozenServer:
 
         print(f"frozen server, {colour}: {len(told)} calls ended after {lasted:.1f} s")
         assert [StoreUnavailable] * 5 == [type(one) for one in told]
-        assert ["same-key"] * 5 == [one.retry for one in told if isinstance(one, StoreUnavailable)]
+        assert [one.retry for one in told if isinstance(one, StoreUnavailable)] == ["same-key"] * 5
         # Two puts may go one after the other: the second waits for the first one's silence.
         assert lasted < 2 * BOUND_SECONDS + SLACK_SECONDS
-        assert [True] * 3 == answers
+        assert answers == [True] * 3
 
     def test_one_frozen_backend_costs_one_silence_and_nothing_else(self, url: str, colour: str) -> None:
         """
@@ -137,8 +137,8 @@ class TestALateAnswer:
         heard = [far.call("load", row("test:frozen", f"k{n}").id).key for n in (1, 2, 3)]
         crowd = far.together([(row("test:frozen", f"k{n}"), None) for n in range(4)])
 
-        assert ["k1", "k2", "k3"] == heard
-        assert ["k0", "k1", "k2", "k3"] == [one.record.key for one in crowd]
+        assert heard == ["k1", "k2", "k3"]
+        assert [one.record.key for one in crowd] == ["k0", "k1", "k2", "k3"]
 
     def test_a_claim_that_landed_late_is_known_by_its_sender_and_seen_by_others(
         self, far: Handle, proxy: Proxy, url: str
@@ -156,7 +156,7 @@ class TestALateAnswer:
             seen = other.put(row("test:frozen"))
 
         assert write.version == standing.record.version
-        assert (False, "late") == (seen.landed, seen.record.operation)
+        assert (seen.landed, seen.record.operation) == (False, "late")
 
     def test_an_effect_whose_settle_met_a_frozen_server_is_not_repeated(self, proxy: Proxy, url: str) -> None:
         """
@@ -176,7 +176,7 @@ class TestALateAnswer:
         with Gate(url, scope="test:frozen") as gate:
             again = gate.run("k", effect)
 
-        assert ("done", "done", ["one"]) == (first, again, effects)
+        assert (first, again, effects) == ("done", "done", ["one"])
 
 
 class TestTheLimits:
@@ -189,8 +189,8 @@ class TestTheLimits:
         target = parse("postgresql://u@h/d")
         seconds = target.lock_seconds + target.answer_seconds + int(target.parameters["connect_timeout"])
 
-        assert (5.0, 10.0, "5") == (target.lock_seconds, target.answer_seconds, target.parameters["connect_timeout"])
-        assert _postgres_url.ANSWER_SECONDS == target.answer_seconds
+        assert (target.lock_seconds, target.answer_seconds, target.parameters["connect_timeout"]) == (5.0, 10.0, "5")
+        assert target.answer_seconds == _postgres_url.ANSWER_SECONDS
         assert seconds < 30
 
     def test_the_url_sets_them(self) -> None:
@@ -199,8 +199,8 @@ class TestTheLimits:
         """
         target = parse("postgresql://u@h/d?onceward_answer_timeout=2.5&connect_timeout=3&tcp_user_timeout=700")
 
-        assert 2.5 == target.answer_seconds
-        assert ("3", "700") == (target.parameters["connect_timeout"], target.parameters["tcp_user_timeout"])
+        assert target.answer_seconds == 2.5
+        assert (target.parameters["connect_timeout"], target.parameters["tcp_user_timeout"]) == ("3", "700")
 
     @pytest.mark.parametrize("value", ["0", "0.1", "-1", "4000", "soon", "nan"])
     def test_a_senseless_one_is_refused(self, value: str) -> None:

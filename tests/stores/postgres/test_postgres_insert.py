@@ -67,9 +67,9 @@ def test_a_duplicate_leaves_the_open_transaction_usable(
     seen_before = rows(admin, "id")
     connection.commit()
 
-    assert [1, 0, 1] == written
-    assert [] == seen_before  # It never commits.
-    assert [("k-1",), ("k-2",)] == rows(admin, "idempotency_key")
+    assert written == [1, 0, 1]
+    assert seen_before == []  # It never commits.
+    assert rows(admin, "idempotency_key") == [("k-1",), ("k-2",)]
 
     with pytest.raises(psycopg.errors.UniqueViolation):
         connection.execute("INSERT INTO expenses (worker_id, idempotency_key, amount) VALUES ('w-1', 'k-1', 1)")
@@ -92,10 +92,10 @@ def test_a_corrected_retry_leaves_one_row_with_the_correction_and_its_time(
     second_at = now(connection)
     connection.commit()
 
-    assert 1 == written
+    assert written == 1
     assert first_at < second_at
     assert [(Decimal("13.7500"), second_at)] == rows(connection)
-    assert [("Food",)] == rows(connection, "category")
+    assert rows(connection, "category") == [("Food",)]
 
 
 @pytest.mark.requirement("B20", "D07")
@@ -143,8 +143,8 @@ def test_racing_inserts_without_a_common_key_meet_the_primary_key(
         for thread in threads:
             thread.join()
 
-    assert ["expenses_pkey", "written"] == sorted(endings)
-    assert [(7,)] == rows(connection, "id")
+    assert sorted(endings) == ["expenses_pkey", "written"]
+    assert rows(connection, "id") == [(7,)]
 
 
 @pytest.mark.requirement("B15", "B16")
@@ -168,8 +168,8 @@ def test_racing_inserts_of_one_key_write_one_row_and_raise_nothing(
     for thread in threads:
         thread.join()
 
-    assert [0, 0, 0, 1] == sorted(written)
-    assert 1 == len(rows(connection))
+    assert sorted(written) == [0, 0, 0, 1]
+    assert len(rows(connection)) == 1
 
 
 def test_a_racer_that_is_told_of_a_second_constraint_is_a_duplicate_when_it_tries_again(
@@ -197,8 +197,8 @@ def test_a_racer_that_is_told_of_a_second_constraint_is_a_duplicate_when_it_trie
     for thread in threads:
         thread.join()
 
-    assert [0, 0, 0, 1] == sorted(written)
-    assert [(7,)] == rows(connection, "id")
+    assert sorted(written) == [0, 0, 0, 1]
+    assert rows(connection, "id") == [(7,)]
 
 
 @pytest.mark.requirement("E21")
@@ -213,8 +213,8 @@ def test_a_violation_of_another_constraint_surfaces_unchanged(connection: psycop
     with pytest.raises(psycopg.errors.UniqueViolation) as caught:
         insert_once(connection, "expenses", lunch | {"idempotency_key": "k-2"}, key=KEY, on_duplicate=policy)
 
-    assert "expenses_receipt_key" == caught.value.diag.constraint_name
-    assert 0 == again
+    assert caught.value.diag.constraint_name == "expenses_receipt_key"
+    assert again == 0
 
 
 def test_a_missing_constraint_is_named_with_what_to_add(connection: psycopg.Connection[Any]) -> None:
@@ -236,8 +236,8 @@ def test_any_name_is_only_a_name(connection: psycopg.Connection[Any], name: str)
     written = [insert_once(connection, ("pg_temp", name), {name: "x", other: "1"}, key=[name]) for _ in range(2)]
     written.append(insert_once(connection, name, {name: "x", other: "2"}, key=[name], on_duplicate=update))
 
-    assert [1, 0, 1] == written
-    assert [("x", "2")] == connection.execute(f"SELECT * FROM {quoted}").fetchall()
+    assert written == [1, 0, 1]
+    assert connection.execute(f"SELECT * FROM {quoted}").fetchall() == [("x", "2")]
 
 
 def test_the_callers_kinds_of_rows_and_cursors_do_not_matter(connection: psycopg.Connection[Any]) -> None:
@@ -247,7 +247,7 @@ def test_the_callers_kinds_of_rows_and_cursors_do_not_matter(connection: psycopg
     connection.cursor_factory = psycopg.RawCursor
     connection.row_factory = psycopg.rows.dict_row
 
-    assert [1, 0] == [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(2)]
+    assert [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(2)] == [1, 0]
 
 
 def test_in_the_callers_pipeline_it_still_says_how_many(connection: psycopg.Connection[Any]) -> None:
@@ -257,7 +257,7 @@ def test_in_the_callers_pipeline_it_still_says_how_many(connection: psycopg.Conn
     with connection.pipeline():
         written = [insert_once(connection, "expenses", LUNCH, key=KEY) for _ in range(2)]
 
-    assert [1, 0] == written
+    assert written == [1, 0]
 
 
 def test_an_awaiting_connection_is_refused(url: str) -> None:

@@ -16,7 +16,8 @@ import psycopg2.extras
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from onceward import ConfigurationError, Inserted, Update, insert_once, insert_once_async
+from onceward import ConfigurationError, Update, insert_once, insert_once_async
+from onceward.adapters import Inserted
 from servers.postgres import needed
 
 needed()

@@ -30,8 +30,8 @@ def test_many_that_come_first_make_the_tables_once(server: PostgresServer, colou
     for one in handles:
         one.close()
 
-    assert [True] * 8 == landed
-    assert [(LATEST,)] == query(server.url(database), "SELECT value FROM onceward_meta WHERE name = 'schema_version'")
+    assert landed == [True] * 8
+    assert query(server.url(database), "SELECT value FROM onceward_meta WHERE name = 'schema_version'") == [(LATEST,)]
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -46,7 +46,7 @@ def test_callers_of_one_handle_wait_until_the_tables_are_there(server: PostgresS
         running += [store.start("load", bytes(32)) for _ in range(5)]
         answers = [one.result(30) for one in running]
 
-    assert [True] * 5 + [None] * 5 == [getattr(answer, "landed", answer) for answer in answers]
+    assert [getattr(answer, "landed", answer) for answer in answers] == [True] * 5 + [None] * 5
 
 
 def test_nothing_is_opened_before_it_is_needed() -> None:
@@ -63,7 +63,7 @@ def test_a_relaxed_settle_is_offered_only_where_it_was_asked_for(url: str, optio
     """
     with Gate(f"{url}{option}", scope="test:opening") as gate:
         if offered:
-            assert "done" == gate.run("k", lambda: "done", relaxed_settle=True)
+            assert gate.run("k", lambda: "done", relaxed_settle=True) == "done"
         else:
             with pytest.raises(ConfigurationError, match="relaxed"):
                 gate.run("k", lambda: "done", relaxed_settle=True)
@@ -73,7 +73,7 @@ def test_the_migrations_lead_to_the_latest_version() -> None:
     """
     They are numbered without a gap, and the last is the one this code knows.
     """
-    assert list(range(1, LATEST + 1)) == [number for number, _ in migrations()]
+    assert [number for number, _ in migrations()] == list(range(1, LATEST + 1))
 
 
 @pytest.mark.parametrize(("swallowed", "prepared"), [(False, True), (True, False)], ids=["direct", "through a pooler"])

@@ -128,7 +128,7 @@ def test_what_a_statement_sets_ends_with_it(server: PostgresServer, colour: str)
             store.call("purge", 10)
             after = query(narrow.url("onceward"), ask)
 
-    assert ("0", "on") == before[0][:2]
+    assert before[0][:2] == ("0", "on")
     assert before == after, "the same connection to the server, with the same settings"
 
 
@@ -164,8 +164,8 @@ def test_nothing_is_prepared_on_a_connection_that_others_will_use(
             query(narrow.url("pgbouncer"), "RECONNECT")
         store.close()
 
-    assert [True] * 6 == landed
-    assert [(0,)] == prepared
+    assert landed == [True] * 6
+    assert prepared == [(0,)]
 
 
 def test_without_the_option_the_pooler_refuses_and_the_option_is_named(bouncer: PgBouncer) -> None:
@@ -208,8 +208,8 @@ class TestAtomic:
             undone = query(url, "SELECT count(*) FROM shop") + query(url, "SELECT count(*) FROM onceward_records")
             answers = [gate.atomic(connection, "k", lambda: buy(connection, False)) for _ in range(3)]
 
-        assert [(0,), (0,)] == undone
-        assert (["bought"] * 3, [(1,)]) == (answers, query(url, "SELECT count(*) FROM shop"))
+        assert undone == [(0,), (0,)]
+        assert (answers, query(url, "SELECT count(*) FROM shop")) == (["bought"] * 3, [(1,)])
 
     def test_racers_have_one_effect_and_the_same_answer(self, gate: Gate, bouncer: PgBouncer, url: str) -> None:
         """
@@ -233,8 +233,8 @@ class TestAtomic:
         for thread in threads:
             thread.join()
 
-        assert (8, 1) == (len(answers), len(set(answers)))
-        assert [(1,)] == query(url, "SELECT count(*) FROM shop")
+        assert (len(answers), len(set(answers))) == (8, 1)
+        assert query(url, "SELECT count(*) FROM shop") == [(1,)]
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -249,7 +249,7 @@ def test_session_pooling_is_served_with_the_same_option(server: PostgresServer, 
         held = store.put(row("test:session")).record
         ended = store.put(settled(held), held.version)
 
-        assert (True, b'"done"') == (ended.landed, store.put(row("test:session")).record.result)
+        assert (ended.landed, store.put(row("test:session")).record.result) == (True, b'"done"')
 
 
 @pytest.mark.parametrize("colour", COLOURS)
@@ -270,8 +270,8 @@ def test_statement_pooling_makes_no_tables_and_serves_those_that_are_there(serve
         with handle(bouncer.url(database, options=OURS), colour) as store:
             answers = store.together([(row("test:stated", f"k{n}"), None) for n in range(20)])
 
-    assert [(None, None)] == half
-    assert [True] * 20 == [one.landed for one in answers]
+    assert half == [(None, None)]
+    assert [one.landed for one in answers] == [True] * 20
 
 
 def test_a_pooler_whose_connections_are_all_taken_is_away(server: PostgresServer) -> None:

@@ -80,7 +80,7 @@ class TestAskingAgain:
             put.connection.commit()
             standing = answer.result(10)
 
-        assert (False, b'"theirs"') == (standing.landed, standing.record.result)
+        assert (standing.landed, standing.record.result) == (False, b'"theirs"')
 
     @pytest.mark.parametrize("seconds", [0, 0.3], ids=["at once", "after the batch's patience"])
     def test_what_was_undone_was_never_there(
@@ -117,7 +117,7 @@ class TestWaiting:
                 store.put(settled(held), held.version)
             put.connection.rollback()
 
-            assert 1.0 == told.value.retry_after_seconds
+            assert told.value.retry_after_seconds == 1.0
             assert held.version == store.call("load", held.id).version
 
     def test_others_do_not_wait_along(self, url: str, colour: str, admin: psycopg.Connection[Any]) -> None:
@@ -134,9 +134,9 @@ class TestWaiting:
             put.connection.rollback()
             answers = [one.result(10).landed for one in stuck]
 
-        assert [True] * 10 == landed
-        assert [True] * 3 == waiting
-        assert [False, False, True] == sorted(answers)
+        assert landed == [True] * 10
+        assert waiting == [True] * 3
+        assert sorted(answers) == [False, False, True]
 
     def test_no_free_connection_is_said_with_a_time_to_come_back(self, url: str, colour: str) -> None:
         """
@@ -150,7 +150,7 @@ class TestWaiting:
             put.connection.rollback()
 
         assert [(StoreUnavailable, 1.0)] * 4 == [(type(error), error.retry_after_seconds) for error in errors]
-        assert [] != [error for error in errors if "connections" in str(error)]
+        assert [error for error in errors if "connections" in str(error)] != []
 
 
 class TestOneStatement:
@@ -172,7 +172,7 @@ class TestOneStatement:
             store.put(row("test:one"))
             store.put(settled(held), held.version)
 
-            assert 3 == proxy.requests - before
+            assert proxy.requests - before == 3
 
     def test_statements_are_short_enough_to_be_remembered(self) -> None:
         """
@@ -180,7 +180,7 @@ class TestOneStatement:
         """
         statements = (rows.CLAIM, rows.SWAP, rows.BATCH, rows.FIND, rows.EXTEND, rows.FORGET, rows.SHRINK)
 
-        assert [] == [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH]
+        assert [one for one in statements if len(one) > MAX_CACHED_STATEMENT_LENGTH] == []
 
     @pytest.mark.fault("a-claim-is-answered-before-it-is-on-disk")
     def test_it_commits_durably_whatever_the_default_is_unless_it_is_relaxed(
@@ -212,7 +212,7 @@ class TestOneStatement:
             admin.execute("DROP TRIGGER tell ON onceward_records; DROP FUNCTION tell; DROP TABLE told")
             admin.execute("ALTER DATABASE onceward RESET synchronous_commit")
 
-        assert [("claimed", "on"), ("settled", "off"), ("claimed", "on"), ("settled", "on")] == told
+        assert told == [("claimed", "on"), ("settled", "off"), ("claimed", "on"), ("settled", "on")]
 
     def test_nothing_is_left_on_the_connection(self, url: str) -> None:
         """
@@ -226,7 +226,7 @@ class TestOneStatement:
                 "(SELECT count(*) FROM pg_prepared_statements)"
             ).fetchone()
 
-        assert ("0", "on", 0) == found
+        assert found == ("0", "on", 0)
 
     def test_it_is_right_where_transactions_are_serializable_by_default(
         self, url: str, colour: str, admin: psycopg.Connection[Any]
@@ -244,15 +244,15 @@ class TestOneStatement:
             for _ in range(10):
                 running = [store.start("put", reclaimed(found), found.version) for store in stores]
                 again = [one.result(10) for one in running]
-                assert 1 == sum(one.landed for one in again)
+                assert sum(one.landed for one in again) == 1
                 found = again[0].record
             for store in stores:
                 store.close()
         finally:
             admin.execute("ALTER DATABASE onceward RESET default_transaction_isolation")
 
-        assert 1 == sum(standing.landed for standing in standings)
-        assert 1 == len({standing.record.version for standing in standings})
+        assert sum(standing.landed for standing in standings) == 1
+        assert len({standing.record.version for standing in standings}) == 1
 
 
 class TestRaces:

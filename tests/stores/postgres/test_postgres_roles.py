@@ -46,7 +46,7 @@ def test_a_statement_timeout_is_named_and_nothing_is_written(
             store.put(row("test:role"))
         other.connection.rollback()  # type: ignore[attr-defined]
 
-        assert 1.0 == told.value.retry_after_seconds
+        assert told.value.retry_after_seconds == 1.0
         assert None is store.call("load", row("test:role").id)
         assert True is store.put(row("test:role")).landed
 
@@ -63,7 +63,7 @@ def test_a_roles_lock_timeout_gives_way_to_ours(
         threading.Timer(HELD_SECONDS, other.connection.commit).start()  # type: ignore[attr-defined]
         standing = store.put(row("test:role"))
 
-        assert (False, "other") == (standing.landed, standing.record.operation)
+        assert (standing.landed, standing.record.operation) == (False, "other")
 
 
 def test_a_role_that_is_cut_off_when_idle_is_served_all_the_same(
@@ -78,7 +78,7 @@ def test_a_role_that_is_cut_off_when_idle_is_served_all_the_same(
         threading.Event().wait(1.3)
         ended = store.put(settled(held), held.version)
 
-        assert (True, "settled") == (ended.landed, store.call("load", held.id).state)
+        assert (ended.landed, store.call("load", held.id).state) == (True, "settled")
 
 
 def test_a_server_without_a_free_connection_is_away_and_says_so(
@@ -94,7 +94,7 @@ def test_a_server_without_a_free_connection_is_away_and_says_so(
             with psycopg.connect(limited), pytest.raises(StoreUnavailable, match="too many connections") as told:
                 store.call("load", bytes(32))
 
-            assert 1.0 == told.value.retry_after_seconds
+            assert told.value.retry_after_seconds == 1.0
             assert None is _patiently(store, row("test:role").id)
     finally:
         admin.execute("DROP OWNED BY limited")

@@ -12,7 +12,8 @@ import pytest
 from atomic_support import COLOURS, Bank, entered, told
 from psycopg.pq import TransactionStatus
 
-from onceward import IllegalMove, InDoubt, RetryTransaction, StoreUnavailable
+from onceward import InDoubt, StoreUnavailable
+from onceward.errors import IllegalMove, RetryTransaction
 from servers.postgres import needed, running
 
 needed()
@@ -64,7 +65,7 @@ async def test_with_connection_commits_and_closes_so_it_is_left_in_doubt(
     with pytest.raises(InDoubt):
         await (await bank.caller()).atomic("charge:1", claim=claim)
 
-    assert (1, ["in_doubt"]) == committed(admin)
+    assert committed(admin) == (1, ["in_doubt"])
 
 
 @CLAIMS
@@ -87,10 +88,10 @@ async def test_the_record_goes_where_the_gate_looks_whatever_the_search_path(
         return "done"
 
     for key in ("charge:2", "charge:2", "charge:3"):
-        assert "done" == await caller.atomic(key, wandering, claim=claim)
+        assert await caller.atomic(key, wandering, claim=claim) == "done"
 
-    assert (3, ["settled"] * 3) == committed(admin)
-    assert [(0,)] == admin.execute("SELECT count(*) FROM tenant.onceward_records").fetchall()
+    assert committed(admin) == (3, ["settled"] * 3)
+    assert admin.execute("SELECT count(*) FROM tenant.onceward_records").fetchall() == [(0,)]
 
 
 @CLAIMS
@@ -113,8 +114,8 @@ async def test_a_block_in_a_generator_that_is_closed_is_undone(
     await anext(steps)
     await steps.aclose()  # type: ignore[attr-defined] # It is a generator.
 
-    assert TransactionStatus.IDLE == caller.connection.info.transaction_status
-    assert (0, []) == committed(admin)
+    assert caller.connection.info.transaction_status == TransactionStatus.IDLE
+    assert committed(admin) == (0, [])
 
 
 @told
@@ -135,8 +136,8 @@ async def test_claimed_last_a_key_inside_of_itself_runs_once_and_is_refused(
     async with caller.transaction():
         twice = [await caller.atomic("charge:2", claim="last") for _ in range(2)]
 
-    assert ([1], ["one", "one"]) == (runs, twice)
-    assert (1, ["settled"]) == committed(admin)
+    assert (runs, twice) == ([1], ["one", "one"])
+    assert committed(admin) == (1, ["settled"])
 
 
 @CLAIMS
@@ -158,8 +159,8 @@ async def test_a_trigger_that_raises_at_the_commit_is_heard_as_it_is(
     with pytest.raises(psycopg.errors.DivisionByZero):
         await caller.atomic("charge:1", claim=claim)
 
-    assert TransactionStatus.IDLE == caller.connection.info.transaction_status
-    assert (0, []) == committed(admin)
+    assert caller.connection.info.transaction_status == TransactionStatus.IDLE
+    assert committed(admin) == (0, [])
 
 
 @told
@@ -218,4 +219,4 @@ async def test_over_a_forgotten_record_a_function_that_commits_is_found_out_all_
     with pytest.raises(InDoubt):
         await (await bank.caller()).atomic("charge:1", claim=claim)
 
-    assert (2, ["in_doubt"]) == committed(admin)
+    assert committed(admin) == (2, ["in_doubt"])

@@ -56,7 +56,7 @@ def test_a_failed_statement_raises_the_drivers_error_and_leaves_the_line_usable(
             with pytest.raises(psycopg.errors.DivisionByZero):
                 connection.wait(line.talk(divide, [wire.int8(0)]))
 
-            assert [(1,)] == connection.wait(line.talk(divide, [wire.int8(1)]))
+            assert connection.wait(line.talk(divide, [wire.int8(1)])) == [(1,)]
 
 
 @pytest.mark.parametrize("options", ["", "client_encoding=latin1"])
@@ -71,7 +71,7 @@ def test_words_are_the_same_in_a_database_of_another_encoding(options: str, serv
         found = store.call("load", put.record.id)
         [(name,)] = server.execute(f"SELECT key FROM onceward_records WHERE key LIKE 'gr_n{options}'", "latin")
 
-    assert [f"grün{options}"] * 2 == [found.key, name]
+    assert [found.key, name] == [f"grün{options}"] * 2
 
 
 def _settle(store: Handle, key: str) -> Any:
@@ -88,7 +88,7 @@ def test_what_was_seen_settled_and_is_gone_is_claimed(store: Handle, url: str) -
     alone = store.put(row("test:wire", "k0"))
     others = store.together([(row("test:wire", f"k{number}"), None) for number in (1, 2)])
 
-    assert [True] * 3 == [one.landed for one in (alone, *others)]
+    assert [one.landed for one in (alone, *others)] == [True] * 3
     assert 3 == len(gone) == len(query(url, "SELECT 1 FROM onceward_records WHERE state = 'claimed'"))
 
 
@@ -101,7 +101,7 @@ def test_what_was_seen_settled_is_shown_as_it_stands_now(store: Handle, url: str
     alone = store.put(row("test:wire", "k0"))
     others = store.together([(row("test:wire", f"k{number}"), None) for number in (1, 2)])
 
-    assert [(False, "released", 7)] * 3 == [
-        (one.landed, one.record.state, one.record.attempt) for one in (alone, *others)
-    ]
+    assert [(one.landed, one.record.state, one.record.attempt) for one in (alone, *others)] == [
+        (False, "released", 7)
+    ] * 3
     assert [one.id for one in kept] == [one.record.id for one in (alone, *others)]

@@ -82,5 +82,5 @@ def test_a_replay_would_have_looked(do: Callable[[Any], Any], gate: Callable[...
     ours = gate()
     answers = [do(ours.run("k", lambda: "first")), do(ours.run("k", lambda: "second"))]
 
-    assert ["first", "first"] == answers
-    assert 2 <= len(looks)
+    assert answers == ["first", "first"]
+    assert len(looks) >= 2

@@ -106,7 +106,7 @@ def test_processes(url: str, tmp_path: Path) -> None:
     ]
     try:
         for racer in racers:
-            assert "ready\n" == racer.stdout.readline()  # type: ignore[union-attr]
+            assert racer.stdout.readline() == "ready\n"  # type: ignore[union-attr]
         race = Race()
         for racer in racers:
             racer.stdin.write("go\n")  # type: ignore[union-attr]
@@ -120,7 +120,7 @@ def test_processes(url: str, tmp_path: Path) -> None:
             racer.communicate()
     race.effects.update(log.read_text().split())
 
-    assert ({1}, {1}) == race.figures(f"{PROCESSES} processes on {_kind(url)}")
+    assert race.figures(f"{PROCESSES} processes on {_kind(url)}") == ({1}, {1})
     assert (PROCESSES * len(keys), len(keys)) == (len(race.told), len(race.effects))
 
 
@@ -133,7 +133,7 @@ def test_threads(url: str, keys: list[str]) -> None:
     with Gate(url, scope="test:racers", wait=WAIT_SECONDS) as gate:
         race = _threads_race(keys, lambda _: gate)
 
-    assert ({1}, {1}) == race.figures(f"{THREADS} threads on {_kind(url)}")
+    assert race.figures(f"{THREADS} threads on {_kind(url)}") == ({1}, {1})
     assert (THREADS * len(keys), len(keys)) == (len(race.told), len(race.effects))
 
 
@@ -160,7 +160,7 @@ def test_tasks(url: str, keys: list[str]) -> None:
 
     asyncio.run(crowd())
 
-    assert ({1}, {1}) == race.figures(f"{TASKS} tasks on {_kind(url)}")
+    assert race.figures(f"{TASKS} tasks on {_kind(url)}") == ({1}, {1})
     assert (TASKS * len(keys), len(keys)) == (len(race.told), len(race.effects))
 
 
@@ -173,7 +173,7 @@ def test_the_count_can_fail(keys: list[str]) -> None:
     for gate in gates:
         gate.close()
 
-    assert ({THREADS}, {THREADS}) == race.figures("gates of their own")
+    assert race.figures("gates of their own") == ({THREADS}, {THREADS})
 
 
 def _threads_race(keys: list[str], gate_of: Callable[[int], Gate]) -> Race:

@@ -82,9 +82,9 @@ class TestOnACluster:
         pages.append(store.scan(pages[0][-1].id, 25, Selection()))
         ids = [found.id for page in pages for found in page]
 
-        assert (list(range(40)), list(range(40))) == (first, again)
+        assert (first, again) == (list(range(40)), list(range(40)))
         assert ([25, 15], sorted(ids)) == ([len(page) for page in pages], ids)
-        assert 3 == len(set(_homes(store).values()))
+        assert len(set(_homes(store).values())) == 3
 
     def test_families_and_purges_reach_every_node(self, store: RedisStore) -> None:
         """
@@ -97,9 +97,9 @@ class TestOnACluster:
             put_settled(store, f"gone{n}", replay=1, forget=1)
         time.sleep(0.01)
 
-        assert 20 == store.extend(bytes(32), 1, 1)
-        assert (20, 0) == tuple(store.purge(100))
-        assert 20 == len(store.scan(b"", 100, Selection()))
+        assert store.extend(bytes(32), 1, 1) == 20
+        assert tuple(store.purge(100)) == (20, 0)
+        assert len(store.scan(b"", 100, Selection())) == 20
 
     def test_what_is_erased_stays_erased_on_every_node(self, store: RedisStore) -> None:
         """
@@ -115,9 +115,9 @@ class TestOnACluster:
         erased = gate.records.erase()
         again = [store.put_back(write, mark) for write, mark in zip(endings, marks, strict=True)]
 
-        assert ({True}, 128) == (set(back), erased)
-        assert {(False, None)} == set(again)
-        assert 16 == len({write.id[0] >> 4 for write in endings})
+        assert (set(back), erased) == ({True}, 128)
+        assert set(again) == {(False, None)}
+        assert len({write.id[0] >> 4 for write in endings}) == 16
 
     def test_tasks_share_round_trips_to_every_node(self, nodes: list[RedisServer]) -> None:
         """
@@ -132,7 +132,7 @@ class TestOnACluster:
             await async_store.close()
             return told
 
-        assert list(range(50)) == asyncio.run(crowd())
+        assert asyncio.run(crowd()) == list(range(50))
 
     def test_without_the_option_the_reader_is_told(self, nodes: list[RedisServer]) -> None:
         """
@@ -174,7 +174,7 @@ class TestWhenTheClusterMoves:
             store.put(write, None)
         _give(slot, new, nodes)
 
-        assert (None, True) == (found, store.put(write, None).landed)
+        assert (found, store.put(write, None).landed) == (None, True)
         assert write.version == store.load(write.id).version
 
     def test_a_node_that_is_away_is_away_for_its_own_shards(self, store: RedisStore, nodes: list[RedisServer]) -> None:

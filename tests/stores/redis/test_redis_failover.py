@@ -49,7 +49,7 @@ def test_a_replica_that_takes_over_has_what_it_was_sent_and_no_more(lags: bool) 
         if lags:
             proxy.hold()
         with Gate(primary.url(prefix="shop"), scope=SCOPE) as gate:
-            assert "charged" == gate.run("k", charge)
+            assert gate.run("k", charge) == "charged"
         if not lags:
             _until_there(replica)
         primary.kill()

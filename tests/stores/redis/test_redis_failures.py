@@ -101,7 +101,7 @@ class TestALostAnswer:
         ):
             told = [gate.run("k", lambda: effects.append("one") or "done") for _ in range(2)]
 
-        assert (["done", "done"], ["one"]) == (told, effects)
+        assert (told, effects) == (["done", "done"], ["one"])
 
 
 class TestAServerInTrouble:
@@ -120,7 +120,7 @@ class TestAServerInTrouble:
             finally:
                 server.signal(signal.SIGCONT)
 
-            assert "same-key" == away.value.retry
+            assert away.value.retry == "same-key"
             assert held.version == store.load(held.id).version
 
     def test_one_that_vanishes_mid_call_is_away_for_everybody_in_the_batch(self) -> None:
@@ -149,7 +149,7 @@ class TestAServerInTrouble:
             found = [store.load(row(SCOPE, f"k{n}").id) for n in range(8)]
 
         assert [StoreUnavailable] * 8 == [type(one) for one in heard]
-        assert [None] * 8 == found
+        assert found == [None] * 8
 
     def test_one_that_forgot_our_scripts_is_taught_again(self) -> None:
         """
@@ -180,7 +180,7 @@ class TestAServerInTrouble:
             replayed = store.put(row(SCOPE, "held"), None)
             client.config_set("maxmemory", 0)
 
-            assert (True, b'"done"') == (ended.landed, replayed.record.result)
+            assert (ended.landed, replayed.record.result) == (True, b'"done"')
             assert None is store.load(row(SCOPE, "new").id)
             assert True is store.put(row(SCOPE, "new"), None).landed
 
@@ -235,9 +235,9 @@ class TestAFork:
             told = [store.put(write, None).record.operation for write in own]
             _, status = os.waitpid(child, 0)
 
-            assert 0 == os.waitstatus_to_exitcode(status)
+            assert os.waitstatus_to_exitcode(status) == 0
             assert [write.operation for write in own] == told
-            assert 101 == len(store.scan(b"", 1_000, Selection()))
+            assert len(store.scan(b"", 1_000, Selection())) == 101
 
     def test_a_version_of_nobody_moves_nothing_on_either_side(self) -> None:
         """

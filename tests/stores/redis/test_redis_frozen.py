@@ -74,7 +74,7 @@ def test_every_call_ends_in_time_and_says_what_it_may_be(colour: str) -> None:
     assert all("send the same key again" in str(one) for one in told)
     # One batch is silent for the timeout; those who came meanwhile are the next, and try to connect.
     assert lasted < 4 * 0.5 + SLACK_SECONDS
-    assert [True] * 3 == landed
+    assert landed == [True] * 3
 
 
 def test_a_late_answer_is_never_taken_for_the_answer_to_another_call(far: Handle, proxy: Proxy) -> None:
@@ -90,8 +90,8 @@ def test_a_late_answer_is_never_taken_for_the_answer_to_another_call(far: Handle
     heard = [far.call("load", row(SCOPE, f"k{n}").id).key for n in (1, 2, 3)]
     crowd = far.together([(row(SCOPE, f"k{n}"), None) for n in range(4)])
 
-    assert ["k1", "k2", "k3"] == heard
-    assert ["k0", "k1", "k2", "k3"] == [one.record.key for one in crowd]
+    assert heard == ["k1", "k2", "k3"]
+    assert [one.record.key for one in crowd] == ["k0", "k1", "k2", "k3"]
 
 
 def test_a_claim_that_landed_late_is_known_by_its_sender_and_seen_by_others(far: Handle, proxy: Proxy) -> None:
@@ -107,7 +107,7 @@ def test_a_claim_that_landed_late_is_known_by_its_sender_and_seen_by_others(far:
     seen = far.put(row(SCOPE))
 
     assert write.version == standing.record.version
-    assert (False, "late") == (seen.landed, seen.record.operation)
+    assert (seen.landed, seen.record.operation) == (False, "late")
 
 
 def test_an_effect_whose_settle_met_a_frozen_server_is_not_repeated(proxy: Proxy) -> None:
@@ -126,4 +126,4 @@ def test_an_effect_whose_settle_met_a_frozen_server_is_not_repeated(proxy: Proxy
     with Gate(_through(proxy), scope=SCOPE) as gate:
         told = [gate.run("k", effect) for _ in range(2)]
 
-    assert (["done", "done"], ["one"]) == (told, effects)
+    assert (told, effects) == (["done", "done"], ["one"])

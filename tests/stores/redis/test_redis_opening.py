@@ -136,11 +136,15 @@ class TestTheUrl:
         """
         address = parse("rediss://u:p@h:1/2?prefix=shop&durability=volatile&timeout=2&ssl_cert_reqs=none&client_name=x")
 
-        assert (False, "shop", 2.0, False) == address.options
-        assert ("h", 1, 2, "none", "x") == tuple(
-            address.driver[name] for name in ("host", "port", "db", "ssl_cert_reqs", "client_name")
+        assert address.options == (False, "shop", 2.0, False)
+        assert tuple(address.driver[name] for name in ("host", "port", "db", "ssl_cert_reqs", "client_name")) == (
+            "h",
+            1,
+            2,
+            "none",
+            "x",
         )
-        assert "h:1" == address.name
+        assert address.name == "h:1"
 
     @pytest.mark.parametrize(
         "url",
@@ -209,7 +213,7 @@ class TestTheUrl:
                 purged = store.purge(10)
                 page_of_records = store.scan(b"", 10, Selection())
 
-        assert (1, (1, 1), 2) == (extended, tuple(purged), len(page_of_records))
+        assert (extended, tuple(purged), len(page_of_records)) == (1, (1, 1), 2)
 
     def test_a_user_without_a_right_is_told_and_nothing_runs(self) -> None:
         """
@@ -222,7 +226,7 @@ class TestTheUrl:
             with opened(url) as store, Gate(store, scope=SCOPE, wait=0) as gate, told:
                 gate.run("k", lambda: pytest.fail("it ran"))
 
-            assert 0 == client.dbsize()
+            assert client.dbsize() == 0
 
     def test_opening_a_store_prints_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """

@@ -70,7 +70,7 @@ class TestALoneCaller:
             fresh = list(trips)
             gate.run("k", lambda: "again")
 
-        assert ([1, 1], [1, 1, 2]) == (fresh, trips)
+        assert (fresh, trips) == ([1, 1], [1, 1, 2])
 
     def test_what_was_seen_settled_and_is_gone_is_claimed(self, store: RedisStore) -> None:
         """
@@ -82,8 +82,8 @@ class TestALoneCaller:
         trips = trips_of(store)
         standings = [store.put(row(SCOPE, "k"), None) for _ in range(2)]
 
-        assert [(True, "claimed"), (False, "claimed")] == [(one.landed, one.record.state) for one in standings]  # type: ignore[union-attr]
-        assert [2, 1, 1] == trips
+        assert [(one.landed, one.record.state) for one in standings] == [(True, "claimed"), (False, "claimed")]  # type: ignore[union-attr]
+        assert trips == [2, 1, 1]
 
     def test_it_works_without_the_speed_up(self, store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -107,7 +107,7 @@ class TestManyCallers:
 
         answers = gathered(store, [lambda write=write: store.put(write, None) for write in writes])
 
-        assert [40] == trips
+        assert trips == [40]
         assert [write.version for write in writes] == [answer.record.version for answer in answers]
 
     def test_one_id_may_be_in_a_batch_many_times(self, store: RedisStore) -> None:
@@ -118,8 +118,8 @@ class TestManyCallers:
 
         answers = gathered(store, [lambda: store.put(row(SCOPE, "hot"), None) for _ in range(20)])
 
-        assert ([20], 1) == (trips, sum(answer.landed for answer in answers))
-        assert 1 == len({answer.record.version for answer in answers})
+        assert (trips, sum(answer.landed for answer in answers)) == ([20], 1)
+        assert len({answer.record.version for answer in answers}) == 1
 
     def test_a_batch_has_a_greatest_size(self) -> None:
         """
@@ -136,9 +136,9 @@ class TestManyCallers:
 
         trips, answers = asyncio.run(crowd())
 
-        assert BATCH_MAX >= max(trips)
-        assert 10 >= len(trips)
-        assert {True} == {answer.landed for answer in answers}
+        assert max(trips) <= BATCH_MAX
+        assert len(trips) <= 10
+        assert {answer.landed for answer in answers} == {True}
 
     def test_one_bad_answer_is_its_own_callers_alone(self, store: RedisStore) -> None:
         """
@@ -153,7 +153,7 @@ class TestManyCallers:
         answers = gathered(store, calls)
 
         assert StoreCorrupt is type(answers[3])
-        assert [True] * 7 == [answer.landed for n, answer in enumerate(answers) if n != 3]
+        assert [answer.landed for n, answer in enumerate(answers) if n != 3] == [True] * 7
 
     def test_an_interrupted_leader_takes_nobody_along(self, store: RedisStore) -> None:
         """
@@ -198,7 +198,7 @@ class TestAwaitingCallers:
 
         answers = asyncio.run(crowd())
 
-        assert [True] * 30 == [answer.landed for answer in answers[1::2]]
+        assert [answer.landed for answer in answers[1::2]] == [True] * 30
         assert {asyncio.CancelledError} == {type(answer) for answer in answers[::2]}
 
     def test_one_store_serves_two_event_loops(self) -> None:
@@ -233,9 +233,9 @@ class TestAwaitingCallers:
 
         trips, told = asyncio.run(crowd())
 
-        assert list(range(50)) == told
-        assert 100 <= sum(trips)  # And a purge, which comes by from time to time.
-        assert 25 >= len(trips)
+        assert told == list(range(50))
+        assert sum(trips) >= 100  # And a purge, which comes by from time to time.
+        assert len(trips) <= 25
 
 
 class TestACallersClock:
@@ -251,8 +251,8 @@ class TestACallersClock:
         with opened(running().url(prefix=store._server.prefix), environment=_Off(off)) as wrong:
             found = put_settled(wrong, "ours")
 
-        assert 60_000_000 > abs(found.first_at - ended.first_at)
-        assert 60_000_000 > abs(found.replay_left - ended.replay_left)
+        assert abs(found.first_at - ended.first_at) < 60_000_000
+        assert abs(found.replay_left - ended.replay_left) < 60_000_000
 
 
 class _Off(Environment):

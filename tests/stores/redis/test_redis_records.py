@@ -57,8 +57,8 @@ class TestExpiry:
 
         left = [client.pttl(key_of(store, found)) for found in (claimed, in_doubt, ended, free, kept)]
 
-        assert [-1, -1, -1] == [left[0], left[1], left[4]]
-        assert [True, True] == [3_600_000 < one <= 3_661_000 for one in left[2:4]]
+        assert [left[0], left[1], left[4]] == [-1, -1, -1]
+        assert [3_600_000 < one <= 3_661_000 for one in left[2:4]] == [True, True]
 
     def test_a_record_that_is_claimed_again_expires_no_more(self, store: RedisStore, client: Any) -> None:
         """
@@ -68,8 +68,8 @@ class TestExpiry:
         free = store.put(released(held), held.version).record
         again = store.put(reclaimed(free), free.version).record
 
-        assert -1 == client.pttl(key_of(store, again))
-        assert {"ids": 1, "open": 1, "due": 0, "stale": 0, "families": 0} == indexes(client, store)
+        assert client.pttl(key_of(store, again)) == -1
+        assert indexes(client, store) == {"ids": 1, "open": 1, "due": 0, "stale": 0, "families": 0}
 
     def test_a_life_without_a_sensible_end_is_kept(self, store: RedisStore, client: Any) -> None:
         """
@@ -77,7 +77,7 @@ class TestExpiry:
         """
         ended = put_settled(store, forget=10_000 * 365 * 24 * HOUR_US)
 
-        assert -1 == client.pttl(key_of(store, ended))
+        assert client.pttl(key_of(store, ended)) == -1
 
     def test_more_time_for_a_family_moves_its_expiry(self, store: RedisStore, client: Any) -> None:
         """
@@ -102,9 +102,9 @@ class TestAfterTheServerDroppedARecord:
         client.delete(key_of(store, ended))
         time.sleep(0.01)
 
-        assert [] == store.scan(b"", 10, Selection())
-        assert (0, 0) == tuple(store.purge(10))
-        assert {"ids": 0, "open": 0, "due": 0, "stale": 0, "families": 0} == indexes(client, store)
+        assert store.scan(b"", 10, Selection()) == []
+        assert tuple(store.purge(10)) == (0, 0)
+        assert indexes(client, store) == {"ids": 0, "open": 0, "due": 0, "stale": 0, "families": 0}
 
     @pytest.mark.parametrize("fence", [1, 2**52, 2**60 + 1])
     def test_its_fence_is_not_given_out_again(self, store: RedisStore, client: Any, fence: int) -> None:
@@ -128,8 +128,8 @@ class TestAfterTheServerDroppedARecord:
         client.delete(key_of(store, ended))
 
         assert True is store.put(row(SCOPE, "k"), None).landed
-        assert 1 == len(store.scan(b"", 10, Selection()))
-        assert 1 == len(store.scan(b"", 10, Selection(unsettled=True)))
+        assert len(store.scan(b"", 10, Selection())) == 1
+        assert len(store.scan(b"", 10, Selection(unsettled=True))) == 1
 
 
 class TestTheIndexes:
@@ -151,14 +151,14 @@ class TestTheIndexes:
         forgotten = store.purge(10)
         sizes.append(indexes(client, store))
 
-        assert [(0, 1), (1, 0)] == [tuple(shrunk), tuple(forgotten)]
-        assert [
+        assert [tuple(shrunk), tuple(forgotten)] == [(0, 1), (1, 0)]
+        assert sizes == [
             {"ids": 1, "open": 1, "due": 0, "stale": 0, "families": 1},
             {"ids": 1, "open": 0, "due": 1, "stale": 1, "families": 1},
             {"ids": 1, "open": 0, "due": 1, "stale": 0, "families": 1},
             {"ids": 0, "open": 0, "due": 0, "stale": 0, "families": 0},
-        ] == sizes
-        assert 1 == len(list(client.scan_iter(match=f"{{{store._server.prefix}:*")))
+        ]
+        assert len(list(client.scan_iter(match=f"{{{store._server.prefix}:*"))) == 1
 
     def test_a_purge_does_all_it_may_although_the_server_has_dropped_some(self, store: RedisStore, client: Any) -> None:
         """
@@ -171,4 +171,4 @@ class TestTheIndexes:
             put_settled(store, f"k{n}", replay=1, forget=1)
         time.sleep(0.01)
 
-        assert [2, 2, 1, 0] == [store.purge(2).forgotten for _ in range(4)]
+        assert [store.purge(2).forgotten for _ in range(4)] == [2, 2, 1, 0]

@@ -109,7 +109,7 @@ def test_the_store_answers_as_the_model_does_and_no_invariant_breaks(on: Any, co
         played = play(theatre, SCHEDULES, seed=SEED + 2 * SERVERS.index(on) + COLOURS.index(colour))
     print(f"{on.__name__.strip('_')}, {colour}: {played._asdict()}")
 
-    assert SCHEDULES == played.schedules
+    assert played.schedules == SCHEDULES
     assert played.comparisons > 3 * SCHEDULES
     assert played.judged > 10 * SCHEDULES
 

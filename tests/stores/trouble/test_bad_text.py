@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from onceward import ConfigurationError, Gate, KeyInvalid, NotReplayable, StoreUnavailable
+from onceward import ConfigurationError, Gate, NotReplayable, StoreUnavailable
+from onceward.errors import KeyInvalid
 from onceward.stores import open_store
 from onceward.testing.store_suite.rows import row
 from servers import postgres, redis
@@ -48,7 +49,7 @@ def test_a_result_with_nul_is_kept_as_it_is(url: str) -> None:
     with Gate(url, scope="test:text") as gate:
         told = [gate.run("k", lambda: {NUL: NUL}) for _ in range(2)]
 
-    assert [{NUL: NUL}] * 2 == told
+    assert told == [{NUL: NUL}] * 2
 
 
 def test_a_result_that_is_no_text_is_recorded_as_run(url: str) -> None:
@@ -60,7 +61,7 @@ def test_a_result_that_is_no_text_is_recorded_as_run(url: str) -> None:
         with pytest.raises(NotReplayable):
             gate.run("k", lambda: pytest.fail("it ran again"))
 
-    assert "\ud800" == first
+    assert first == "\ud800"
 
 
 @pytest.mark.parametrize("field", ["scope", "key", "operation"])

@@ -71,7 +71,7 @@ def test_our_limit_refuses_it_before_it_is_sent(url: str) -> None:
             gate.run("k", _large(effects))
         view: Any = gate.records.get("k")
 
-    assert (2 * MEGABYTE, ["one"], "settled") == (len(first), effects, view.state)
+    assert (len(first), effects, view.state) == (2 * MEGABYTE, ["one"], "settled")
 
 
 def test_the_servers_own_limit_leaves_an_honest_record(url: str) -> None:
@@ -87,5 +87,5 @@ def test_the_servers_own_limit_leaves_an_honest_record(url: str) -> None:
         view: Any = gate.records.get("k")
         alive = gate.run("another", lambda: "the store works")
 
-    assert (2 * MEGABYTE, False) == (len(first.value), first.replayable)
-    assert (["one"], "settled", "the store works") == (effects, view.state, alive)
+    assert (len(first.value), first.replayable) == (2 * MEGABYTE, False)
+    assert (effects, view.state, alive) == (["one"], "settled", "the store works")

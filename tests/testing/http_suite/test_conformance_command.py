@@ -45,8 +45,8 @@ def test_a_person_gets_a_table_and_a_count(capsys: pytest.CaptureFixture[str]) -
         typed = (f"{url}/orders", "--unique", "/id", "--only", "replay-equal", "--only", "no-content")
         code, out, err = run(capsys, *typed)
 
-    assert (0, "") == (code, err)
-    assert [
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
         f"{url}/orders, profile default",
         "",
         "CHECK         RESULT     WHY",
@@ -54,7 +54,7 @@ def test_a_person_gets_a_table_and_a_count(capsys: pytest.CaptureFixture[str]) -
         "no-content    not shown  give --no-content: a request that is answered 204",
         "",
         "holds: 1, does not hold: 0, not shown: 1",
-    ] == out.splitlines()
+    ]
 
 
 def test_something_that_does_not_hold_is_exit_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_something_that_does_not_hold_is_exit_1(capsys: pytest.CaptureFixture[st
     with serving(fault="key-truncated") as (url, _):
         code, out, _ = run(capsys, f"{url}/orders", "--only", "key-prefix")
 
-    assert 1 == code
+    assert code == 1
     assert "key-prefix  does not hold  a key with the same beginning got a replay" in out
 
 
@@ -75,7 +75,7 @@ def test_nothing_shown_is_no_success(capsys: pytest.CaptureFixture[str]) -> None
     with serving() as (url, _):
         code, _, _ = run(capsys, f"{url}/orders", "--only", "stream")
 
-    assert 1 == code
+    assert code == 1
 
 
 def test_a_program_gets_one_document(capsys: pytest.CaptureFixture[str]) -> None:
@@ -95,7 +95,7 @@ def test_a_program_gets_one_document(capsys: pytest.CaptureFixture[str]) -> None
             {"name": check.name, "verdict": "holds", "reason": "", "sends": check.sends, "must": check.must},
         ],
     } == json.loads(out)
-    assert 0 == code
+    assert code == 0
 
 
 def test_a_file_describes_the_target_and_flags_win_over_it(
@@ -113,7 +113,7 @@ def test_a_file_describes_the_target_and_flags_win_over_it(
         by_file = run(capsys, "--target", str(file), *only)
         by_flag = run(capsys, "--target", str(file), *only, "--expect", "marker=Idempotency-Replayed", "--jobs", "4")
 
-    assert (1, 0) == (by_file[0], by_flag[0])
+    assert (by_file[0], by_flag[0]) == (1, 0)
     assert "a replay came without X-Never" in by_file[1]
     assert "credential" not in "".join(map(str, by_file + by_flag))
 
@@ -133,7 +133,7 @@ def test_every_part_of_the_target_can_be_typed(capsys: pytest.CaptureFixture[str
             *("--unique", "/id", "--timeout", "5", "--crowd", "3", "--jobs", "8"),
         )
 
-    assert (0, "") == (code, err)
+    assert (code, err) == (0, "")
     assert out.endswith("holds: 45, does not hold: 0, not shown: 0\n")
 
 
@@ -145,7 +145,7 @@ def test_a_counter_can_be_typed(capsys: pytest.CaptureFixture[str]) -> None:
         typed = (f"{url}/orders", "--count-url", "/count", "--count-pointer", "/runs", "--only", "answer-lost")
         code, _, _ = run(capsys, *typed, "--expect", "marker=X-Never")
 
-    assert 0 == code
+    assert code == 0
 
 
 @pytest.mark.parametrize("profile", [None, *PROFILES])
@@ -195,7 +195,7 @@ def test_what_cannot_be_meant_is_one_line(
     assert (code, "", 1) == (text[0], text[1], len(text[2].splitlines()))
     assert says in text[2]
     assert "tok-3n" not in text[2]
-    assert {"code", "message", "retry", "retryAfterSeconds"} == json.loads(document[2]).keys()
+    assert json.loads(document[2]).keys() == {"code", "message", "retry", "retryAfterSeconds"}
 
 
 def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,4 +207,4 @@ def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypat
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
         _, _, lively = run(capsys, f"{url}/orders", "--only", "first-unmarked")
 
-    assert ("", True) == (quiet, "1 of 1: first-unmarked" in lively)
+    assert (quiet, "1 of 1: first-unmarked" in lively) == ("", True)

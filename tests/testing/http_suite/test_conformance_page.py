@@ -46,7 +46,7 @@ def test_every_promise_of_every_profile_is_on_the_page() -> None:
     assert [
         [f"`{name}`", *(shown(getattr(profile, name)) for profile in PROFILES.values())] for name in promises
     ] == rows("Profiles")
-    assert [] == [one.profile for one in PROFILES.values() if f"- **`{one.profile}`**: {one.sentence}" not in PAGE]
+    assert [one.profile for one in PROFILES.values() if f"- **`{one.profile}`**: {one.sentence}" not in PAGE] == []
 
 
 def test_every_part_of_a_description_is_on_the_page() -> None:
@@ -55,11 +55,11 @@ def test_every_part_of_a_description_is_on_the_page() -> None:
     """
     named = {name for row in rows("The target") for name in re.findall(r"`\[?([a-z_0-9]+)\]?`", row[0])}
 
-    assert {*_KINDS} == named
+    assert named == {*_KINDS}
 
 
 def test_every_public_name_is_on_the_page() -> None:
     """
     Whatever can be imported from `onceward.testing.http_suite`.
     """
-    assert [] == [name for name in http_suite.__all__ if not re.search(rf"\b{name}\b", PAGE)]
+    assert [name for name in http_suite.__all__ if not re.search(rf"\b{name}\b", PAGE)] == []

@@ -55,8 +55,8 @@ class TestAnApiThatKeepsItsPromises:
         with serving(profile) as (url, _):
             examination = examined(url, profile=profile)
 
-        assert {} == reasons(examination, CheckVerdict.BROKEN)
-        assert {} == reasons(examination, CheckVerdict.NOT_SHOWN)
+        assert reasons(examination, CheckVerdict.BROKEN) == {}
+        assert reasons(examination, CheckVerdict.NOT_SHOWN) == {}
         assert [one.name for one in CHECKS if one.applies(PROFILES[profile])] == examination.named(CheckVerdict.HOLDS)
         assert examination.holds
 
@@ -80,7 +80,7 @@ class TestAnApiThatKeepsItsPromises:
         with serving(fault="in-flight-423") as (url, _):
             examination = examined(url, only=("in-flight",), expect={"in_flight_status": 423})
 
-        assert ["in-flight"] == examination.named(CheckVerdict.HOLDS)
+        assert examination.named(CheckVerdict.HOLDS) == ["in-flight"]
 
 
 class TestExecutionsThatCannotBeToldApart:
@@ -99,7 +99,7 @@ class TestExecutionsThatCannotBeToldApart:
             examination = examined(url, unique=None)
 
         assert dict.fromkeys(self.BLIND, ALIKE) == reasons(examination, CheckVerdict.NOT_SHOWN)
-        assert {} == reasons(examination, CheckVerdict.BROKEN)
+        assert reasons(examination, CheckVerdict.BROKEN) == {}
 
     def test_an_api_that_runs_twice_does_not_hold_by_looking_alike(self) -> None:
         """
@@ -108,7 +108,7 @@ class TestExecutionsThatCannotBeToldApart:
         with serving(fault="runs-again", kind=Alike) as (url, _):
             examination = examined(url, unique=None)
 
-        assert set() == self.BLIND & {*examination.named(CheckVerdict.HOLDS)}
+        assert self.BLIND & {*examination.named(CheckVerdict.HOLDS)} == set()
 
     def test_a_counter_tells_them_apart(self) -> None:
         """
@@ -117,7 +117,7 @@ class TestExecutionsThatCannotBeToldApart:
         with serving(kind=Alike) as (url, _):
             examination = examined(url, jobs=1, unique=None, **COUNTED)
 
-        assert ({}, {}) == (reasons(examination, CheckVerdict.BROKEN), reasons(examination, CheckVerdict.NOT_SHOWN))
+        assert (reasons(examination, CheckVerdict.BROKEN), reasons(examination, CheckVerdict.NOT_SHOWN)) == ({}, {})
 
     def test_a_counter_sees_what_answers_hide(self) -> None:
         """
@@ -126,11 +126,11 @@ class TestExecutionsThatCannotBeToldApart:
         with serving(fault="runs-again", kind=Alike) as (url, _):
             examination = examined(url, jobs=1, unique=None, only=("replay-equal", "answer-lost", "crowd"), **COUNTED)
 
-        assert {
+        assert reasons(examination, CheckVerdict.BROKEN) == {
             "replay-equal": "it ran 2 times",
             "answer-lost": "it ran 2 times",
             "crowd": "8 duplicates at once ran 8 times",
-        } == reasons(examination, CheckVerdict.BROKEN)
+        }
 
     def test_an_api_that_refuses_the_same_request_under_another_key_says_nothing(self) -> None:
         """
@@ -179,8 +179,8 @@ class TestWhatIsNotDescribed:
 
         found = reasons(examination, CheckVerdict.NOT_SHOWN)
         assert needs.keys() == found.keys()
-        assert [] == [name for name, flag in needs.items() if f"give {flag}" not in found[name]]
-        assert {} == reasons(examination, CheckVerdict.BROKEN)
+        assert [name for name, flag in needs.items() if f"give {flag}" not in found[name]] == []
+        assert reasons(examination, CheckVerdict.BROKEN) == {}
 
     def test_a_slow_request_that_is_not_slow_shows_nothing(self) -> None:
         """
@@ -189,7 +189,7 @@ class TestWhatIsNotDescribed:
         with serving() as (url, _):
             examination = examined(url, slow={"path": "/orders"}, only=("in-flight", "cut-while-running"))
 
-        assert {"in-flight", "cut-while-running"} == reasons(examination, CheckVerdict.NOT_SHOWN).keys()
+        assert reasons(examination, CheckVerdict.NOT_SHOWN).keys() == {"in-flight", "cut-while-running"}
 
     def test_a_body_that_is_no_json_has_no_members_to_change(self) -> None:
         """
@@ -200,7 +200,7 @@ class TestWhatIsNotDescribed:
             examination = examine(target, only=("json-same", "json-nan", "body-changed", "replay-equal"))
 
         found = reasons(examination, CheckVerdict.NOT_SHOWN)
-        assert {"json-same", "json-nan", "body-changed"} == found.keys()
+        assert found.keys() == {"json-same", "json-nan", "body-changed"}
         assert "--changed-body" in found["body-changed"]
 
 
@@ -283,7 +283,7 @@ class TestManners:
         with serving(kind=Limited) as (url, _):
             examination = examined(url, jobs=1)
 
-        assert {} == reasons(examination, CheckVerdict.BROKEN)
+        assert reasons(examination, CheckVerdict.BROKEN) == {}
         assert any("(429)" in reason for reason in reasons(examination, CheckVerdict.NOT_SHOWN).values())
 
     def test_credentials_are_not_printed_even_if_the_server_repeats_them(self) -> None:
@@ -306,7 +306,7 @@ class TestManners:
             examination = examine(target, only=("key-empty",))
 
         (reason,) = reasons(examination, CheckVerdict.BROKEN).values()
-        assert "an empty key was answered 418 because of …; expected 400" == reason
+        assert reason == "an empty key was answered 418 because of …; expected 400"
         assert "s3cret" not in json.dumps(examination.document()) + repr(target)
 
     def test_another_host_is_asked_only_with_leave(self) -> None:
@@ -332,10 +332,10 @@ class TestManners:
                 untouched = list(asked)
                 followed = examined(url, only=("problem-link",), follow_links=True)
 
-        assert [] == untouched
+        assert untouched == []
         assert "--follow-links" in reasons(without, CheckVerdict.NOT_SHOWN)["problem-link"]
-        assert ["problem-link"] == followed.named(CheckVerdict.HOLDS)
-        assert [("/problems/key_invalid", None), ("/problems/key_reused", None)] == asked
+        assert followed.named(CheckVerdict.HOLDS) == ["problem-link"]
+        assert asked == [("/problems/key_invalid", None), ("/problems/key_reused", None)]
 
     def test_two_runs_do_not_meet(self) -> None:
         """
@@ -344,7 +344,7 @@ class TestManners:
         with serving() as (url, _):
             runs = [examined(url, only=("replay-equal", "first-unmarked", "key-case", "unkeyed")) for _ in range(2)]
 
-        assert [4, 4] == [run.count(CheckVerdict.HOLDS) for run in runs]
+        assert [run.count(CheckVerdict.HOLDS) for run in runs] == [4, 4]
 
     def test_progress_is_told_check_by_check(self) -> None:
         """
@@ -355,7 +355,7 @@ class TestManners:
             target = describe({"url": f"{url}/orders"}, {})
             examine(target, only=("replay-equal", "key-case"), progress=lambda *one: told.append(one))
 
-        assert [("replay-equal", 1, 2), ("key-case", 2, 2)] == told
+        assert told == [("replay-equal", 1, 2), ("key-case", 2, 2)]
 
 
 def test_the_suite_does_not_know_the_server() -> None:

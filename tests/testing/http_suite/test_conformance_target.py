@@ -66,7 +66,7 @@ def test_headers_are_filled_from_the_environment_and_kept_out_of_sight() -> None
     headers = {"Authorization": "Bearer $TOKEN", "X-Price": "5$$", "X-Two": "${TOKEN}x"}
     target = describe(URL | {"headers": headers, "other_headers": headers}, {"TOKEN": "s3cret"})
 
-    assert (("Authorization", "Bearer s3cret"), ("X-Price", "5$"), ("X-Two", "s3cretx")) == target.headers
+    assert target.headers == (("Authorization", "Bearer s3cret"), ("X-Price", "5$"), ("X-Two", "s3cretx"))
     assert "s3cret" not in repr(target)
 
 
@@ -78,8 +78,8 @@ def test_another_tenant_has_its_headers_in_place_of_the_first_ones() -> None:
         URL | {"headers": {"Authorization": "one", "X": "y"}, "other_headers": {"authorization": "two"}}, {}
     )
 
-    assert (("Authorization", "one"), ("X", "y")) == target.tenant_headers(other=False)
-    assert (("X", "y"), ("authorization", "two")) == target.tenant_headers(other=True)
+    assert target.tenant_headers(other=False) == (("Authorization", "one"), ("X", "y"))
+    assert target.tenant_headers(other=True) == (("X", "y"), ("authorization", "two"))
 
 
 def test_a_request_has_a_fresh_number_and_key_each_time() -> None:
@@ -131,10 +131,10 @@ def test_a_request_is_written_as_it_stands() -> None:
     talk = TargetClient(describe(URL | {"headers": {"X": "ü"}}, {}), StillEnvironment())
     asked = talk.ask(lines=(("Idempotency-Key", b"\x01\xff"),), number=7)
 
-    assert (
+    assert talk.written(asked) == (
         b"POST /orders HTTP/1.1\r\nHost: localhost:8000\r\nX: \xfc\r\nIdempotency-Key: \x01\xff\r\nAccept: */*\r\n"
         b'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"n": 7}'
-    ) == talk.written(asked)
+    )
 
 
 @pytest.mark.parametrize(

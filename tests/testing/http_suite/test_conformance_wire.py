@@ -105,13 +105,13 @@ def test_a_whole_answer_is_read_with_its_headers() -> None:
     with talking(saying(head + chunks)) as origin:
         answer = asked(origin)
 
-    assert (201, b'{"code": "no"}', "1, 2", None) == (
+    assert (
         answer.status,
         answer.body,
         answer.header("x-a"),
         answer.header("x-b"),
-    )
-    assert ("application/json", "no", "201 no") == (answer.media_type, answer.code, str(answer))
+    ) == (201, b'{"code": "no"}', "1, 2", None)
+    assert (answer.media_type, answer.code, str(answer)) == ("application/json", "no", "201 no")
 
 
 def test_an_answer_without_a_body_ends_at_once() -> None:
@@ -119,7 +119,7 @@ def test_an_answer_without_a_body_ends_at_once() -> None:
     HEAD has a length and no body.
     """
     with talking(saying(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n")) as origin:
-        assert b"" == asked(origin, "HEAD").body
+        assert asked(origin, "HEAD").body == b""
 
 
 @pytest.mark.parametrize(
@@ -198,4 +198,4 @@ def test_https_is_spoken_and_certificates_are_checked(tmp_path: Path, monkeypatc
         monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
         examination = examine(target, only=("replay-equal", "answer-lost", "crowd"))
 
-    assert ["replay-equal", "answer-lost", "crowd"] == examination.named(CheckVerdict.HOLDS)
+    assert examination.named(CheckVerdict.HOLDS) == ["replay-equal", "answer-lost", "crowd"]

@@ -38,7 +38,7 @@ def test_a_person_gets_tables_and_findings(capsys: pytest.CaptureFixture[str]) -
     """
     code, out, _ = run(capsys, "collapse")
 
-    assert 0 == code
+    assert code == 0
     assert "a spike: 40 calls a second" in out
     assert "holds  after the spike, blind retries stay below half of what is offered" in out
 
@@ -50,7 +50,7 @@ def test_a_program_gets_one_document(capsys: pytest.CaptureFixture[str]) -> None
     code, out, _ = run(capsys, "collapse", "--seed", "7", "--json")
 
     document = json.loads(out)
-    assert (0, 7, "collapse", True) == (code, document["seed"], document["name"], document["holds"])
+    assert (code, document["seed"], document["name"], document["holds"]) == (0, 7, "collapse", True)
     assert "3 tries" in [row[0] for row in document["tables"][0]["rows"]]
 
 
@@ -63,11 +63,11 @@ def test_a_page_is_one_file_that_fetches_nothing(tmp_path: Path, capsys: pytest.
     code, _, err = run(capsys, "collapse", "--html", str(file))
 
     text = file.read_text(encoding="utf-8")
-    assert 0 == code
+    assert code == 0
     assert f"wrote {file}" in err
-    assert [] == re.findall(r"<script|https?://|<link|<img|@import|url\(", text)
+    assert re.findall(r"<script|https?://|<link|<img|@import|url\(", text) == []
     drawings = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert 2 == len([ET.fromstring(drawing) for drawing in drawings])
+    assert len([ET.fromstring(drawing) for drawing in drawings]) == 2
     assert "onceward simulate collapse --seed 7" in text
 
 
@@ -81,7 +81,7 @@ def test_a_finding_that_does_not_hold_is_exit_code_1(
 
     code, out, _ = run(capsys, "collapse")
 
-    assert 1 == code
+    assert code == 1
     assert "FAILS  after the spike, blind retries stay below half" in out
 
 
@@ -92,7 +92,7 @@ def test_a_seed_is_a_whole_number(seed: str, capsys: pytest.CaptureFixture[str])
     """
     code, out, err = run(capsys, "storm", "--seed", seed)
 
-    assert (2, "") == (code, out)
+    assert (code, out) == (2, "")
     assert "a whole number from 1" in err or "expected one argument" in err
 
 
@@ -102,7 +102,7 @@ def test_a_page_that_cannot_be_written_is_said_so(tmp_path: Path, capsys: pytest
     """
     code, _, err = run(capsys, "collapse", "--html", str(tmp_path))
 
-    assert 2 == code
+    assert code == 2
     assert err.startswith("onceward: cannot write ")
 
 
@@ -112,9 +112,9 @@ def test_a_drawing_shows_every_line_and_escapes_its_words() -> None:
     """
     drawing = ET.fromstring(svg(PLOT))
 
-    assert "Load < 2 & more" == drawing.attrib["aria-label"]
-    assert 2 == len(drawing.findall("polyline"))
-    assert 1 == len(drawing.findall("rect"))
+    assert drawing.attrib["aria-label"] == "Load < 2 & more"
+    assert len(drawing.findall("polyline")) == 2
+    assert len(drawing.findall("rect")) == 1
     assert {"a", "b"} <= {text.text for text in drawing.findall("text")}
 
 
@@ -142,5 +142,5 @@ def test_a_page_escapes_what_it_is_told() -> None:
 
     text = page(report, "0")
 
-    assert [] == re.findall(r"<(?:i|u|b|s|q)>", text)
+    assert re.findall(r"<(?:i|u|b|s|q)>", text) == []
     assert 'class="fails"' in text

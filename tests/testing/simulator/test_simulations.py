@@ -96,7 +96,7 @@ class TestPolicy:
         """
         rows = [row for row in policies.tables[2].rows if row[0] == 0.5]
 
-        assert [1.14, 1.45, 1.87] == pytest.approx([row[2] for row in rows], rel=0.05)
+        assert pytest.approx([row[2] for row in rows], rel=0.05) == [1.14, 1.45, 1.87]
         assert all(float(row[3]) <= 1.15 for row in rows)
 
 
@@ -110,7 +110,7 @@ class TestCollapse:
         """
         report = collapse.simulate_collapse(runs=3)
 
-        assert [] == [finding.sentence for finding in report.findings if not finding.holds]
+        assert [finding.sentence for finding in report.findings if not finding.holds] == []
 
     def test_a_budget_that_never_refuses_does_not_come_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """
@@ -138,7 +138,7 @@ class TestStorm:
         assert blind.doubled["payment"] > 0
         assert whole.peak < 1.5
         assert whole.recovered is not None
-        assert {"payment": 0, "inventory": 0, "shipping": 0} == whole.doubled
+        assert whole.doubled == {"payment": 0, "inventory": 0, "shipping": 0}
 
     def test_every_order_is_accounted_for(self) -> None:
         """

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from onceward import OncewardError, SignatureInvalid, SourceUnknown
+from onceward._core.errors import OncewardError, SignatureInvalid, SourceUnknown
 from onceward.messaging.inbox import AsyncInbox, ReceivedEvent
 from onceward.messaging.inbox.event_receiver import BODY_BYTES_MAX, accepted_response
 from onceward.service.web.calls import Authenticator

@@ -7,7 +7,7 @@ from __future__ import annotations
 import msgspec
 from starlette.applications import Starlette
 
-from onceward import ConfigurationError, StoreUnavailable
+from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.journal import AsyncJournal, CallOutcome, CallView
 from onceward.journal.views import CallFilter
 from onceward.service.access import Role

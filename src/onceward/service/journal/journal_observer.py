@@ -11,7 +11,7 @@ from hashlib import sha256
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward import OncewardError
+from onceward._core.errors import OncewardError
 from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
 from onceward.journal.notes import CallDetails, call_subject

@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-from onceward import RequestInvalid
 from onceward._core.display_text import json_kind
+from onceward._core.errors import RequestInvalid
 
 PLACES = 9
 BILLION = 10**PLACES

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 
-from onceward import InFlight, KeyInvalid
+from onceward._core.errors import InFlight, KeyInvalid
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.service.access import Role

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import NamedTuple
 
-from onceward import RequestInvalid
+from onceward._core.errors import RequestInvalid
 from onceward.service.ledger.amounts import BILLION
 from onceward.service.ledger.errors import PeriodClosed, VerificationPending
 from onceward.service.ledger.hash_chain import (

@@ -4,8 +4,7 @@ What the ledger refuses. Each has a stable code; statuses are in `service/web/pr
 
 from __future__ import annotations
 
-from onceward import OncewardError
-from onceward._core.errors import RetryAdvice
+from onceward._core.errors import OncewardError, RetryAdvice
 
 
 class ReferenceReused(OncewardError):

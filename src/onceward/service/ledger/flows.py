@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from onceward import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid, canonical
+from onceward._core.canonical import canonical
+from onceward._core.errors import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid
 from onceward._core.keys import environment_key
 from onceward.service.access import scope_of
 from onceward.service.ledger import (

@@ -17,7 +17,7 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from onceward import canonical
+from onceward._core.canonical import canonical
 
 ID_DIGITS = 32
 

@@ -14,8 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from onceward import Gate, InFlight, RetryTransaction, StoreContended
+from onceward._core.errors import InFlight, RetryTransaction, StoreContended
 from onceward._core.keys import record_id
+from onceward.gate import Gate
 from onceward.runtime.flow_driver import drive_steps
 from onceward.stores.tables import RunSql, SharedTransactionDriver, Sql, SqlSteps, TablesRunner
 from onceward.stores.tables.sql_steps import declare_failpoints

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from onceward import ConfigurationError, Gate
+from onceward._core.errors import ConfigurationError
+from onceward.gate import Gate
 from onceward.runtime.environment import Environment
 from onceward.service.ledger.keyed_transaction import LedgerTables
 from onceward.service.ledger.ledger_entries import LedgerTerms

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from onceward import OncewardError, RequestInvalid
 from onceward._core.durations import SECOND
+from onceward._core.errors import OncewardError, RequestInvalid
 from onceward.service.ledger.errors import (
     CustomerUnknown,
     DeltaRefused,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from onceward import RequestInvalid
+from onceward._core.errors import RequestInvalid
 from onceward._core.operation import to_datetime
 
 _SPELLED = re.compile(r"[0-9]{4}-(?:0[1-9]|1[0-2])", re.ASCII)

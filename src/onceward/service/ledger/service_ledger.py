@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from onceward import OncewardError
+from onceward._core.errors import OncewardError
 from onceward.runtime.environment import REAL
 from onceward.service.ledger.ledger_async import AsyncLedger
 from onceward.service.ledger.ledger_entries import LedgerTerms

@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 
-from onceward import NOT_FOUND, Found, RecordView
+from onceward._core.operation import NOT_FOUND, Found
 from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
 from onceward.gate.operator_actions import find_records, reconcile_record
-from onceward.gate.record_view import view
+from onceward.gate.record_view import RecordView, view
 from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application

@@ -16,7 +16,8 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 
-from onceward import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded, canonical
+from onceward._core.canonical import canonical
+from onceward._core.errors import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.database_files import check_name, namespace_of

@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from onceward import ConfigurationError, StoreUnavailable
 from onceward._core.display_text import json_kind
+from onceward._core.errors import ConfigurationError, StoreUnavailable
 from onceward.runtime import failpoints
 from onceward.service.sql.errors import NameInvalid
 

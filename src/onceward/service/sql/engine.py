@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, Unpack
 from zlib import crc32
 
-from onceward import Gate
+from onceward.gate import Gate
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind

@@ -16,8 +16,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-import onceward
-from onceward import Fault, OncewardError, RetryAdvice
+from onceward._core import errors as core_errors
+from onceward._core.errors import Fault, OncewardError, RetryAdvice
 
 
 class SqlKind(StrEnum):
@@ -123,11 +123,17 @@ class EngineClosed(OncewardError):
 _PLAIN: dict[str, type[OncewardError]] = {
     error.__name__: error
     for error in (
-        *(onceward.ConfigurationError, onceward.ScopeMissing, onceward.KeyInvalid, onceward.KeyMissing),
-        *(onceward.RequestInvalid, onceward.ResultInvalid, onceward.KeyReused, onceward.InFlight, onceward.InDoubt),
-        *(onceward.Expired, onceward.NotReplayable, onceward.IllegalMove, onceward.RetryTransaction),
-        *(onceward.StoreUnavailable, onceward.StoreContended, onceward.StoreFull, onceward.StoreCorrupt),
-        *(onceward.RecordRefused, onceward.SchemaMismatch, onceward.OutcomeUnknown),
+        *(core_errors.ConfigurationError, core_errors.ScopeMissing, core_errors.KeyInvalid, core_errors.KeyMissing),
+        *(
+            core_errors.RequestInvalid,
+            core_errors.ResultInvalid,
+            core_errors.KeyReused,
+            core_errors.InFlight,
+            core_errors.InDoubt,
+        ),
+        *(core_errors.Expired, core_errors.NotReplayable, core_errors.IllegalMove, core_errors.RetryTransaction),
+        *(core_errors.StoreUnavailable, core_errors.StoreContended, core_errors.StoreFull, core_errors.StoreCorrupt),
+        *(core_errors.RecordRefused, core_errors.SchemaMismatch, core_errors.OutcomeUnknown),
         *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
     )
 }

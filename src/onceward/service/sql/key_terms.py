@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict
 
-from onceward import ConfigurationError
+from onceward._core.errors import ConfigurationError
 
 
 class KeyTerms(TypedDict, total=False):

@@ -10,7 +10,7 @@ import sqlite3
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from onceward import ConfigurationError
+from onceward._core.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

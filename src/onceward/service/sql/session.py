@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from onceward import OncewardError
+from onceward._core.errors import OncewardError
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.authorizer import (
     OWN_PREFIX,

@@ -11,7 +11,7 @@ import re
 import sqlite3
 from typing import NamedTuple
 
-from onceward import OncewardError, StoreCorrupt, StoreUnavailable
+from onceward._core.errors import OncewardError, StoreCorrupt, StoreUnavailable
 from onceward.service.sql.errors import SqlError, SqlKind
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError, MemoryError, ValueError, TypeError)

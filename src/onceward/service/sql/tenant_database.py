@@ -17,7 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from onceward import Gate, OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
+from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
+from onceward.gate import Gate
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.errors import NotReplayed, SqlError, SqlKind

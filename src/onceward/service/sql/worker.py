@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.service.sql.database_files import create_file, drop_file, file_identity
 from onceward.service.sql.errors import DatabaseUnknown, to_wire
 from onceward.service.sql.frame_reader import read_frame

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-from onceward import StoreUnavailable
+from onceward._core.errors import StoreUnavailable
 from onceward.service.sql.values import json_text
 
 HEADER = struct.Struct(">I")

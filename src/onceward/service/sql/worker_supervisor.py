@@ -19,7 +19,7 @@ from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
-from onceward import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
 from onceward.runtime.environment import Environment
 from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
 from onceward.service.sql.frame_reader_async import read_frame_async

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward import OncewardError, RateLimitError
+from onceward._core.errors import OncewardError, RateLimitError
 from onceward.http.server.profile import Profile
 from onceward.http.server.request_identity import RequestIdentity, identity_of
 from onceward.service.access import AsyncAccess, Caller, FloodControl, client_address

@@ -18,7 +18,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from onceward import BodyTooLarge, OncewardError, RequestInvalid, parse_json
+from onceward._core.canonical import parse_json
+from onceward._core.errors import BodyTooLarge, OncewardError, RequestInvalid
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import offload_if_large

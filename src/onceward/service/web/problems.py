@@ -12,7 +12,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from onceward import InDoubt, OncewardError, Reply, RequestInvalid
+from onceward._core.errors import InDoubt, OncewardError, RequestInvalid
+from onceward._core.reply import Reply
 from onceward.http.server.problems import STATUSES as MIDDLEWARE
 from onceward.http.server.problems import problem_response, public_error_class
 from onceward.http.server.profile import PROFILES, Profile

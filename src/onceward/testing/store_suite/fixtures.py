@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from onceward import AsyncGate, Gate
+from onceward.gate import AsyncGate, Gate
 from onceward.runtime.environment import REAL
 from onceward.testing.store_suite.candidates import NetworkLine
 from onceward.testing.store_suite.store_clock import StoreClock, is_still, probe_row

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from onceward import ConfigurationError
+from onceward._core.errors import ConfigurationError
 from onceward.runtime.environment import REAL, Environment
 from onceward.stores import open_async_store, open_store
 from onceward.stores._store_kinds import kind_of

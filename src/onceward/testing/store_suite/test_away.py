@@ -1,7 +1,5 @@
 """A server that is away: before a call, in the middle of one, and back again. Nobody hears a driver's exceptions."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -10,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward import OncewardError, StoreUnavailable
+from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward.runtime.environment import REAL
 from onceward.testing.store_suite.candidates import NetworkLine
 from onceward.testing.store_suite.fixtures import Do, Steps, Together, Tried
@@ -102,7 +100,7 @@ class TestAServerThatIsAway:
         stands = [_once_back(do, tried, lambda one=write: distant.load(one.id)) for write, _ in pairs]  # type: ignore[misc]
         again = [_once_back(do, tried, lambda one=write: distant.put(one, None)) for write, _ in pairs]  # type: ignore[misc]
 
-        assert [] == odd
+        assert odd == []
         assert any(isinstance(told, StoreUnavailable) for _, told in pairs)
         assert [write.version for write, told in pairs if _landed(told)] == [
             found.version for (_, told), found in zip(pairs, stands, strict=True) if _landed(told) and found is not None

@@ -1,7 +1,5 @@
 """The four disciplines behind the promise: same transaction, constraint as arbiter, violation handled, retention."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 import sqlite3
@@ -10,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from onceward import ConfigurationError, Expired
+from onceward._core.errors import ConfigurationError, Expired
 from onceward.runtime.environment import REAL
 from onceward.stores import OwnTables, capabilities_of
 from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
@@ -99,9 +97,9 @@ class TestDisciplines:
         connection.rollback()  # Counting may have begun a transaction.
         answers = [do(ours.atomic(connection, "k", lambda: work(False))) for _ in range(2)]
 
-        assert (0, None) == undone
-        assert (["done", "done"], 1) == (answers, counted(connection))
-        assert "settled" == do(ours.records.get("k")).state
+        assert undone == (0, None)
+        assert (answers, counted(connection)) == (["done", "done"], 1)
+        assert do(ours.records.get("k")).state == "settled"
 
     def test_the_constraint_is_the_arbiter(
         self, do: Do, gate: Callable[..., Any], together: Together, place: StoreUnderTest
@@ -117,8 +115,8 @@ class TestDisciplines:
 
         together(*(call() for _ in range(crowd)))
 
-        assert ["one"] == effects
-        assert 1 == len(do(ours.records.list()))
+        assert effects == ["one"]
+        assert len(do(ours.records.list())) == 1
 
     def test_a_violation_is_handled(self, gate: Callable[..., Any], together: Together, place: StoreUnderTest) -> None:
         """
@@ -131,8 +129,8 @@ class TestDisciplines:
 
         outcomes = together(*(call(ours, number) for number, ours in enumerate(gates)))
 
-        assert 1 == len({(outcome.value, outcome.fence, outcome.first_at) for outcome in outcomes})
-        assert [False] == [outcome.replayed for outcome in outcomes if not outcome.replayed]
+        assert len({(outcome.value, outcome.fence, outcome.first_at) for outcome in outcomes}) == 1
+        assert [outcome.replayed for outcome in outcomes if not outcome.replayed] == [False]
 
     def test_retention_is_agreed_and_kept(self, do: Do, gate: Callable[..., Any], clock: StoreClock) -> None:
         """
@@ -146,8 +144,8 @@ class TestDisciplines:
         within = [do(ours.run(key, lambda: "second")) for ours, key in ((refusing, "refused"), (running, "run-again"))]
         clock.advance(6)
 
-        assert ["first", "first"] == within
-        assert "third" == do(running.run("run-again", lambda: "third"))
+        assert within == ["first", "first"]
+        assert do(running.run("run-again", lambda: "third")) == "third"
         with pytest.raises(Expired):
             do(refusing.run("refused", lambda: "third"))
 

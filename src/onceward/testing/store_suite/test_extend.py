@@ -1,7 +1,5 @@
 """Extending: the settled records of a family live longer together, and nothing else is touched."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -33,7 +31,7 @@ class TestExtend:
             for n in range(3)
         ]
 
-        assert 3 == do(store.extend(family, clock.us(5_000), clock.us(6_000)))
+        assert do(store.extend(family, clock.us(5_000), clock.us(6_000))) == 3
         for found in (do(store.load(step.id)) for step in steps):
             assert clock.near(clock.us(5_000), found.replay_left)
             assert clock.near(clock.us(6_000), found.forget_left)
@@ -69,7 +67,7 @@ class TestExtend:
         step = _settled(do, store, scope, "s", family, replay=clock.us(1), forget=clock.us(1_000))
         clock.advance(2)
 
-        assert 0 == do(store.extend(family, clock.us(5_000), clock.us(6_000)))
+        assert do(store.extend(family, clock.us(5_000), clock.us(6_000))) == 0
         assert do(store.load(step.id)).replay_left <= 0
 
     def test_what_is_not_settled_is_left_alone(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
@@ -79,7 +77,7 @@ class TestExtend:
         family = random_token() * 2
         held = do(store.put(row(scope, "s", family=family, lease=clock.us(1_000)), None)).record
 
-        assert 0 == do(store.extend(family, clock.us(5_000), clock.us(6_000)))
+        assert do(store.extend(family, clock.us(5_000), clock.us(6_000))) == 0
         found = do(store.load(held.id))
         assert without_durations(held) == without_durations(found)
         assert clock.near(clock.us(1_000), found.lease_left)
@@ -96,7 +94,7 @@ class TestExtend:
             _settled(do, store, scope, "none", None, **ends),
         ]
 
-        assert 0 == do(store.extend(random_token() * 2, clock.us(5_000), clock.us(6_000)))
+        assert do(store.extend(random_token() * 2, clock.us(5_000), clock.us(6_000))) == 0
         for found in (do(store.load(other.id)) for other in others):
             assert clock.near(clock.us(1_000), found.replay_left)
             assert clock.near(clock.us(2_000), found.forget_left)

@@ -1,7 +1,5 @@
 """Failures: a store that is closed says so in our words, and a caller that goes away takes nothing with it."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 import asyncio
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import StoreUnavailable
+from onceward._core.errors import StoreUnavailable
 from onceward.runtime.environment import REAL
 from onceward.stores import Selection
 from onceward.testing.store_suite.fixtures import Do
@@ -48,7 +46,7 @@ class TestAClosedStore:
         """
         Also before first use.
         """
-        assert [None, None] == [do(store.close()), do(store.close())]
+        assert [do(store.close()), do(store.close())] == [None, None]
 
     def test_another_handle_goes_on(self, do: Do, store: Any, another: Any, scope: str) -> None:
         """
@@ -85,7 +83,7 @@ class TestCancellation:
         found = [do(store.load(write.id)) for write in writes]
 
         spared = [n for n in range(30) if n % 3]
-        assert [True] * 20 == [answers[n].landed for n in spared]
+        assert [answers[n].landed for n in spared] == [True] * 20
         assert [writes[n].version for n in spared] == [found[n].version for n in spared]
         assert {(w.version, w.operation, w.fingerprint) for w in writes} >= {
             (one.version, one.operation, one.fingerprint) for one in found if one is not None

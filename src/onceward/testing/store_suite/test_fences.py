@@ -1,7 +1,5 @@
 """Fences: the number that a claim is given only ever rises for its key, whatever happened to the one before."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from datetime import timedelta
@@ -30,7 +28,7 @@ class TestRising:
         """
         The claimant names the least fence it can do with; a clock that is behind it does not matter.
         """
-        assert 2**61 == do(store.put(row(scope, fence=2**61), None)).record.fence
+        assert do(store.put(row(scope, fence=2**61), None)).record.fence == 2**61
 
     def test_it_rises_with_every_claim(self, do: Do, store: Any, scope: str) -> None:
         """

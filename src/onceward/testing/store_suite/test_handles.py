@@ -47,8 +47,8 @@ class TestTwoHandles:
         do(another.load(held.id))
         do(store.erase([held.id]))
 
-        assert (None, []) == (do(another.load(held.id)), do(another.scan(b"", 10, Selection(scope=scope))))
-        assert (False, None) == do(another.put(settled(held), ended.version))
+        assert (do(another.load(held.id)), do(another.scan(b"", 10, Selection(scope=scope)))) == (None, [])
+        assert do(another.put(settled(held), ended.version)) == (False, None)
         assert True is do(another.put(row(scope), None)).landed
 
     def test_what_one_has_extended_or_shrunk_the_other_sees(
@@ -69,7 +69,7 @@ class TestTwoHandles:
         long, short = (do(another.load(id)) for id in ids)
 
         assert 19 * HOUR_US < long.replay_left
-        assert (State.SETTLED, None) == (short.state, short.result)
+        assert (short.state, short.result) == (State.SETTLED, None)
 
 
 def _shown(do: Do, store: Any, scope: str, id: bytes) -> list[Any]:

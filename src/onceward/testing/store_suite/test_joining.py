@@ -1,7 +1,5 @@
 """Joining: a transaction of the caller's stays the caller's, and nothing is kept that it did not commit."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward import IllegalMove
+from onceward._core.errors import IllegalMove
 from onceward.testing.store_suite.fixtures import Do
 from onceward.testing.store_suite.test_disciplines import Spoiled, connection, counted
 
@@ -33,7 +31,7 @@ class TestJoining:
             seen.append((counted(connection), do(ours.records.get("k")) is not None))
             connection.rollback()  # Counting may have begun a transaction.
 
-        assert [(0, False), (2, True)] == seen
+        assert seen == [(0, False), (2, True)]
 
     def test_what_fails_there_undoes_only_itself(self, do: Do, gate: Callable[..., Any], connection: Any) -> None:
         """
@@ -50,7 +48,7 @@ class TestJoining:
             do(ours.atomic(connection, "k", spoil))
         connection.commit()
 
-        assert (1, None) == (counted(connection), do(ours.records.get("k")))
+        assert (counted(connection), do(ours.records.get("k"))) == (1, None)
 
     def test_a_function_that_commits_by_itself_is_found_out(
         self, do: Do, gate: Callable[..., Any], connection: Any
@@ -70,7 +68,7 @@ class TestJoining:
             do(ours.atomic(connection, "k", commit))
         found = do(ours.records.get("k"))
 
-        assert found is None or "settled" != found.state
+        assert found is None or found.state != "settled"
 
 
 def _checked(connection: Any) -> Any:

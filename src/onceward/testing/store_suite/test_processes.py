@@ -1,7 +1,5 @@
 """Processes: for stores that several processes can open, the race is between them too."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 import json
@@ -29,7 +27,7 @@ class TestProcesses:
         told = _raced("claim", url, scope, place)
 
         assert {f"k{n}": 1 for n in range(KEYS)} == dict(Counter(key for one in told for key in one["won"]))
-        assert 1 == len({json.dumps(one["seen"], sort_keys=True) for one in told})
+        assert len({json.dumps(one["seen"], sort_keys=True) for one in told}) == 1
         assert told[0]["seen"] == _stands(do, store, scope)
 
     def test_of_changes_from_one_version_one_lands_among_all_processes(
@@ -44,7 +42,7 @@ class TestProcesses:
         told = _raced("change", url, scope, place)
 
         assert {f"k{n}": 1 for n in range(KEYS)} == dict(Counter(key for one in told for key in one["won"]))
-        assert 1 == len({json.dumps(one["seen"], sort_keys=True) for one in told})
+        assert len({json.dumps(one["seen"], sort_keys=True) for one in told}) == 1
         assert told[0]["seen"] == _stands(do, store, scope)
 
 

@@ -1,7 +1,5 @@
 """Purging: what may be forgotten goes, what has expired shrinks, and everything else stays as it is."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -50,7 +48,7 @@ class TestForgetting:
         purge_all(do, store)
 
         assert [ended.id, free.id] == [found.id for found in both]
-        assert [None, None] == [do(store.load(found.id)) for found in (ended, free)]
+        assert [do(store.load(found.id)) for found in (ended, free)] == [None, None]
         assert True is do(store.put(row(scope, "settled"), None)).landed
 
     def test_claimed_and_in_doubt_records_are_never_touched(
@@ -89,8 +87,8 @@ class TestForgetting:
 
         done = [do(store.purge(2)).forgotten for _ in range(4)]
 
-        assert [2, 2, 1, 0] == done
-        assert [None] * 5 == [do(store.load(id)) for id in ids]
+        assert done == [2, 2, 1, 0]
+        assert [do(store.load(id)) for id in ids] == [None] * 5
 
 
 class TestShrinking:
@@ -106,10 +104,10 @@ class TestShrinking:
         failed = _ended(do, store, scope, "f", replay=clock.us(1), codec=None, result=None, error=b"{}")
         clock.advance(2)
 
-        assert 2 == do(store.purge(10)).shrunk
+        assert do(store.purge(10)).shrunk == 2
         for before, after in ((ended, do(store.load(ended.id))), (failed, do(store.load(failed.id)))):
             assert before.version != after.version
-            assert 16 == len(after.version)
+            assert len(after.version) == 16
             assert without_durations(before)._replace(codec=None, result=None, error=None) == without_durations(
                 after
             )._replace(version=before.version)
@@ -134,7 +132,7 @@ class TestShrinking:
         purge_all(do, store)
         tombstone = do(store.load(ended.id))
 
-        assert (0, 0) == tuple(do(store.purge(10)))
+        assert tuple(do(store.purge(10))) == (0, 0)
         assert tombstone.version == do(store.load(ended.id)).version
 
     def test_one_purge_shrinks_no_more_than_its_limit(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
@@ -145,7 +143,7 @@ class TestShrinking:
             _ended(do, store, scope, f"k{n}", replay=clock.us(1), forget=clock.us(1_000))
         clock.advance(2)
 
-        assert [2, 2, 1, 0] == [do(store.purge(2)).shrunk for _ in range(4)]
+        assert [do(store.purge(2)).shrunk for _ in range(4)] == [2, 2, 1, 0]
 
     def test_what_still_replays_is_left_alone(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
         """
@@ -176,7 +174,7 @@ class TestRacing:
             if standing.landed and (found is None or found.version != claim.version):
                 lost.append(claim.key)
 
-        assert [] == lost
+        assert lost == []
 
 
 def _once(call: Callable[..., Any], *arguments: Any) -> Steps:

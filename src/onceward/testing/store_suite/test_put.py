@@ -1,7 +1,5 @@
 """Putting: a record lands where the expected one stands, whole, and nowhere else."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -78,7 +76,7 @@ class TestPuttingWhereNothingStands:
         """
         ours, theirs = row(f"{scope}:ours"), row(f"{scope}:theirs")
 
-        assert [True, True] == [do(store.put(write, None)).landed for write in (ours, theirs)]
+        assert [do(store.put(write, None)).landed for write in (ours, theirs)] == [True, True]
         assert False is do(store.put(row(f"{scope}:ours"), None)).landed
         assert [ours.scope, theirs.scope] == [do(store.load(write.id)).scope for write in (ours, theirs)]
 
@@ -123,7 +121,7 @@ class TestPuttingWhereAVersionIsExpected:
         standing = do(store.put(late, held.version))
 
         assert (False, renewal.version) == (standing.landed, standing.record.version)
-        assert State.CLAIMED == do(store.load(held.id)).state
+        assert do(store.load(held.id)).state == State.CLAIMED
 
     def test_where_no_row_is_an_expected_version_finds_nothing(self, do: Do, store: Any, scope: str) -> None:
         """
@@ -155,7 +153,7 @@ class TestPuttingWhereAVersionIsExpected:
 
         assert False is do(store.put(settled(held), held.token)).landed
         assert False is do(store.put(settled(held), b"")).landed
-        assert State.CLAIMED == do(store.load(held.id)).state
+        assert do(store.load(held.id)).state == State.CLAIMED
 
     def test_a_released_record_is_claimed_again(self, do: Do, store: Any, scope: str) -> None:
         """
@@ -167,12 +165,12 @@ class TestPuttingWhereAVersionIsExpected:
 
         standing = do(store.put(write, free.version))
 
-        assert (True, None) == (standing.landed, standing.record.error)
-        assert ("again", 2, None) == (
+        assert (standing.landed, standing.record.error) == (True, None)
+        assert (
             standing.record.operation,
             standing.record.attempt,
             standing.record.forget_left,
-        )
+        ) == ("again", 2, None)
 
 
 EVERY_FIELD: dict[str, dict[str, Any]] = {
@@ -243,10 +241,10 @@ class TestTheWholeRecord:
         shown = [do(store.put(write, None)).record, do(store.put(row(scope), None)).record, do(store.load(write.id))]
         shown += do(store.scan(b"", 10, Selection(scope=scope)))
 
-        assert 4 == len(shown)
-        assert {} == {
+        assert len(shown) == 4
+        assert {
             name: type(value) for found in shown for name, value in found._asdict().items() if type(value) not in PLAIN
-        }
+        } == {}
 
     def test_long_keys_and_large_results_come_back(self, do: Do, store: Any) -> None:
         """

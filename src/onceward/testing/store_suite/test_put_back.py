@@ -1,7 +1,5 @@
 """Putting back what the store forgot, and erasing so that it stays erased."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -91,7 +89,7 @@ class TestPuttingBack:
 
         standing = do(store.put_back(write, [one.id for one in marks]))
 
-        assert (False, None) == standing
+        assert standing == (False, None)
         assert None is do(store.load(write.id))
 
     def test_another_mark_does_not(self, do: Do, store: Any, scope: str) -> None:
@@ -157,7 +155,7 @@ class TestPuttingBack:
             together(_put_back(store, write, erasure), _erased(store, write, erasure))
 
             left.append(do(store.load(write.id)))
-        assert [None] * ROUNDS == left
+        assert left == [None] * ROUNDS
 
 
 def _put_back(store: Any, write: Write, mark: Write) -> Steps:
@@ -187,8 +185,8 @@ class TestErasing:
 
         erased = do(store.erase([*(one.id for one in held), row(scope, "never").id]))
 
-        assert 4 == erased
-        assert [None] * 4 == [do(store.load(one.id)) for one in held]
+        assert erased == 4
+        assert [do(store.load(one.id)) for one in held] == [None] * 4
 
     def test_nothing_else_is(self, do: Do, store: Any, scope: str) -> None:
         """
@@ -196,7 +194,7 @@ class TestErasing:
         """
         ours, theirs = (do(store.put(row(f"{scope}:{whose}"), None)).record for whose in ("ours", "theirs"))
 
-        assert [1, 0, 0] == [do(store.erase(ids)) for ids in ([ours.id], [ours.id], [])]
+        assert [do(store.erase(ids)) for ids in ([ours.id], [ours.id], [])] == [1, 0, 0]
         assert without_durations(theirs) == without_durations(do(store.load(theirs.id)))
 
     def test_a_fence_that_was_erased_is_not_given_again(self, do: Do, store: Any, scope: str) -> None:
@@ -216,5 +214,5 @@ class TestErasing:
         held = do(store.put(row(scope), None)).record
         do(store.erase([held.id]))
 
-        assert [] == do(store.scan(b"", 10, Selection(scope=scope)))
-        assert [] == do(store.scan(b"", 10, Selection(scope=scope, unsettled=True)))
+        assert do(store.scan(b"", 10, Selection(scope=scope))) == []
+        assert do(store.scan(b"", 10, Selection(scope=scope, unsettled=True))) == []

@@ -1,7 +1,5 @@
 """Races: however many put at once, each place has one winner, and everybody is told of it."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -129,8 +127,8 @@ class TestRacesSideBySide:
 
         seen = _joined(together(*writers, *readers)[8:])
 
-        assert [] == [found.key for found in seen if found.fingerprint[1:] != _mark(found.key)]
-        assert 40 == len(do(store.scan(b"", 100, Selection(scope=scope))))
+        assert [found.key for found in seen if found.fingerprint[1:] != _mark(found.key)] == []
+        assert len(do(store.scan(b"", 100, Selection(scope=scope)))) == 40
 
 
 def _count(store: Any, start: Record, times: int) -> Steps:

@@ -1,7 +1,5 @@
 """The rules, through a gate: what every caller may rely on, whichever store is underneath."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -10,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from onceward import Expired, Found, InDoubt, InFlight, KeyReused, OwnershipLost
+from onceward._core.errors import Expired, InDoubt, InFlight, KeyReused, OwnershipLost
+from onceward._core.operation import Found
 from onceward.runtime import failpoints
 from onceward.testing.clock import StillEnvironment
 from onceward.testing.store_suite.fixtures import Do
@@ -65,8 +64,8 @@ class TestReplaying:
         first = do(ours.call("k", lambda: _happen(effects, "one"), request={"amount": 5}))
         again = do(ours.call("k", lambda: _happen(effects, "two"), request={"amount": 5}))
 
-        assert ["one"] == effects
-        assert (False, True) == (first.replayed, again.replayed)
+        assert effects == ["one"]
+        assert (first.replayed, again.replayed) == (False, True)
         assert (first.value, first.fence, first.first_at, 1) == (
             again.value,
             again.fence,
@@ -95,8 +94,8 @@ class TestReplaying:
         for ours, name in ((one, "one"), (two, "two"), (one, "again"), (two, "again")):
             do(ours.run("k", partial(_happen, effects, name)))
 
-        assert ["one", "two"] == effects
-        assert [1, 1] == [len(do(ours.records.list())) for ours in (one, two)]
+        assert effects == ["one", "two"]
+        assert [len(do(ours.records.list())) for ours in (one, two)] == [1, 1]
 
     def test_another_request_under_the_same_key_is_refused(
         self, do: Do, gate: Callable[..., Any], clock: StoreClock
@@ -140,7 +139,7 @@ class TestExpiry:
         with pytest.raises(Expired):
             do(ours.run("k", lambda: _happen(effects, "three")))
 
-        assert ["one"] == effects
+        assert effects == ["one"]
 
     def test_once_forgotten_it_runs_again_with_a_greater_fence(
         self, do: Do, gate: Callable[..., Any], clock: StoreClock, effects: list[str]
@@ -156,7 +155,7 @@ class TestExpiry:
             if purges:
                 do(ours.purge())
 
-        assert ["again"] * 3 == effects
+        assert effects == ["again"] * 3
         assert sorted(set(fences)) == fences
 
 
@@ -171,7 +170,7 @@ class TestHolders:
         with pytest.raises(InFlight) as told:
             do(ours.run("k", lambda: ours.run("k", lambda: _happen(effects, "two"), in_flight="refuse")))
 
-        assert [] == effects
+        assert effects == []
         assert told.value.retry_after_seconds is not None
 
     @pytest.mark.usefixtures("crash_before_settling")
@@ -193,8 +192,8 @@ class TestHolders:
         do(ours.purge())
         do(ours.reconcile("k", Found("it was charged")))
 
-        assert "it was charged" == do(ours.run("k", lambda: _happen(effects, "four")))
-        assert ["one"] == effects
+        assert do(ours.run("k", lambda: _happen(effects, "four"))) == "it was charged"
+        assert effects == ["one"]
 
     @pytest.mark.usefixtures("crash_before_settling")
     def test_a_repeatable_effect_is_taken_over(
@@ -211,8 +210,8 @@ class TestHolders:
         clock.advance(5)
         outcome = do(ours.call("k", lambda: _happen(effects, "two")))
 
-        assert ["one", "two"] == effects
-        assert (2, True) == (outcome.attempt, died.fence < outcome.fence)
+        assert effects == ["one", "two"]
+        assert (outcome.attempt, died.fence < outcome.fence) == (2, True)
 
     def test_a_holder_that_was_overtaken_changes_nothing(
         self, do: Do, gate: Callable[..., Any], clock: StoreClock
@@ -236,8 +235,8 @@ class TestHolders:
         with pytest.raises(OwnershipLost) as told:
             do(slow.run("k", late))
 
-        assert "the winner's" == told.value.outcome.value
-        assert "the winner's" == do(quick.run("k", lambda: "again"))
+        assert told.value.outcome.value == "the winner's"
+        assert do(quick.run("k", lambda: "again")) == "the winner's"
 
 
 def _happen(effects: list[str], name: str) -> str:

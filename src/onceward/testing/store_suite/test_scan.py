@@ -1,7 +1,5 @@
 """Scanning: pages of records in order of id, of the kind that was asked for."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -33,7 +31,7 @@ class TestScan:
 
         pages = _pages(do, store, 7, Selection(scope=scope))
 
-        assert [7, 7, 7, 2] == [len(page) for page in pages]
+        assert [len(page) for page in pages] == [7, 7, 7, 2]
         assert put == [found.id for page in pages for found in page]
 
     def test_a_page_shows_what_a_load_shows(self, do: Do, store: Any, scope: str) -> None:
@@ -64,7 +62,7 @@ class TestScan:
         assert _ids(claimed, in_doubt, free, ended) == _found(do, store, Selection(ours, "key"))
         assert _ids(claimed, in_doubt, step) == _found(do, store, Selection(ours, unsettled=True))
         assert _ids(step) == _found(do, store, Selection(ours, "step", unsettled=True))
-        assert [] == _found(do, store, Selection(f"{scope}:nobody"))
+        assert _found(do, store, Selection(f"{scope}:nobody")) == []
 
     def test_a_page_is_as_long_as_it_can_be(self, do: Do, store: Any, scope: str) -> None:
         """

@@ -1,7 +1,5 @@
 """Text and bytes: what differs in a single byte is something else, however alike it looks."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 from typing import Any
@@ -42,7 +40,7 @@ class TestTextIsComparedAsBytes:
         scopes = [f"{scope}:{one}", f"{scope}:{other}"]
         landed = [do(store.put(row(whose), None)).landed for whose in scopes]
 
-        assert [True, True] == landed
+        assert landed == [True, True]
         assert [[whose] for whose in scopes] == [
             [found.scope for found in do(store.scan(b"", 10, Selection(scope=whose)))] for whose in scopes
         ]
@@ -54,7 +52,7 @@ class TestTextIsComparedAsBytes:
         """
         writes = [row(scope, text, operation=text) for text in (one, other)]
 
-        assert [True, True] == [do(store.put(write, None)).landed for write in writes]
+        assert [do(store.put(write, None)).landed for write in writes] == [True, True]
         assert [(text, text) for text in (one, other)] == [
             (found.key, found.operation) for found in (do(store.load(write.id)) for write in writes)
         ]
@@ -89,7 +87,7 @@ class TestBytesAreComparedAsBytes:
         landed = [do(store.put(write, None)).landed for write in writes]
         erased = do(store.erase([one]))
 
-        assert ([True, True], 1) == (landed, erased)
+        assert (landed, erased) == ([True, True], 1)
         assert (None, writes[1].version) == (do(store.load(one)), do(store.load(other)).version)
         do(store.erase([other]))
 
@@ -107,7 +105,7 @@ class TestBytesAreComparedAsBytes:
         held = do(store.put(row(scope, version=stands), None)).record
 
         assert False is do(store.put(settled(held), named)).landed
-        assert State.CLAIMED == do(store.load(held.id)).state
+        assert do(store.load(held.id)).state == State.CLAIMED
 
     def test_a_family_that_looks_alike_is_another(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
         """
@@ -119,7 +117,7 @@ class TestBytesAreComparedAsBytes:
             held = do(store.put(row(scope, f"k{number}", family=family), None)).record
             do(store.put(settled(held, replay=clock.us(1_000)), held.version))
 
-        assert 1 == do(store.extend(families[0], HOUR_US, 2 * HOUR_US))
+        assert do(store.extend(families[0], HOUR_US, 2 * HOUR_US)) == 1
 
     def test_ids_are_in_the_order_of_their_bytes(self, do: Do, store: Any, scope: str) -> None:
         """

@@ -1,7 +1,5 @@
 """Time: what is written as a duration is read as a duration, on the store's clock and nobody else's."""
 
-# ruff: noqa: SIM300 - `assert expected == actual`, also where the expected value is a constant
-
 from __future__ import annotations
 
 import json
@@ -11,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceward import Expired, InFlight
+from onceward._core.errors import Expired, InFlight
 from onceward._core.record import NOW, State
 from onceward.runtime.environment import REAL
 from onceward.stores import Selection
@@ -55,7 +53,7 @@ class TestDurations:
         for now in [*seen, *do(store.scan(b"", 10, Selection(scope=scope)))]:
             assert clock.near(clock.us(1_000) - clock.us(2), now.lease_left)
             assert clock.us(1) <= now.age - then.age
-            assert [True] * 3 == [clock.us(1) <= getattr(then, span) - getattr(now, span) for span in SPANS]
+            assert [clock.us(1) <= getattr(then, span) - getattr(now, span) for span in SPANS] == [True] * 3
             assert then.first_at == now.first_at
 
     def test_what_has_run_out_is_below_zero(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
@@ -68,7 +66,7 @@ class TestDurations:
 
         found = do(store.load(write.id))
 
-        assert [True] * 3 == [getattr(found, span) <= 0 for span in SPANS]
+        assert [getattr(found, span) <= 0 for span in SPANS] == [True] * 3
 
     def test_no_duration_is_none_for_ever(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
         """
@@ -78,7 +76,7 @@ class TestDurations:
         do(store.put(write, None))
         clock.advance(2)
 
-        assert [None] * 3 == [getattr(do(store.load(write.id)), span) for span in SPANS]
+        assert [getattr(do(store.load(write.id)), span) for span in SPANS] == [None] * 3
 
     def test_a_new_write_starts_its_durations_anew(self, do: Do, store: Any, scope: str, clock: StoreClock) -> None:
         """
@@ -152,8 +150,8 @@ class TestWhoseClockItIs:
         read = [do(one.load(held.id)) for one in handles for held in wrote]
 
         assert abs(wrote[0].first_at - wrote[1].first_at) < MINUTE_US
-        assert [True] * 4 == [abs(HOUR_US - found.lease_left) < MINUTE_US for found in read]
-        assert [True] * 4 == [abs(found.age) < MINUTE_US for found in read]
+        assert [abs(HOUR_US - found.lease_left) < MINUTE_US for found in read] == [True] * 4
+        assert [abs(found.age) < MINUTE_US for found in read] == [True] * 4
 
     @pytest.mark.parametrize("days", [-400, 400], ids=["behind", "ahead"])
     def test_a_process_whose_clock_is_wrong_sees_and_writes_the_same(
@@ -183,9 +181,9 @@ class TestWhoseClockItIs:
             "the extended life": None if step is None else step.forget_left,
         }
 
-        assert {} == {name: at for name, at in told["instants"].items() if abs(at - fair.first_at) > MINUTE_US}
-        assert {} == {name: left for name, left in hours.items() if left is None or abs(HOUR_US - left) > MINUTE_US}
-        assert [False, True] == told["backs"]
+        assert {name: at for name, at in told["instants"].items() if abs(at - fair.first_at) > MINUTE_US} == {}
+        assert {name: left for name, left in hours.items() if left is None or abs(HOUR_US - left) > MINUTE_US} == {}
+        assert told["backs"] == [False, True]
 
 
 def _check_is_elsewhere(place: StoreUnderTest) -> None:
@@ -211,7 +209,7 @@ class TestACallersClock:
         replayed = do(fair.call("k", lambda: "second"))
         clock.advance(7)
 
-        assert ("first", True) == (replayed.value, replayed.replayed)
+        assert (replayed.value, replayed.replayed) == ("first", True)
         assert (first.first_at, first.fence) == (replayed.first_at, replayed.fence)
         with pytest.raises(Expired):
             do(wrong.call("k", lambda: "third"))
