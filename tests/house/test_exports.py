@@ -15,6 +15,11 @@ from typing import Any
 import pytest
 
 import onceward
+import onceward.errors
+import onceward.gate
+import onceward.keys
+import onceward.retry
+import onceward.verdicts
 from onceward._core import errors
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +27,8 @@ SRC = ROOT / "src"
 MODULES = sorted(path.relative_to(SRC).as_posix() for path in (SRC / "onceward").rglob("*.py"))
 ERRORS_PAGE = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
 PARTS = ("What happened", "Whose fault", "Retry", "What next")
+FRONT = (onceward.errors, onceward.keys, onceward.verdicts)
+"""What stands beside the root and offers what was defined further in."""
 
 
 def public_names(module: Any) -> set[str]:
@@ -85,8 +92,8 @@ def drawn_tree(docstring: str) -> dict[str, str | None]:
 
 def real_tree(module: ModuleType) -> dict[str, str | None]:
     """Class -> parent, as the module's exceptions have it; none for the root."""
-    # Our own say `onceward`, where people meet them.
-    homes = (module.__name__, "onceward") if module is errors else (module.__name__,)
+    # Our own say `onceward.errors`, where people meet them.
+    homes = (module.__name__, onceward.errors.__name__) if module is errors else (module.__name__,)
     classes = [thing for thing in vars(module).values() if is_error(thing) and thing.__module__ in homes]
     return {
         error.__name__: None
@@ -119,10 +126,74 @@ MAY, MUST_NOT = "A loop may repeat", "A loop must not repeat"
 
 def test_the_list_of_exports_is_sorted_and_true() -> None:
     """
-    `onceward.__all__` names what can be imported, all of it, in order.
+    `__all__` of the root names what can be imported from it, in order; and of the modules beside it, all there is.
     """
     assert in_order(list(onceward.__all__)) == list(onceward.__all__)
-    assert public_names(onceward) == {name for name in onceward.__all__ if not name.startswith("__")}
+    assert [name for name in onceward.__all__ if not hasattr(onceward, name)] == []
+    for module in FRONT:
+        assert in_order(list(module.__all__)) == list(module.__all__)
+        assert public_names(module) == set(module.__all__), module.__name__
+
+
+def test_the_front_door_is_small() -> None:
+    """
+    About forty names: what the tutorial, the agents' and the HTTP pages use. The rest is in its package.
+    """
+    assert len(onceward.__all__) <= 45
+
+
+def public_classes() -> dict[str, set[str]]:
+    """Class -> the modules that define one of this name; those of a made half are its awaiting text's."""
+    found: dict[str, set[str]] = {}
+    for file in MODULES:
+        for node in ast.parse((SRC / file).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, set()).add(file)
+    return found
+
+
+SAME_NAME = {"IdempotencyMiddleware", "Transport", "AsyncTransport"}
+"""One for each framework or library: a program imports one of them."""
+
+
+@pytest.mark.fault("two-classes-of-one-name")
+def test_no_two_public_classes_have_one_name() -> None:
+    """
+    Whoever reads a name in a traceback, a log or a page knows what it is.
+    """
+    several = {name: sorted(files) for name, files in public_classes().items() if len(files) > 1}
+
+    assert {name: files for name, files in several.items() if name not in SAME_NAME} == {}
+    assert SAME_NAME - several.keys() == set()
+
+
+@pytest.mark.fault("the-root-imports-everything")
+def test_importing_the_root_imports_nothing_else_of_ours() -> None:
+    """
+    What a name needs is imported when the name is first used.
+    """
+    script = """
+import sys, onceward
+assert [name for name in sys.modules if name.startswith("onceward.")] == []
+assert "sqlite3" not in sys.modules and "asyncio" not in sys.modules
+onceward.Gate
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_package_says_what_it_may_import_and_where_to_start() -> None:
+    """
+    A reader of `src/onceward` sees the product in one look.
+    """
+    packages = [file for file in MODULES if file.count("/") == 2 and file.endswith("/__init__.py")]
+    words = {file: ast.get_docstring(ast.parse((SRC / file).read_text(encoding="utf-8"))) or "" for file in packages}
+
+    assert [file for file, said in words.items() if not re.search(r"\bmay import|\bimports\b", said, re.I)] == []
+    assert [
+        file for file, said in words.items() if not re.search(r"\b(start|begin|read in this order)", said, re.I)
+    ] == []
 
 
 @pytest.mark.fault("an-error-says-the-wrong-thing-to-loops")
@@ -143,7 +214,9 @@ def test_everything_public_is_described() -> None:
     """
     Classes, their public methods and functions have docstrings in the user's words.
     """
-    assert [bare for name in onceward.__all__ for bare in undescribed(name, getattr(onceward, name))] == []
+    offered = {name: getattr(module, name) for module in (onceward, *FRONT) for name in module.__all__}
+
+    assert [bare for name, thing in offered.items() for bare in undescribed(name, thing)] == []
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -171,12 +244,13 @@ def test_every_error_has_a_code_of_its_own() -> None:
     assert sorted(set(codes)) == sorted(codes)
 
 
-def test_every_error_can_be_imported_from_the_root() -> None:
+def test_every_error_can_be_imported_from_its_module() -> None:
     """
-    Whoever catches an error imports it from `onceward`.
+    Whoever catches an error imports it from `onceward.errors`; a dozen are at the root as well.
     """
-    assert [error.__name__ for error in ERRORS if getattr(onceward, error.__name__, None) is not error] == []
-    assert [error.__name__ for error in ERRORS if error.__name__ not in onceward.__all__] == []
+    assert [error.__name__ for error in ERRORS if getattr(onceward.errors, error.__name__, None) is not error] == []
+    assert [error.__name__ for error in ERRORS if error.__name__ not in onceward.errors.__all__] == []
+    assert {error.__module__ for error in ERRORS} == {"onceward.errors"}
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
@@ -201,15 +275,14 @@ def test_the_errors_page_describes_nothing_else() -> None:
 
 def test_names_on_demand_are_names_like_any_other() -> None:
     """
-    `Client` is imported when it is first asked for: in a new process it is listed, found by every spelling, always the
-    same, and calls itself what people call it; a name that is not there is refused as ever.
+    `Client` is imported when it is first used: in a new process it is listed, found by every spelling, and always the
+    same; a name that is not there is refused as ever.
     """
     script = """
 import sys, onceward
-assert {"Client", "AsyncClient"} <= set(dir(onceward)) and "onceward.client" not in sys.modules
+assert set(onceward.__all__) <= set(dir(onceward)) and "onceward.client" not in sys.modules
 from onceward import Client, AsyncClient
 assert Client is onceward.Client is onceward.client.Client and AsyncClient is onceward.AsyncClient
-assert "onceward" == Client.__module__
 assert not hasattr(onceward, "Cleint")
 from onceward import *
 """
