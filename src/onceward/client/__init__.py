@@ -16,18 +16,22 @@ from onceward.client.client import Client, Database, DatabasePlan
 from onceward.client.client_async import AsyncClient, AsyncDatabase, AsyncDatabasePlan
 from onceward.client.deltas import NewDelta, Reference
 from onceward.client.ledger import BookedBatch, BookedItem, Checkpoint, Delta, Derived, Gaps, Receipt
-from onceward.client.responses import ResourceNotFound
 from onceward.client.results import BatchResult, Result
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
+    DatabaseUnknown,
     DeltaRefused,
     DeltaUnknown,
+    EngineClosed,
+    NameInvalid,
     NothingToReceipt,
     PeriodClosed,
     ReferenceReused,
+    ResourceNotFound,
+    SqlError,
+    SqlKind,
     VerificationPending,
 )
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
 __all__ = [
     "AsyncBalance",

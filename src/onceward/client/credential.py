@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward.http.client.credentials import check_credential, check_environment
-from onceward.service.access.token_format import parse_token
+from onceward.protocol.token_format import parse_token
 
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 

@@ -17,11 +17,12 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import ENVIRONMENTS
 from onceward.client.deltas import NewDelta, Reference
-from onceward.client.ledger import BATCH_MAX, BookedBatch, emit_documents
+from onceward.client.ledger import BookedBatch, emit_documents
 from onceward.client.service_call import ServiceCall
 from onceward.gate import AsyncGate, Gate
 from onceward.messaging.emitter import Cadence, Item
 from onceward.messaging.emitter.emitter_base import ReferenceRecipe
+from onceward.protocol.limits import BATCH_MAX
 
 if TYPE_CHECKING:
     from onceward.client.client import Client

@@ -4,7 +4,6 @@ What a delta is before it is sent: checked here, so that nothing of it travels i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,15 +13,12 @@ from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, KeyMissing, RequestInvalid
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import environment_key, mint_from
+from onceward.protocol.amounts import format_amount, parse_amount
+from onceward.protocol.limits import METADATA_BYTES_MAX, REASON_CHARACTERS_MAX, is_customer
 from onceward.runtime.environment import REAL
-from onceward.service.ledger.amounts import format_amount, parse_amount
 
 Amount: TypeAlias = Decimal | int | str
 
-REASON_CHARACTERS_MAX = 500
-METADATA_BYTES_MAX = 4_096
-
-_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _PARTS = recipe("{vendor}:{operation}:{bucket}:{identifier}")
 
 
@@ -69,7 +65,7 @@ class NewDelta:
 
     def document(self, environment: str) -> dict[str, Any]:
         """As it travels, the same text whenever it is made; refused if it cannot be booked."""
-        if not isinstance(self.customer, str) or not _CUSTOMER.fullmatch(self.customer):
+        if not is_customer(self.customer):
             raise _refused("customer is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-': use an id, and no name")
         if not isinstance(self.reason, str) or not 1 <= len(self.reason) <= REASON_CHARACTERS_MAX:
             raise _refused(f"reason is text of 1 to {REASON_CHARACTERS_MAX} characters")

@@ -17,12 +17,11 @@ from onceward._core.keys import environment_key
 from onceward.client.deltas import NewDelta, check_named
 from onceward.client.responses import error_from_code
 from onceward.client.service_call import ServiceCall, ServiceRequest, digest_name, json_body, post
+from onceward.protocol.headers import ADVICE, IDEMPOTENCY_KEY
+from onceward.protocol.limits import BATCH_MAX
+from onceward.protocol.paths import BALANCE
 
 log = logging.getLogger("onceward")
-
-PREFIX = "/api/v1/balance"
-BATCH_MAX = 100
-ADVICE_HEADER = "onceward-advice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,15 +215,15 @@ def gaps(customer: str) -> ServiceCall[Gaps]:
 
 def _post_request(path: str, body: bytes, environment: str, key: str | None, name: str | None) -> ServiceRequest:
     # Without a key these name themselves, for good: by references, or by the period. With one, the key's record counts.
-    headers = {} if key is None else {"Idempotency-Key": environment_key(environment, key)}
-    return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True, name=name)
+    headers = {} if key is None else {IDEMPOTENCY_KEY: environment_key(environment, key)}
+    return post(f"{BALANCE}{path}", body, headers)._replace(named_inside=True, name=name)
 
 
 def _get_request(verb: str, what: str, asked: Mapping[str, str | None]) -> ServiceRequest:
     if not isinstance(what, str) or not what:
         raise ConfigurationError(f"{verb} is asked about an id, which is text and not empty")
     query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return ServiceRequest("GET", f"{PREFIX}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
+    return ServiceRequest("GET", f"{BALANCE}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
 
 
 # --- answers ---
@@ -283,7 +282,7 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
 
 
 def _derived(found: Mapping[str, Any], headers: Mapping[str, str]) -> Derived:
-    advice = headers.get(ADVICE_HEADER)
+    advice = headers.get(ADVICE)
     if advice is not None:
         log.warning("onceward: the ledger advises: %s", advice)
     start = found["checkpoint"]

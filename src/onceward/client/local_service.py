@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from onceward._core.canonical import parse_json
 from onceward._core.errors import ConfigurationError
 from onceward.client.service_call import ServiceCall, ServiceRequest, identity_of
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
+from onceward.protocol.paths import DATABASES
 from onceward.service.sql.local_database import LocalDatabase
 from onceward.service.sql.requests import Keyed, SqlStatement, Step
 from onceward.stores._sqlite_file import parse
@@ -38,7 +40,7 @@ class LocalService:
     def ask(self, call: ServiceCall[T]) -> T:
         """What the answer comes to; errors as the service's."""
         outgoing = call.outgoing
-        if not outgoing.path.startswith("/v1/db/"):
+        if not outgoing.path.startswith(f"{DATABASES}/"):
             raise ConfigurationError("a local file has databases only; for anything else, start `onceward serve`")
         if outgoing.method == "DELETE":
             raise ConfigurationError("a local file is yours to delete: close the client, and delete it")
@@ -55,7 +57,7 @@ class LocalService:
         if outgoing.body is None:
             return {"created": False}, False  # It was made when it was opened.
         headers = outgoing.headers
-        found = identity_of(headers.get("Idempotency-Key"), headers.get("Plan-Key"), headers.get("Plan-Step"))
+        found = identity_of(headers.get(IDEMPOTENCY_KEY), headers.get(PLAN_KEY), headers.get(PLAN_STEP))
         identity: Keyed | Step | None = None
         if found.key is not None:
             identity = Keyed(SCOPE, found.key)

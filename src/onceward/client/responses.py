@@ -23,22 +23,16 @@ from onceward._core.strict_json import parse_json
 from onceward._core.verdict_tables.http_statuses import PENDING_CODES
 from onceward.client.service_call import ServiceCall, ServiceRequest
 from onceward.http.client.responses import replayed
+from onceward.protocol import errors as protocol_errors
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.retry.policy import stop_of
 from onceward.runtime.environment import REAL
-from onceward.service.ledger import errors as ledger_errors
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
 T = TypeVar("T")
 
 _WRONG_ADDRESS_ADVICE = (
     "is that the address of an onceward service, and is nothing in between that answers in its place?"
 )
-
-
-class ResourceNotFound(OncewardError):
-    """There is no such thing at the service: check the id, and which environment the token is for."""
-
-    code = "not_found"
 
 
 def result_of_response(call: ServiceCall[T], response: Any) -> T:
@@ -142,14 +136,7 @@ def _is_made_of_a_message(kind: type[OncewardError]) -> bool:
 
 _CLASSES: dict[str, type[OncewardError]] = {
     one.code: one
-    for one in (
-        *vars(errors).values(),
-        *vars(ledger_errors).values(),
-        DatabaseUnknown,
-        NameInvalid,
-        EngineClosed,
-        ResourceNotFound,
-    )
+    for one in (*vars(errors).values(), *vars(protocol_errors).values())
     if isinstance(one, type)
     and issubclass(one, OncewardError)
     and one is not OncewardError

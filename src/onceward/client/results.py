@@ -4,10 +4,11 @@ What a statement came to, as Python has it.
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from onceward.protocol.sql_values import from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
     """One statement's answer."""
     return Result(
         columns=list(document["columns"]),
-        rows=[[_value(value) for value in row] for row in document["rows"]],
+        rows=[[from_json(value) for value in row] for row in document["rows"]],
         rows_read=document["rowsRead"],
         rows_written=document["rowsWritten"],
-        last_insert_rowid=_value(document["lastInsertRowid"]),
+        last_insert_rowid=from_json(document["lastInsertRowid"]),
         meta=document["meta"],
         replayed=replayed,
     )
@@ -59,12 +60,3 @@ def batch_of(document: Mapping[str, Any], replayed: bool) -> BatchResult:
     """A batch's answer."""
     results = [result_of(one, replayed) for one in document["results"]]
     return BatchResult(results, document["rowsWritten"], replayed)
-
-
-def _value(value: Any) -> Any:
-    match value:
-        case {"base64": str(text)}:
-            return b64decode(text)
-        case {"integer": str(text)}:
-            return int(text)
-    return value

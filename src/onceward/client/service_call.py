@@ -5,16 +5,18 @@ From a call to a request: bytes that are made once, and are the same on every at
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
 from onceward.client.results import BatchResult, Result, batch_of, result_of
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
+from onceward.protocol.limits import SQL_KEY_CHARACTERS_MAX
+from onceward.protocol.sql_values import blob_to_json
 from onceward.retry.policy import SAFE_METHODS
 
 T = TypeVar("T")
@@ -23,8 +25,6 @@ Params: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
 Statements: TypeAlias = Iterable[str | tuple[str, Params]]
 
 LOCAL_SCHEME = "sqlite:"
-KEY_CHARACTERS_MAX = 200
-"""What the SQL service takes."""
 
 
 class ServiceRequest(NamedTuple):
@@ -42,14 +42,14 @@ class ServiceRequest(NamedTuple):
     @property
     def repeatable(self) -> bool:
         """Whether sending it twice is sending it once: it is named, or it is so by nature."""
-        by_header = not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        by_header = not {IDEMPOTENCY_KEY, PLAN_KEY}.isdisjoint(self.headers)
         return by_header or self.named_inside or self.method in SAFE_METHODS
 
     @property
     def key(self) -> str | None:
         """The key that it goes under, or its plan and step; None if it has neither."""
-        plan = self.headers.get("Plan-Key")
-        return self.headers.get("Idempotency-Key") if plan is None else f"{plan} / {self.headers.get('Plan-Step')}"
+        plan = self.headers.get(PLAN_KEY)
+        return self.headers.get(IDEMPOTENCY_KEY) if plan is None else f"{plan} / {self.headers.get(PLAN_STEP)}"
 
     @property
     def extensions(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class CallIdentity(NamedTuple):
     @property
     def headers(self) -> dict[str, str]:
         """As it travels."""
-        named = {"Idempotency-Key": self.key, "Plan-Key": self.plan, "Plan-Step": self.step}
+        named = {IDEMPOTENCY_KEY: self.key, PLAN_KEY: self.plan, PLAN_STEP: self.step}
         return {name: value for name, value in named.items() if value is not None}
 
 
@@ -97,13 +97,8 @@ def identity_of(key: str | None, plan: str | None, step: str | None) -> CallIden
         raise ConfigurationError("idempotency_key and plan_key name two operations; a call is one of them")
     for one in (key, plan, step):
         if one is not None:
-            check_key(one, KEY_CHARACTERS_MAX)
+            check_key(one, SQL_KEY_CHARACTERS_MAX)
     return CallIdentity(key, plan, step)
-
-
-def database_path(namespace: str, database: str) -> str:
-    """The path of a database."""
-    return f"/v1/db/{quote(namespace, safe='')}/{quote(database, safe='')}"
 
 
 def query(path: str, sql: str, params: Params, identity: CallIdentity) -> ServiceCall[Result]:
@@ -164,7 +159,7 @@ def _params_document(params: Params) -> Any:
 
 def _value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"base64": b64encode(value).decode()}
+        return blob_to_json(value)
     return value
 
 

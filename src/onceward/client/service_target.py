@@ -11,6 +11,7 @@ from onceward._core.sent_request import SentRequest
 from onceward.client import service_call
 from onceward.client.credential import Credential, credential_of
 from onceward.http.client.credentials import check_environment
+from onceward.protocol.paths import database_path
 from onceward.retry.policy import TIMEOUT, Retry
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class ServiceTarget(NamedTuple):
 
     def place(self, namespace: str, database: str) -> str:
         """The path of a database; a local file has one only."""
-        path = service_call.database_path(namespace, database)
+        path = database_path(namespace, database)
         if self.local is not None:
             self.local.bind(path)
         return path

@@ -46,6 +46,21 @@ from onceward.http.server.profile import PROFILES, Profile, profile
 from onceward.http.server.published_contract import contract_response
 from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
+from onceward.protocol.errors import (
+    CustomerUnknown,
+    DatabaseUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    EngineClosed,
+    NameInvalid,
+    NothingToReceipt,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+    ResourceNotFound,
+    SqlError,
+    VerificationPending,
+)
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
 from onceward.service.hooks.app import GROUP as HOOKS
@@ -55,16 +70,6 @@ from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
 from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
-from onceward.service.ledger.errors import (
-    CustomerUnknown,
-    DeltaRefused,
-    DeltaUnknown,
-    NothingToReceipt,
-    PeriodClosed,
-    PeriodNotOpen,
-    ReferenceReused,
-    VerificationPending,
-)
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import GROUP as RECORDS
@@ -74,7 +79,6 @@ from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.service.sql.limits import Limits
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
@@ -84,7 +88,6 @@ from onceward.service.web.problems import (
     InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
-    NotFoundError,
     error_response,
     log,
     problem_page,
@@ -102,7 +105,7 @@ PAGE_POLICY = (
 
 REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(NotFoundError, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
@@ -200,7 +203,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlett
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
         reply = contract_response(chosen, terms) if code is None else problem_page(code, chosen, REFUSALS)
-        return error_response(NotFoundError()) if reply is None else starlette_response(reply)
+        return error_response(ResourceNotFound()) if reply is None else starlette_response(reply)
 
     # The apps' come first: routes are tried in order, and these are asked for most.
     routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]

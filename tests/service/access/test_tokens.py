@@ -15,15 +15,10 @@ from hypothesis import strategies as st
 
 from onceward import ConfigurationError
 from onceward.errors import Forbidden, IllegalMove, RateLimitError, TokenInvalid
+from onceward.protocol.token_format import PATTERN, SECRET_BYTES, TOKEN_CHARACTERS, parse_token
 from onceward.service.access import FloodControl, Role, bearer_token, peppers, token_verifier
+from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
-from onceward.service.access.token_format import (
-    PATTERN,
-    SECRET_BYTES,
-    TOKEN_CHARACTERS,
-    issue_token,
-    parse_token,
-)
 from onceward.service.access.token_table import TOUCH_US
 from onceward.testing.clock import StillEnvironment
 
@@ -187,10 +182,10 @@ class TestAuthentication:
         access.revoke_token(tokens["revoked"].issued.id)
         world.pass_time(3600)
         unknown = issue_token("live", StillEnvironment(seed="nobody").random).text
-        from onceward.service.access import token_format as texts
+        from onceward.protocol.token_format import checksum
 
         def forged(body: str) -> str:
-            return body + texts._checksum(body)
+            return body + checksum(body)
 
         presented = [
             unknown,

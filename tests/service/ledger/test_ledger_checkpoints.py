@@ -12,7 +12,7 @@ from ledger_support import LIVE, TEST, World, audited, balance, emit
 from onceward import OncewardError
 from onceward._core.operation import to_datetime
 from onceward.errors import RequestInvalid
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
     DeltaUnknown,
     NothingToReceipt,

@@ -11,12 +11,12 @@ from onceward.service.access.addresses import client_address, trusted_networks
 from onceward.service.access.balances import Reservation, format_units
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import SweepResult
+from onceward.service.access.issued_token import IssuedToken
 from onceward.service.access.scopes import scope_of, tenant_of
 from onceward.service.access.tenant_erasure import ErasureProgress, TenantTombstone
 from onceward.service.access.tenants import Tenant
-from onceward.service.access.token_format import IssuedToken, bearer_token
 from onceward.service.access.token_table import NewToken, Role, TokenView
-from onceward.service.access.token_verifier import Caller
+from onceward.service.access.token_verifier import Caller, bearer_token
 from onceward.service.access.top_ups import top_up_once
 
 __all__ = [

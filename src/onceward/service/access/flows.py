@@ -13,15 +13,16 @@ from typing import NamedTuple
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
+from onceward.protocol.token_format import ID_PATTERN
 from onceward.runtime.environment import Environment
 from onceward.service.access import balances, quotas, tenant_erasure, tenants, token_table, token_verifier
 from onceward.service.access.balances import Reservation, check_amount
 from onceward.service.access.flood_control import FloodControl
+from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
 from onceward.service.access.tenant_erasure import TenantTombstone
 from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
-from onceward.service.access.token_format import ID_PATTERN, issue_token
 from onceward.service.access.token_table import NewToken, Role, TokenSpec, TokenView, check_databases
 from onceward.service.access.token_verifier import Caller, TokenVerifier
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, IllegalMove, KeyInvalid
 from onceward._core.keys import check_key
+from onceward.service.access.issued_token import IssuedToken
 from onceward.service.access.peppers import Peppers, pepper_missing_error
-from onceward.service.access.token_format import IssuedToken
 from onceward.stores.tables.sql_steps import Row, Sql, SqlSteps, one_or_none
 
 DATABASES_MAX = 100

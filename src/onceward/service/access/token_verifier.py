@@ -3,8 +3,8 @@ Who is calling: a token that was believed, what it may do, and the scope of its 
 
 `TokenVerifier` judges tokens. It remembers those that it believed for half a second, so that a burst of calls asks the
 database once; a token that is revoked is therefore refused by every process within half a second of the revocation,
-and by the
-process that revoked it at once.
+and by
+the process that revoked it at once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import partial
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, Forbidden, RateLimitError, StoreUnavailable, TokenInvalid
+from onceward.protocol.token_format import PresentedToken, parse_token
 from onceward.runtime.environment import Environment
 from onceward.service.access import token_table
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import scope_of
-from onceward.service.access.token_format import PresentedToken, bearer_token, parse_token
 from onceward.service.access.token_table import PURPOSE, TOUCH_US, Role, StoredToken, databases_of
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
@@ -195,3 +195,20 @@ def authenticate_or_limit(
     raise RateLimitError(
         f"too many calls without a valid token from this address; come again in {wait} s", retry_after_seconds=wait
     )
+
+
+def bearer_token(values: list[str]) -> str | None:
+    """
+    The token in the values of `Authorization` (one for each time that it was sent); None if there is none.
+
+    The scheme's case does not matter, and several blanks may follow it (RFC 9110, 11.1 and 11.4). Two values are
+    refused: which of them was believed would depend on who reads them.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        raise TokenInvalid("the authorization was sent more than once; send one token")
+    scheme, blank, credentials = values[0].partition(" ")
+    if scheme.lower() != "bearer" or not blank:
+        raise TokenInvalid("the authorization is not of the form `Bearer TOKEN`")
+    return credentials.lstrip(" ").rstrip(" \t")

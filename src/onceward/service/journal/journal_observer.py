@@ -15,6 +15,7 @@ from onceward._core.errors import OncewardError
 from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
 from onceward.journal.notes import CallDetails, call_subject
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
 from onceward.service.web.calls import OnCallEnded
@@ -40,13 +41,13 @@ class JournalObserver:
         """A call begins."""
         if request.method in _CHANGES_NOTHING:
             return _unnoted
-        plan = _digest(request, "plan-key")
+        plan = _digest(request, PLAN_KEY)
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
             tool=f"{request.method} {request.url.path[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
-            digest=_digest(request, "plan-step" if plan is not None else "idempotency-key"),
+            digest=_digest(request, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
         subject = call_subject(self._environment, what)
         self._journal.put([subject.begun()])

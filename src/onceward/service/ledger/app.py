@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from onceward._core.errors import InFlight, KeyInvalid
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.protocol.paths import BALANCE
 from onceward.service.access import Role
 from onceward.service.ledger import wire
 from onceward.service.ledger.derive_advisor import DeriveAdvisor
@@ -26,7 +27,6 @@ from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parame
 
 GROUP = "Balance"
 PACSPACE = PROFILES["pacspace"]
-PREFIX = "/api/v1/balance"
 
 
 class LedgerApp:
@@ -45,21 +45,21 @@ class LedgerApp:
         example = {"customerId": "cus_17", "delta": -1, "reason": "api call", "referenceId": "acme:call:2026-11:7f3a"}
         writes: dict[str, Any] = {"role": Role.WRITE, "keyed": True, "exact": True, "statuses": (200, 202)}
         return [
-            ApiEndpoint("POST", f"{PREFIX}/delta", self.emitted, "Book a delta, once per key and per reference.",
+            ApiEndpoint("POST", f"{BALANCE}/delta", self.emitted, "Book a delta, once per key and per reference.",
                      wire.DeltaResponse, wire.DeltaRequest, example=example, **writes),
-            ApiEndpoint("POST", f"{PREFIX}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
+            ApiEndpoint("POST", f"{BALANCE}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
                      wire.DeltaBatchResponse, wire.DeltaBatchRequest, example={"deltas": [example]}, **writes),
-            ApiEndpoint("POST", f"{PREFIX}/checkpoint", self.closed,
+            ApiEndpoint("POST", f"{BALANCE}/checkpoint", self.closed,
                      "Close a customer's period, once; or mark one that still runs.",
                      wire.CheckpointResponse, wire.CheckpointRequest,
                      example={"customerId": "cus_17", "period": "2026-10"}, **writes),
-            ApiEndpoint("GET", f"{PREFIX}/derive/{{customer}}", self.derived,
+            ApiEndpoint("GET", f"{BALANCE}/derive/{{customer}}", self.derived,
                      "Derive a balance from verified deltas.", wire.BalanceResponse, parameters=(month,)),
-            ApiEndpoint("GET", f"{PREFIX}/receipt/{{customer}}", self.receipted,
+            ApiEndpoint("GET", f"{BALANCE}/receipt/{{customer}}", self.receipted,
                      "The receipt of a delta or of a closed period.", wire.ReceiptResponse,
                      parameters=(reference, month)),
-            ApiEndpoint("GET", f"{PREFIX}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse),
-            ApiEndpoint("GET", f"{PREFIX}/gaps/{{customer}}", self.gaps_found,
+            ApiEndpoint("GET", f"{BALANCE}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse),
+            ApiEndpoint("GET", f"{BALANCE}/gaps/{{customer}}", self.gaps_found,
                      "Show numbers that are missing.", wire.GapsResponse),
         ]  # fmt: skip
 

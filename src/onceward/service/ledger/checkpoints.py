@@ -14,8 +14,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from onceward._core.errors import RequestInvalid
-from onceward.service.ledger.amounts import BILLION
-from onceward.service.ledger.errors import PeriodClosed, VerificationPending
+from onceward.protocol.amounts import BILLION
+from onceward.protocol.errors import PeriodClosed, VerificationPending
 from onceward.service.ledger.hash_chain import (
     CHECKPOINT_COLUMNS,
     LedgerCheckpoint,

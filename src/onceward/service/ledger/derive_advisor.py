@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-HEADER = "onceward-advice"
+from onceward.protocol.headers import ADVICE
+
 PAIRS = 5
 """Derivations in a row with a single emit before each: once may be somebody looking, five times is a habit."""
 REMEMBERED_MAX = 10_000
@@ -44,4 +45,4 @@ class DeriveAdvisor:
             emits, pairs = self._seen.pop((scope, customer), (0, 0))
             pairs = pairs + 1 if emits == 1 else 0
             self._seen[scope, customer] = (0, pairs)
-        return ((HEADER, TEXT),) if pairs >= PAIRS else ()
+        return ((ADVICE, TEXT),) if pairs >= PAIRS else ()

@@ -18,6 +18,9 @@ import msgspec
 from onceward._core.canonical import canonical
 from onceward._core.errors import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid
 from onceward._core.keys import environment_key
+from onceward.protocol.amounts import parse_amount
+from onceward.protocol.errors import CustomerUnknown
+from onceward.protocol.limits import BATCH_MAX, METADATA_BYTES_MAX, REASON_CHARACTERS_MAX, is_customer
 from onceward.service.access import scope_of
 from onceward.service.ledger import (
     checkpoints,
@@ -27,19 +30,12 @@ from onceward.service.ledger import (
     verification,
     wire,
 )
-from onceward.service.ledger.amounts import parse_amount
-from onceward.service.ledger.errors import CustomerUnknown
 from onceward.service.ledger.hash_chain import LedgerEntry
 from onceward.service.ledger.keyed_transaction import KeyedResult, KeyedTransaction
 from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, CustomerRow, LedgerTerms
 from onceward.service.ledger.periods import check_period
 from onceward.stores.tables import Flow, SqlSteps, read_tables, transact
 
-BATCH_MAX = 100
-METADATA_BYTES_MAX = 4_096
-REASON_CHARACTERS_MAX = 500
-
-_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _ID = re.compile(r"dl_[0-9a-f]{32}", re.ASCII)
 
 
@@ -212,7 +208,7 @@ def check_delta(place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
 
 def check_customer(customer: str) -> str:
     """Give a customer's id back if it is one."""
-    if _CUSTOMER.fullmatch(customer):
+    if is_customer(customer):
         return customer
     raise RequestInvalid("customerId is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-'; use an id, and no name")
 

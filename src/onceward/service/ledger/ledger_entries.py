@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.durations import SECOND
 from onceward._core.errors import OncewardError, RequestInvalid
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
     DeltaRefused,
     DeltaUnknown,

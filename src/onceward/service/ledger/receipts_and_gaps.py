@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from onceward.protocol.errors import NothingToReceipt, VerificationPending
 from onceward.service.ledger.checkpoints import find_checkpoint
-from onceward.service.ledger.errors import NothingToReceipt, VerificationPending
 from onceward.service.ledger.hash_chain import LedgerCheckpoint, LedgerEntry, receipt_id
 from onceward.service.ledger.ledger_entries import find_by_reference, find_customer
 from onceward.service.ledger.verification import QUEUED, VERIFIED

@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from onceward._core.operation import to_datetime
+from onceward.protocol.amounts import format_amount
 from onceward.service.ledger import wire
-from onceward.service.ledger.amounts import format_amount
 from onceward.service.ledger.checkpoints import CloseResult, DerivedBalance, PeriodMark
 from onceward.service.ledger.hash_chain import LedgerCheckpoint, LedgerEntry
 from onceward.service.ledger.ledger_entries import BookingResult

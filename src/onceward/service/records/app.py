@@ -17,10 +17,11 @@ from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
 from onceward.gate.operator_actions import find_records, reconcile_record
 from onceward.gate.record_view import RecordView, view
+from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
-from onceward.service.web.problems import NotFoundError, RequestMalformed
+from onceward.service.web.problems import RequestMalformed
 
 GROUP = "Records"
 PAGE_MAX = 100
@@ -104,7 +105,7 @@ class RecordsApp:
         """One page."""
         scope = call.query("scope") or call.caller.scope
         if not _owns(call.caller, scope):
-            raise NotFoundError("there is no such scope")
+            raise ResourceNotFound("there is no such scope")
         after, limit = call.query("after") or "", _whole(call.query("limit") or str(PAGE_MAX))
         if not set(after) <= ID_DIGITS or len(after) > 64 or len(after) % 2:
             raise RequestMalformed("after is an id, as the page before gave it")
@@ -134,11 +135,11 @@ class RecordsApp:
         """The record of an id (or of its first digits), if it is this tenant's; others look as if there were none."""
         digits = call.path("id")
         if not 12 <= len(digits) <= 64 or not set(digits) <= ID_DIGITS:
-            raise NotFoundError("there is no such record")
+            raise ResourceNotFound("there is no such record")
         found = await asyncio.to_thread(find_records, self._store, digits)
         own = [record for record in found if _owns(call.caller, record.scope)]
         if len(own) != 1:
-            raise NotFoundError("there is no such record")
+            raise ResourceNotFound("there is no such record")
         return own[0]
 
 

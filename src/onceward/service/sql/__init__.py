@@ -9,9 +9,10 @@ No HTTP in here: the service, and whoever wants the engine in an application of 
         await engine.query("acme", "shop", "INSERT INTO orders VALUES (?)", ["o-17"], identity=Keyed(...))
 """
 
+from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
+from onceward.protocol.sql_values import Value
 from onceward.service.sql.database_files import DatabaseName
 from onceward.service.sql.engine import SqlEngine, SqliteEngine
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 from onceward.service.sql.key_terms import KeyTerms
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
 from onceward.service.sql.local_database import LocalDatabase
@@ -26,7 +27,6 @@ from onceward.service.sql.requests import (
     Step,
     TableInfo,
 )
-from onceward.service.sql.values import Value
 
 __all__ = [
     "DEFAULT_LIMITS",

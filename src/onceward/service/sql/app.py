@@ -19,12 +19,14 @@ from starlette.applications import Starlette
 from onceward._core.canonical import canonical
 from onceward._core.errors import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.protocol.errors import DatabaseUnknown
+from onceward.protocol.paths import DATABASES
 from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.database_files import check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
-from onceward.service.sql.errors import DatabaseUnknown, NotReplayed
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.sql.statement_parser import needs_space
+from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application
 
@@ -126,7 +128,7 @@ class SqlApp:
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
-        place = "/v1/db/{namespace}/{database}"
+        place = f"{DATABASES}/{{namespace}}/{{database}}"
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
             ApiEndpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.",
@@ -134,7 +136,7 @@ class SqlApp:
             ApiEndpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.",
                         BatchResponse, BatchRequest, keyed=True, example={"statements": [example]}),
             ApiEndpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", TablesResponse),
-            ApiEndpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.",
+            ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse),
             ApiEndpoint("PUT", place, self.create, "Make a database; asking again is harmless.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201)),

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TypeAlias
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 OWN_PREFIX = "onceward_"
 _SCHEMA = frozenset(("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"))

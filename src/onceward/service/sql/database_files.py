@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from onceward._core.display_text import json_kind
 from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward.protocol.errors import NameInvalid
 from onceward.runtime import failpoints
-from onceward.service.sql.errors import NameInvalid
 
 NAME_CHARACTERS_MAX = 63
 """As long as a label of a host name; with its suffixes far below what file systems take."""

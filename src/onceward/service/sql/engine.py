@@ -19,9 +19,10 @@ from typing import Any, Protocol, Self, Unpack
 from zlib import crc32
 
 from onceward.gate import Gate
+from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
-from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
@@ -37,7 +38,6 @@ from onceward.service.sql.requests import (
     build_request,
 )
 from onceward.service.sql.tenant_database import RequestResult
-from onceward.service.sql.values import json_text
 from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2

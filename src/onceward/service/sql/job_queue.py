@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
 

@@ -8,16 +8,15 @@ A request is checked here, before it goes anywhere: what cannot work is refused 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from onceward._core.display_text import json_kind
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.sql_values import Value, blob_to_json, json_text, to_sqlite
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_statement
-from onceward.service.sql.values import Value, json_text, to_sqlite
 
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
@@ -181,7 +180,7 @@ def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any
 
 
 def _wire(value: Any) -> Any:
-    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+    return blob_to_json(value) if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True)

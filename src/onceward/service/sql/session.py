@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from onceward._core.errors import OncewardError
+from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.sql_values import json_text, to_json, to_sqlite
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.authorizer import (
     OWN_PREFIX,
@@ -23,12 +25,10 @@ from onceward.service.sql.authorizer import (
     SqlAuthorizer,
     readonly_error,
 )
-from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.statement_parser import SCHEMA_VERBS, WRITES, parse_statement
-from onceward.service.sql.values import json_text, to_json, to_sqlite
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import sqlite3
 from typing import NamedTuple
 
 from onceward._core.errors import OncewardError, StoreCorrupt, StoreUnavailable
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 DRIVER_ERRORS = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeError, MemoryError, ValueError, TypeError)
 """What `sqlite3` raises for a statement: its own errors, and Python's."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 # What hides words: comments, texts, and three kinds of quoted names. What is left open goes to the end: SQLite refuses
 # it, and looking for its end again and again would take a while.

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
 from onceward.gate import Gate
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
-from onceward.service.sql.errors import NotReplayed, SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import Keyed, SqlRequest, Step
 from onceward.service.sql.session import Session, connect
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, commit_was_refused, translate_sqlite_error
+from onceward.service.sql.worker_errors import NotReplayed
 from onceward.stores import Store
 from onceward.stores.sqlite import SqliteStore
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.protocol.errors import DatabaseUnknown
 from onceward.service.sql.database_files import create_file, drop_file, file_identity
-from onceward.service.sql.errors import DatabaseUnknown, to_wire
 from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
@@ -30,6 +30,7 @@ from onceward.service.sql.schema_inspector import read_tables
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, WritableDatabase
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
+from onceward.service.sql.worker_errors import to_wire
 
 Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 

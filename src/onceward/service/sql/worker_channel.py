@@ -13,7 +13,7 @@ import struct
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
-from onceward.service.sql.values import json_text
+from onceward.protocol.sql_values import json_text
 
 HEADER = struct.Struct(">I")
 FRAME_MAX = 64 << 20

@@ -20,13 +20,13 @@ from contextlib import suppress
 from typing import Any
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
-from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
 from onceward.service.sql.frame_reader_async import read_frame_async
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
-from onceward.service.sql.values import json_text
 from onceward.service.sql.worker_channel import (
     IN_COMMIT,
     NOT_BEGUN,
@@ -35,6 +35,7 @@ from onceward.service.sql.worker_channel import (
     pack,
     packed,
 )
+from onceward.service.sql.worker_errors import from_wire
 
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")
 START_SECONDS = 60.0

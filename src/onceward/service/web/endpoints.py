@@ -23,12 +23,12 @@ from onceward._core.errors import BodyTooLarge, OncewardError, RequestInvalid
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import offload_if_large
+from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.problems import (
     MediaTypeUnsupported,
     MethodNotAllowed,
-    NotFoundError,
     RequestMalformed,
     error_response,
     handle_unexpected,
@@ -107,7 +107,7 @@ def strict_application(routes: Sequence[BaseRoute]) -> Starlette:
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     """What Starlette itself refuses: no such address, no such method."""
     status = error.status_code if isinstance(error, HTTPException) else 404
-    response = error_response(MethodNotAllowed() if status == 405 else NotFoundError())
+    response = error_response(MethodNotAllowed() if status == 405 else ResourceNotFound())
     allow = (getattr(error, "headers", None) or {}).get("Allow")
     if allow:
         response.headers["allow"] = allow
@@ -147,7 +147,7 @@ class _Handler:
                 raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
-                raise NotFoundError
+                raise ResourceNotFound
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
             answered = await endpoint.run(ApiCall(request, caller, body, size))

@@ -64,12 +64,6 @@ class RequestMalformed(RequestInvalid):
     """The request is not what this endpoint takes. Nothing was run."""
 
 
-class NotFoundError(OncewardError):
-    """There is nothing here."""
-
-    code = "not_found"
-
-
 class MethodNotAllowed(OncewardError):
     """This address does not take this method."""
 

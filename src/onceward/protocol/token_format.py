@@ -8,13 +8,12 @@ What a token looks like. No I/O, no clock: text in, parts out.
        environment: live or test
 
 The checksum is no secret and guards nothing. It tells a typo, or half a token, without a lookup, and lets a scanner of
-leaked secrets be sure of a find. The secret itself is never stored: see `peppers`.
+leaked secrets be sure of a find. The service makes tokens in `service/access/issued_token.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -46,27 +45,6 @@ class PresentedToken:
     """Everything but the checksum: what is hashed. A live token cannot be passed off as a test one."""
 
 
-@dataclass(frozen=True, slots=True)
-class IssuedToken:
-    """A new token. `text` is shown once, to whoever asked for it, and is kept nowhere."""
-
-    id: str
-    text: str = field(repr=False)
-
-    @property
-    def body(self) -> bytes:
-        """What is hashed."""
-        return self.text[:-CHECKSUM_CHARACTERS].encode()
-
-
-def issue_token(environment: str, random: Callable[[int], bytes]) -> IssuedToken:
-    """A new token."""
-    id = _written(int.from_bytes(random(8), "big") % 36**ID_CHARACTERS, 36, ID_CHARACTERS).lower()
-    secret = _written(int.from_bytes(random(SECRET_BYTES), "big"), 62, SECRET_CHARACTERS)
-    body = f"ow_{environment}_{id}_{secret}"
-    return IssuedToken(id, body + _checksum(body))
-
-
 def parse_token(text: str) -> PresentedToken:
     """The parts of a token; `TokenInvalid` if it cannot be one. Nothing of it is repeated in the error."""
     found = _TOKEN.fullmatch(text) if isinstance(text, str) and len(text) == TOKEN_CHARACTERS else None
@@ -76,33 +54,18 @@ def parse_token(text: str) -> PresentedToken:
             "whole, without blanks or line ends"
         )
     body = text[:-CHECKSUM_CHARACTERS]
-    if _checksum(body) != found[4]:
+    if checksum(body) != found[4]:
         raise TokenInvalid("a character of this token is wrong: its checksum does not fit; copy it again, whole")
     return PresentedToken(found[1], found[2], body.encode())
 
 
-def bearer_token(values: list[str]) -> str | None:
-    """
-    The token in the values of `Authorization` (one for each time that it was sent); None if there is none.
-
-    The scheme's case does not matter, and several blanks may follow it (RFC 9110, 11.1 and 11.4). Two values are
-    refused: which of them was believed would depend on who reads them.
-    """
-    if not values:
-        return None
-    if len(values) > 1:
-        raise TokenInvalid("the authorization was sent more than once; send one token")
-    scheme, blank, credentials = values[0].partition(" ")
-    if scheme.lower() != "bearer" or not blank:
-        raise TokenInvalid("the authorization is not of the form `Bearer TOKEN`")
-    return credentials.lstrip(" ").rstrip(" \t")
+def checksum(body: str) -> str:
+    """The last characters of a token, from everything before them."""
+    return in_base(crc32(body.encode()), 62, CHECKSUM_CHARACTERS)
 
 
-def _checksum(body: str) -> str:
-    return _written(crc32(body.encode()), 62, CHECKSUM_CHARACTERS)
-
-
-def _written(number: int, base: int, characters: int) -> str:
+def in_base(number: int, base: int, characters: int) -> str:
+    """A number in base 36 or 62, as so many digits."""
     digits = []
     for _ in range(characters):
         number, digit = divmod(number, base)
