@@ -76,7 +76,7 @@ class Client:
 
     def db(self, namespace: str, database: str) -> Database:
         """One database."""
-        return Database(self, self._opened.place(namespace, database))
+        return Database(self, self._opened.database_path_of(namespace, database))
 
     def ask(self, call: ServiceCall[T]) -> T:
         """Make a call; what its answer comes to, or the error that the service means."""

@@ -77,7 +77,7 @@ class AsyncClient:
 
     def db(self, namespace: str, database: str) -> AsyncDatabase:
         """One database."""
-        return AsyncDatabase(self, self._opened.place(namespace, database))
+        return AsyncDatabase(self, self._opened.database_path_of(namespace, database))
 
     async def ask(self, call: ServiceCall[T]) -> T:
         """Make a call; what its answer comes to, or the error that the service means."""

@@ -121,9 +121,9 @@ def _sql_error(document: dict[str, Any], detail: str, wait: float | None) -> Sql
 
 
 def _wait(document: dict[str, Any], headers: Mapping[str, str]) -> float | None:
-    said = document.get("retryAfterSeconds", headers.get("retry-after"))
+    seconds = document.get("retryAfterSeconds", headers.get("retry-after"))
     try:
-        return None if said is None else max(0.0, float(said))
+        return None if seconds is None else max(0.0, float(seconds))
     except (TypeError, ValueError):
         return None
 

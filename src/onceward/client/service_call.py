@@ -54,8 +54,8 @@ class ServiceRequest(NamedTuple):
     @property
     def extensions(self) -> dict[str, Any]:
         """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
-        said: dict[str, Any] = {"safe": True} if self.repeatable else {}
-        return {"onceward": said if self.name is None else {**said, "name": self.name}}
+        told: dict[str, Any] = {"safe": True} if self.repeatable else {}
+        return {"onceward": told if self.name is None else {**told, "name": self.name}}
 
 
 class ServiceCall(NamedTuple, Generic[T]):

@@ -34,7 +34,7 @@ class ServiceTarget(NamedTuple):
         """What a call proves itself by."""
         return {} if self.credential is None else self.credential.header
 
-    def place(self, namespace: str, database: str) -> str:
+    def database_path_of(self, namespace: str, database: str) -> str:
         """The path of a database; a local file has one only."""
         path = database_path(namespace, database)
         if self.local is not None:

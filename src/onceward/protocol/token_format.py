@@ -1,5 +1,5 @@
 """
-What a token looks like. No I/O, no clock: text in, parts out.
+The format of tokens: `ow_live_` or `ow_test_`, a public id, a secret and a checksum.
 
     ow_live_k3v9x2m8q4ab_7Xq...33 characters of secret...6 of checksum
        |    |            |
@@ -20,7 +20,7 @@ from zlib import crc32
 from onceward._core.errors import TokenInvalid
 
 ID_CHARACTERS = 12
-"""62 bits. Unique by the table's primary key; this many only so that nobody has to be asked twice."""
+"""62 bits. Unique by the table's primary key; this many, so that a new one is practically never taken."""
 SECRET_BYTES = 24
 """192 bits, beyond the 128 that make guessing hopeless; so a fast hash is enough, and bcrypt would only cost time."""
 SECRET_CHARACTERS = 33
@@ -37,7 +37,7 @@ _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class PresentedToken:
-    """A token as somebody showed it: well-formed, and not yet believed."""
+    """A token as a caller sent it: well-formed, and not yet verified."""
 
     environment: str
     id: str
@@ -50,12 +50,12 @@ def parse_token(text: str) -> PresentedToken:
     found = _TOKEN.fullmatch(text) if isinstance(text, str) and len(text) == TOKEN_CHARACTERS else None
     if found is None:
         raise TokenInvalid(
-            f"that is no token: one has {TOKEN_CHARACTERS} characters and begins with ow_live_ or ow_test_; copy it "
-            "whole, without blanks or line ends"
+            f"this is not a token. Copy it whole, without blanks or line ends: a token has {TOKEN_CHARACTERS} "
+            "characters and begins with ow_live_ or ow_test_"
         )
     body = text[:-CHECKSUM_CHARACTERS]
     if checksum(body) != found[4]:
-        raise TokenInvalid("a character of this token is wrong: its checksum does not fit; copy it again, whole")
+        raise TokenInvalid("the token was copied wrongly: its checksum does not match. Copy it again, whole")
     return PresentedToken(found[1], found[2], body.encode())
 
 

@@ -157,13 +157,16 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if settings.relay:
             await stack.enter_async_context(_relaying(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        witness = None if journal is None else JournalObserver(journal)
-        door = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), witness)
+        observer = None if journal is None else JournalObserver(journal)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
-        sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        hooks = HooksApp(await _inbox(url, settings, stack), door)
-        balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        sql, records = (
+            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
+            RecordsApp(store, authenticator),
+        )
+        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
@@ -171,7 +174,7 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             (HOOKS, hooks.endpoints(), hooks.app()),
         ]
         if journal is not None:
-            noted = JournalApp(journal, door)
+            noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
         app = _composed(chosen, apps, access)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))

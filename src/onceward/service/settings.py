@@ -22,7 +22,7 @@ DATABASES = "databases"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that may be said. Durations are seconds."""
+    """Everything that may be given. Durations are seconds."""
 
     folder: str = "onceward-data"
     """Where the databases are and, without a store of its own, the records and the tokens."""
@@ -75,23 +75,23 @@ class Settings:
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
     """The settings from all three places; `ConfigurationError` names the place of what is wrong."""
-    said = _from_file(file) if file is not None else {}
+    given = _from_file(file) if file is not None else {}
     for variable in sorted(environ):
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower()
             if name not in _TYPES or variable != PREFIX + name.upper():
                 known = ", ".join(PREFIX + one.upper() for one in _TYPES)
                 raise ConfigurationError(f"{variable}: there is no such setting; there are {known}")
-            said[name] = _Said(variable, environ[variable])
+            given[name] = _Given(variable, environ[variable])
     for name, value in flags.items():
         if value is not None:
-            said[name] = _Said(f"--{name.replace('_', '-')}", value)
-    made = Settings(**{name: _read(name, value, where) for name, (where, value) in said.items()})
-    return _checked(made, {name: where for name, (where, _) in said.items()})
+            given[name] = _Given(f"--{name.replace('_', '-')}", value)
+    made = Settings(**{name: _read(name, value, where) for name, (where, value) in given.items()})
+    return _checked(made, {name: where for name, (where, _) in given.items()})
 
 
-class _Said(NamedTuple):
-    """A value, and where it was said."""
+class _Given(NamedTuple):
+    """A value, and where it was given."""
 
     where: str
     value: Any
@@ -100,7 +100,7 @@ class _Said(NamedTuple):
 _TYPES = {field.name: str(field.type) for field in fields(Settings)}
 
 
-def _from_file(file: str) -> dict[str, _Said]:
+def _from_file(file: str) -> dict[str, _Given]:
     import tomllib
 
     try:
@@ -112,7 +112,7 @@ def _from_file(file: str) -> dict[str, _Said]:
     unknown = sorted(set(document) - set(_TYPES))
     if unknown:
         raise ConfigurationError(f"{file}: there is no setting {unknown[0]!r}; there are {', '.join(_TYPES)}")
-    return {name: _Said(f"{file}: {name}", value) for name, value in document.items()}
+    return {name: _Given(f"{file}: {name}", value) for name, value in document.items()}
 
 
 def _read(name: str, value: Any, where: str) -> Any:
@@ -160,12 +160,12 @@ _CHOICES = {
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
-    """Refuse what cannot work, naming the place where it was said."""
+def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
+    """Refuse what cannot work, naming the place where it was given."""
 
     def refuse(name: str, words: str) -> NoReturn:
         value = str(getattr(made, name))[:40]
-        raise ConfigurationError(f"{places.get(name, name)} is {words}, not {value!r}")
+        raise ConfigurationError(f"{sources.get(name, name)} is {words}, not {value!r}")
 
     for name in _ABOVE_ZERO:
         if not 0 < getattr(made, name) < 10**12:
@@ -189,8 +189,8 @@ def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store:
-        _check_store(made.store, places.get("store", "store"))
-    _check_networks(made.trusted_proxies, places.get("trusted_proxies", ""))
+        _check_store(made.store, sources.get("store", "store"))
+    _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
     return made
 
 

@@ -292,7 +292,7 @@ class TestAuthentication:
         for new in [made(blocking) for _ in range(5)]:
             blocking.authenticate(new.issued.text)
 
-        assert len(blocking._flows.desk._memory) == 3
+        assert len(blocking._flows.verifier._memory) == 3
 
     def test_last_used_is_noted_by_the_hour(self, access: Any, acme: str, world: World) -> None:
         """
@@ -643,13 +643,13 @@ class TestComparing:
         worked: list[str] = []
         fits = Peppers.fits
         monkeypatch.setattr(Peppers, "fits", lambda *given: worked.append("fits") or fits(*given))
-        desk = token_verifier.TokenVerifier(Peppers([PEPPER]), StillEnvironment())
+        verifier = token_verifier.TokenVerifier(Peppers([PEPPER]), StillEnvironment())
         presented = parse_token(issue_token("live", StillEnvironment().random).text)
         row = token_verifier._DECOY._replace(pepper="of nobody")
 
         for found in (None, row):
             with pytest.raises(TokenInvalid):
-                desk.judge(presented, found, 0.0)
+                verifier.judge(presented, found, 0.0)
 
         assert worked == ["fits", "fits"]
 

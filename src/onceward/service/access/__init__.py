@@ -1,8 +1,9 @@
 """
-Who may call the service, and what they may spend: tokens, tenants, balances, quotas, flood control.
+Who may call the service, and what they may spend: tokens, tenants, prepaid balances, quotas, flood control.
 
-`Access` (and `AsyncAccess`) is what a service asks; `FloodControl` and `client_address` serve those who have no token.
-Nothing here speaks HTTP: headers come in as text, refusals go out as errors.
+Nothing here speaks HTTP: headers come in as text, refusals go out as errors. The rules are flows (`flows`, and the
+tables that it uses); `Access` and `AsyncAccess` run them. May import `protocol`, `stores` and `gate`, and no app of the
+service. Start with `access_async.py`, then `token_verifier.py`.
 """
 
 from onceward.service.access.access import Access

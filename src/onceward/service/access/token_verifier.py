@@ -1,7 +1,7 @@
 """
-Who is calling: a token that was believed, what it may do, and the scope of its keys.
+Whose token it is, what it may do, and the scope of its keys.
 
-`TokenVerifier` judges tokens. It remembers those that it believed for half a second, so that a burst of calls asks the
+`TokenVerifier` checks tokens. It remembers valid ones for half a second, so that a burst of calls asks the
 database once; a token that is revoked is therefore refused by every process within half a second of the revocation,
 and by
 the process that revoked it at once.
@@ -24,7 +24,7 @@ from onceward.service.access.token_table import PURPOSE, TOUCH_US, Role, StoredT
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
 REMEMBERED_SECONDS = 0.5
-"""How long a believed token is believed without asking: the bound on how late a revocation is seen."""
+"""How long a valid token is accepted without a look at the database, and so how late a revocation is seen."""
 REMEMBERED_MAX = 10_000
 """Tokens, of a few hundred bytes each."""
 SCOPES_BY = ("tenant", "token")
@@ -97,7 +97,7 @@ class _Remembered(NamedTuple):
 
 
 class TokenVerifier:
-    """Judges tokens, and remembers for a moment whom it believed. For one process; safe for threads."""
+    """Checks tokens, and remembers valid ones for a moment. For one process; safe for threads."""
 
     def __init__(self, peppers: Peppers, environment: Environment, scope_by: str = "tenant") -> None:
         self.peppers = peppers
@@ -115,7 +115,7 @@ class TokenVerifier:
         return found if found is not None and self.monotonic() < found.asked_at + REMEMBERED_SECONDS else None
 
     def remember(self, row: StoredToken, asked_at: float) -> None:
-        """Keep a believed token's row, from when it was asked for: a revocation after that may not be in it."""
+        """Keep a valid token's row, as of when it was read: a later revocation is not in it."""
         self._memory.pop(row.id, None)
         self._memory[row.id] = _Remembered(row, asked_at)
         if len(self._memory) > REMEMBERED_MAX:
@@ -136,7 +136,7 @@ class TokenVerifier:
         """
         The caller, or `TokenInvalid` with the same words whatever is wrong.
 
-        A token that is not there costs what one costs that is: a digest is made and compared all the same.
+        An unknown token takes as long as a known one: a digest is computed and compared for it, too.
         """
         row = found if found is not None else _DECOY._replace(pepper=self.peppers.current)
         fits = self.peppers.fits(PURPOSE, presented.body, row.pepper, bytes(row.digest))
@@ -156,17 +156,17 @@ class TokenVerifier:
         )
 
 
-def authenticate(desk: TokenVerifier, text: str) -> Flow[Caller]:
+def authenticate(verifier: TokenVerifier, text: str) -> Flow[Caller]:
     """Whose token it is."""
     presented = parse_token(text)
-    known = desk.recall(presented.id)
+    known = verifier.recall(presented.id)
     if known is not None:
-        return desk.judge(presented, known.row, desk.monotonic() - known.asked_at)
-    asked_at = desk.monotonic()
+        return verifier.judge(presented, known.row, verifier.monotonic() - known.asked_at)
+    asked_at = verifier.monotonic()
     row = yield from read_tables(partial(token_table.find, presented.id))
-    caller = desk.judge(presented, row, 0.0)
+    caller = verifier.judge(presented, row, 0.0)
     if row is not None:
-        desk.remember(row, asked_at)
+        verifier.remember(row, asked_at)
         if row.last_used_at is None or row.last_used_at <= row.now - TOUCH_US:
             try:
                 yield from transact("access.touch", partial(token_table.touch, row.id))
@@ -176,24 +176,24 @@ def authenticate(desk: TokenVerifier, text: str) -> Flow[Caller]:
 
 
 def authenticate_or_limit(
-    desk: TokenVerifier, flood: FloodControl, authorization: list[str], address: str
+    verifier: TokenVerifier, flood: FloodControl, authorization: list[str], address: str
 ) -> Flow[Caller]:
     """
-    Who comes in: `authenticate`, and flood control for those only whom it turned away.
+    The caller of a request; those without a valid token are limited by their address.
 
     In this order, so that a valid token is never slowed, whatever else comes from its address.
     """
     try:
         text = bearer_token(authorization)
         if text is None:
-            raise TokenInvalid("this needs a token: send it as `Authorization: Bearer TOKEN`")
-        return (yield from authenticate(desk, text))
+            raise TokenInvalid("the request has no token. Send the header `Authorization: Bearer TOKEN`")
+        return (yield from authenticate(verifier, text))
     except TokenInvalid:
         wait = flood.retry_after(address)
         if wait is None:
             raise
     raise RateLimitError(
-        f"too many calls without a valid token from this address; come again in {wait} s", retry_after_seconds=wait
+        f"too many calls without a valid token came from this address. Retry in {wait} s", retry_after_seconds=wait
     )
 
 
@@ -202,13 +202,13 @@ def bearer_token(values: list[str]) -> str | None:
     The token in the values of `Authorization` (one for each time that it was sent); None if there is none.
 
     The scheme's case does not matter, and several blanks may follow it (RFC 9110, 11.1 and 11.4). Two values are
-    refused: which of them was believed would depend on who reads them.
+    refused: different readers might take different ones.
     """
     if not values:
         return None
     if len(values) > 1:
-        raise TokenInvalid("the authorization was sent more than once; send one token")
+        raise TokenInvalid("the header Authorization was sent more than once; send one token")
     scheme, blank, credentials = values[0].partition(" ")
     if scheme.lower() != "bearer" or not blank:
-        raise TokenInvalid("the authorization is not of the form `Bearer TOKEN`")
+        raise TokenInvalid("the header Authorization is not of the form `Bearer TOKEN`")
     return credentials.lstrip(" ").rstrip(" \t")

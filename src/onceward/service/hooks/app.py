@@ -37,9 +37,9 @@ class EventReceived(msgspec.Struct, omit_defaults=True):
 class HooksApp:
     """The endpoint over one inbox."""
 
-    def __init__(self, inbox: AsyncInbox, door: Authenticator) -> None:
+    def __init__(self, inbox: AsyncInbox, authenticator: Authenticator) -> None:
         self._inbox = inbox
-        self._door = door
+        self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -67,4 +67,4 @@ class HooksApp:
         try:
             return await self._inbox.receive(request.path_params["source"], headers, body)
         except (SignatureInvalid, SourceUnknown) as error:
-            raise self._door.counted(request, error) from None
+            raise self._authenticator.counted(request, error) from None

@@ -32,9 +32,9 @@ PACSPACE = PROFILES["pacspace"]
 class LedgerApp:
     """The endpoints of one ledger."""
 
-    def __init__(self, ledger: AsyncLedger, door: Authenticator, *, profile: Profile = PACSPACE) -> None:
+    def __init__(self, ledger: AsyncLedger, authenticator: Authenticator, *, profile: Profile = PACSPACE) -> None:
         self._ledger = ledger
-        self._door = door
+        self._authenticator = authenticator
         self._profile = profile
         self._advice = DeriveAdvisor()
 
@@ -65,50 +65,50 @@ class LedgerApp:
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door, profile=self._profile)
+        return build_application(self.endpoints(), self._authenticator, profile=self._profile)
 
     # --- endpoints ---
 
     async def emitted(self, call: ApiCall) -> EndpointResponse:
         """One delta."""
-        place = _place(call)
-        self._advice.emitted(place.scope, [call.body.customer_id])
-        flow = self._ledger.flows.emit(place, call.body, await self._key(call))
+        owner = _owner_of(call)
+        self._advice.emitted(owner.scope, [call.body.customer_id])
+        flow = self._ledger.flows.emit(owner, call.body, await self._key(call))
         return await self._answered(self._ledger.run(flow))
 
     async def emitted_many(self, call: ApiCall) -> EndpointResponse:
         """Several deltas."""
-        place = _place(call)
-        self._advice.emitted(place.scope, [one.customer_id for one in call.body.deltas])
-        flow = self._ledger.flows.emit_many(place, call.body.deltas, await self._key(call))
+        owner = _owner_of(call)
+        self._advice.emitted(owner.scope, [one.customer_id for one in call.body.deltas])
+        flow = self._ledger.flows.emit_many(owner, call.body.deltas, await self._key(call))
         return await self._answered(self._ledger.run(flow))
 
     async def closed(self, call: ApiCall) -> EndpointResponse:
         """A closed period, or a mark."""
         body, key = call.body, await self._key(call)
-        flow = self._ledger.flows.checkpoint(_place(call), body.customer_id, body.period, key, close=body.close)
+        flow = self._ledger.flows.checkpoint(_owner_of(call), body.customer_id, body.period, key, close=body.close)
         return await self._answered(self._ledger.run(flow))
 
     async def derived(self, call: ApiCall) -> EndpointResponse:
         """A balance."""
-        place, customer = _place(call), call.path("customer")
-        shown = await self._ledger.run(self._ledger.flows.derive(place, customer, call.query("period")))
-        return EndpointResponse(shown, headers=self._advice.derived(place.scope, customer))
+        owner, customer = _owner_of(call), call.path("customer")
+        shown = await self._ledger.run(self._ledger.flows.derive(owner, customer, call.query("period")))
+        return EndpointResponse(shown, headers=self._advice.derived(owner.scope, customer))
 
     async def receipted(self, call: ApiCall) -> EndpointResponse:
         """A receipt."""
         flow = self._ledger.flows.receipt(
-            _place(call), call.path("customer"), reference=call.query("referenceId"), period=call.query("period")
+            _owner_of(call), call.path("customer"), reference=call.query("referenceId"), period=call.query("period")
         )
         return EndpointResponse(await self._ledger.run(flow))
 
     async def looked_up(self, call: ApiCall) -> EndpointResponse:
         """One delta."""
-        return EndpointResponse(await self._ledger.run(self._ledger.flows.delta(_place(call), call.path("id"))))
+        return EndpointResponse(await self._ledger.run(self._ledger.flows.delta(_owner_of(call), call.path("id"))))
 
     async def gaps_found(self, call: ApiCall) -> EndpointResponse:
         """What is missing."""
-        return EndpointResponse(await self._ledger.run(self._ledger.flows.gaps(_place(call), call.path("customer"))))
+        return EndpointResponse(await self._ledger.run(self._ledger.flows.gaps(_owner_of(call), call.path("customer"))))
 
     # --- keys and answers ---
 
@@ -118,7 +118,7 @@ class LedgerApp:
             return None
         if found.plan is not None:
             raise KeyInvalid(f"the ledger knows no plans: name this request by {self._profile.key_header}")
-        await self._door.access.admit(call.caller.tenant)
+        await self._authenticator.access.admit(call.caller.tenant)
         return found.key
 
     async def _answered(self, asked: Awaitable[KeyedResult]) -> EndpointResponse:
@@ -132,5 +132,5 @@ class LedgerApp:
         return EndpointResponse(msgspec.Raw(kept.text.encode()), headers=headers)
 
 
-def _place(call: ApiCall) -> LedgerScope:
+def _owner_of(call: ApiCall) -> LedgerScope:
     return LedgerScope(call.caller.environment, call.caller.tenant, call.caller.scope)

@@ -124,6 +124,6 @@ def receipt_id(hash: str) -> str:
     return f"rc_{_hashed('receipt', hash)[:ID_DIGITS]}"
 
 
-def _hashed(*said: Any) -> str:
+def _hashed(*parts: Any) -> str:
     # Numbers as digits: a canonical number beyond 2**53 and one within are written by two rules, and one is enough.
-    return sha256(canonical([str(one) if type(one) is int else one for one in said])).hexdigest()
+    return sha256(canonical([str(one) if type(one) is int else one for one in parts])).hexdigest()

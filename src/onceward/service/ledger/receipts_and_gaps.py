@@ -60,11 +60,11 @@ def receipt_of_period(scope: str, customer: str, period: str) -> SqlSteps[Ledger
 def find_gaps(scope: str, customer: str) -> SqlSteps[LedgerGaps]:
     """What is missing between a customer's first number and its last. Nothing, unless rows were removed."""
     seen = yield from find_customer(scope, customer)
-    place = {"scope": scope, "customer": customer}
-    [(first, last)] = yield Sql(_ENDS, place)
+    values = {"scope": scope, "customer": customer}
+    [(first, last)] = yield Sql(_ENDS, values)
     if first is None:
         return LedgerGaps(seen.seq, [(1, seen.seq)] if seen.seq else [])
-    found = [(int(start), int(end)) for start, end in (yield Sql(_GAPS, {**place, "limit": GAPS_MAX}))]
+    found = [(int(start), int(end)) for start, end in (yield Sql(_GAPS, {**values, "limit": GAPS_MAX}))]
     if first > 1:
         found.insert(0, (1, first - 1))
     if last < seen.seq:

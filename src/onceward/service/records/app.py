@@ -73,9 +73,9 @@ class DidNotHappenRequest(msgspec.Struct, forbid_unknown_fields=True):
 class RecordsApp:
     """The endpoints over one store. The store is a blocking one, and is asked in threads: operators are few."""
 
-    def __init__(self, store: Store, door: Authenticator) -> None:
+    def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store
-        self._door = door
+        self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -85,21 +85,21 @@ class RecordsApp:
             Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
             Parameter("limit", "records of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
-        place = "/v1/records/{id}"
+        path = "/v1/records/{id}"
         return [
             ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
                      parameters=query),
-            ApiEndpoint("GET", place, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
-            ApiEndpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
+            ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
+            ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
                      RecordResponse, HappenedRequest, role=Role.ADMIN,
                      example={"result": {"id": "ch_1"}}),
-            ApiEndpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordResponse,
+            ApiEndpoint("POST", f"{path}/release", self.released, "Decide: it did not happen.", RecordResponse,
                      DidNotHappenRequest, role=Role.ADMIN, example={}),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._authenticator)
 
     async def listed(self, call: ApiCall) -> EndpointResponse:
         """One page."""

@@ -1,9 +1,11 @@
 """
 The SQL engine of `onceward serve`: tenants' SQLite databases, with keys and plans, in processes of their own.
 
-No HTTP in here: the service, and whoever wants the engine in an application of their own, call it.
+Only `app.py` speaks HTTP; the engine can be used in any application. Keys are kept in the tenant's own file, so that a
+record commits together with what its statement writes. May import `protocol`, `gate`, `access` and `web`, and no other
+app. Start with `engine.py`; then `worker_supervisor.py` (this side of a worker process) and `worker.py` (the other).
 
-    async with Engine("databases") as engine:
+    async with SqliteEngine("databases") as engine:
         await engine.create("acme", "shop")
         await engine.query("acme", "shop", "CREATE TABLE orders (id TEXT PRIMARY KEY)", identity=Step(...))
         await engine.query("acme", "shop", "INSERT INTO orders VALUES (?)", ["o-17"], identity=Keyed(...))

@@ -118,41 +118,41 @@ class SqlApp:
     """The endpoints of one engine."""
 
     def __init__(
-        self, engine: SqlEngine, door: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
+        self, engine: SqlEngine, authenticator: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
     ) -> None:
         self._engine = engine
-        self._door = door
+        self._authenticator = authenticator
         self._profile = profile
         self._price = price
         """Micro-units that one statement costs a tenant who pays in advance."""
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
-        place = f"{DATABASES}/{{namespace}}/{{database}}"
+        path = f"{DATABASES}/{{namespace}}/{{database}}"
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
-            ApiEndpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.",
+            ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
                         QueryResponse, QueryRequest, keyed=True, example=example),
-            ApiEndpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.",
+            ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
                         BatchResponse, BatchRequest, keyed=True, example={"statements": [example]}),
-            ApiEndpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", TablesResponse),
+            ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse),
             ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse),
-            ApiEndpoint("PUT", place, self.create, "Make a database; asking again is harmless.",
+            ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201)),
-            ApiEndpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.",
+            ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
                         DropDatabaseResponse, role=Role.ADMIN),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._authenticator)
 
     # --- endpoints ---
 
     async def query(self, call: ApiCall) -> EndpointResponse:
         """One statement."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
@@ -171,7 +171,7 @@ class SqlApp:
 
     async def batch(self, call: ApiCall) -> EndpointResponse:
         """Several statements."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         identity = self._identity(call, database)
         statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
@@ -185,7 +185,7 @@ class SqlApp:
 
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         found = await self._of_this_environment(call, self._engine.tables(namespace, database))
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
@@ -202,7 +202,7 @@ class SqlApp:
 
     async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         created = await self._engine.create(namespace, database)
         return EndpointResponse(
             CreateDatabaseResponse(call.path("namespace"), database, created), 201 if created else 200
@@ -210,7 +210,7 @@ class SqlApp:
 
     async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         return EndpointResponse(
             DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
         )
@@ -223,7 +223,7 @@ class SqlApp:
         call.caller.require(tenant=tenant, database=database)
         return namespace_of(call.caller.environment, tenant)
 
-    def _place(self, call: ApiCall) -> tuple[str, str]:
+    def _database_of(self, call: ApiCall) -> tuple[str, str]:
         database = call.path("database")
         return self._namespace(call, database), check_name(database, "database")
 
@@ -244,7 +244,7 @@ class SqlApp:
         self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
     ) -> Any:
         """Run what there is room for. Past its quota a tenant is still answered what it was answered before."""
-        tenant, access = call.caller.tenant, self._door.access
+        tenant, access = call.caller.tenant, self._authenticator.access
         records, size = int(identity is not None), call.size if any(map(needs_space, sqls)) else 0
         if not records and not size:
             return await self._paid(call, identity, len(sqls), partial(run, False))
@@ -269,7 +269,7 @@ class SqlApp:
         self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
     ) -> Any:
         """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
-        caller, access = call.caller, self._door.access
+        caller, access = call.caller, self._authenticator.access
         if not (caller.prepaid and self._price):
             return await self._of_this_environment(call, run())
         price, reference = self._price * statements, _reference(identity, call.body)
@@ -287,17 +287,17 @@ class SqlApp:
         return answer
 
     async def _commit(self, caller: Caller, reservation: Reservation, price: int, reference: str | None) -> None:
-        access = self._door.access
+        access = self._authenticator.access
         try:
             await access.commit(reservation)
         except IllegalMove:
             # Another attempt under the same key failed meanwhile, and gave back what both of them had reserved.
             await access.commit(await access.charge(caller.tenant, price, reference=reference))
 
-    async def _of_this_environment(self, call: ApiCall, wanted: Awaitable[Any]) -> Any:
+    async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
         """What was asked for; or, if the database is in the tenant's other environment, why not."""
         try:
-            return await wanted
+            return await pending
         except DatabaseUnknown:
             caller = call.caller
             other = "test" if caller.environment == "live" else "live"

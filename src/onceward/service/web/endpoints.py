@@ -52,7 +52,7 @@ class Parameter(NamedTuple):
     name: str
     meaning: str
     schema: dict[str, Any]
-    place: str = "query"
+    location: str = "query"
 
 
 class ApiEndpoint(NamedTuple):
@@ -81,7 +81,7 @@ class ApiEndpoint(NamedTuple):
 
 def build_application(
     endpoints: Iterable[ApiEndpoint],
-    door: Authenticator,
+    authenticator: Authenticator,
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
     profile: Profile = PROFILES["default"],
@@ -91,7 +91,7 @@ def build_application(
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
-        Route(path, _Handler(some, door, body_bytes_max, profile).serve, methods=[one.method for one in some])
+        Route(path, _Handler(some, authenticator, body_bytes_max, profile).serve, methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
     return strict_application(routes)
@@ -122,27 +122,27 @@ class _Handler:
     """One address, all its methods."""
 
     def __init__(
-        self, endpoints: Sequence[ApiEndpoint], door: Authenticator, body_bytes_max: int, profile: Profile
+        self, endpoints: Sequence[ApiEndpoint], authenticator: Authenticator, body_bytes_max: int, profile: Profile
     ) -> None:
         self._endpoints = {one.method: one for one in endpoints}
         if "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
-        self._door = door
+        self._authenticator = authenticator
         self._max = body_bytes_max
         self._profile = profile
 
     async def serve(self, request: Request) -> Response:
         """One call, from the door to the answer."""
-        endpoint, witness = self._endpoints[request.method], self._door.witness
+        endpoint, observer = self._endpoints[request.method], self._authenticator.observer
         noted: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
         try:
             # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
-            caller = await self._door.admit(request)
+            caller = await self._authenticator.admit(request)
             caller.require(role=endpoint.role)
-            if witness is not None:
-                noted = witness.begun(caller, request)
+            if observer is not None:
+                noted = observer.begun(caller, request)
             if _is_ambiguous(request):
                 raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
@@ -208,7 +208,7 @@ def _is_ambiguous(request: Request) -> bool:
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
     if not request.scope["query_string"]:
         return
-    known = {one.name for one in endpoint.parameters if one.place == "query"}
+    known = {one.name for one in endpoint.parameters if one.location == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise RequestMalformed(

@@ -16,7 +16,7 @@ from onceward import __version__
 from onceward.http.server.profile import Profile
 from onceward.service.web.endpoints import ApiEndpoint
 
-_PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 PENDING = "the first request with this key still runs; ask again with the same key"
 
@@ -61,10 +61,11 @@ def openapi_document(
 def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PLACE.findall(end.path)
+        for name in _PATH_PARAMETER.findall(end.path)
     ]
     parameters += [
-        {"name": one.name, "in": one.place, "description": one.meaning, "schema": one.schema} for one in end.parameters
+        {"name": one.name, "in": one.location, "description": one.meaning, "schema": one.schema}
+        for one in end.parameters
     ]
     if end.keyed:
         texts = {"type": "string", "minLength": 1, "maxLength": profile.key_characters_max, "pattern": "^[!-~]+$"}
