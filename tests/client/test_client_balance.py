@@ -181,9 +181,9 @@ class TestBeforeSending:
             (float("inf"), "float"),
             (0.1, "Decimal"),
             (1.0, "Decimal"),
-            ("nan", "no decimal"),
-            ("1,5", "no decimal"),
-            ("", "no decimal"),
+            ("nan", "not a decimal"),
+            ("1,5", "not a decimal"),
+            ("", "not a decimal"),
             (True, "bool"),
             (None, "null"),
             (10**9 + 1, "bounds"),
@@ -393,7 +393,7 @@ class TestBooks:
         assert balance.derive(customer).balance == Decimal(-1)
         assert (balance.gaps(customer).gaps, balance.gaps(customer).last_seq) == ([], 2)
         for names in ({}, {"reference_id": "r", "period": "2026-10"}):
-            with pytest.raises(ConfigurationError, match="one of them"):
+            with pytest.raises(ConfigurationError, match="either reference_id or period"):
                 balance.receipt(customer, **names)
 
     @pytest.mark.requirement("C44", "C60")

@@ -1,5 +1,5 @@
 """
-What a statement came to, as Python has it.
+`Result` and `BatchResult`: the results of SQL statements.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onceward.protocol.sql_values import from_json
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one statement came to. Blobs are bytes again, and whole numbers of any size are ints."""
+    """The result of one statement. Blobs are bytes again, and whole numbers of any size are ints."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -23,7 +23,7 @@ class Result:
     last_insert_rowid: int | None
     meta: Mapping[str, Any]
     replayed: bool = False
-    """True: this is the first answer under this key; the statement was not run now."""
+    """True: this is the first result under this key; the statement was not run now."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows by column name."""
@@ -36,7 +36,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch came to, statement by statement."""
+    """The result of a batch, statement by statement."""
 
     results: list[Result]
     rows_written: int
@@ -44,7 +44,7 @@ class BatchResult:
 
 
 def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
-    """One statement's answer."""
+    """The result of one statement, from its response."""
     return Result(
         columns=list(document["columns"]),
         rows=[[from_json(value) for value in row] for row in document["rows"]],
@@ -57,6 +57,6 @@ def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
 
 
 def batch_of(document: Mapping[str, Any], replayed: bool) -> BatchResult:
-    """A batch's answer."""
+    """The result of a batch, from its response."""
     results = [result_of(one, replayed) for one in document["results"]]
     return BatchResult(results, document["rowsWritten"], replayed)

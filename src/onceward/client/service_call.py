@@ -1,5 +1,5 @@
 """
-From a call to a request: bytes that are made once, and are the same on every attempt. No I/O.
+`ServiceCall`: a request whose bytes are the same on every attempt, and how its response is read. No I/O.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class ServiceRequest(NamedTuple):
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
-        told: dict[str, Any] = {"safe": True} if self.repeatable else {}
-        return {"onceward": told if self.name is None else {**told, "name": self.name}}
+        """What the retry transport needs to know: whether the request may be sent again, and its name."""
+        options: dict[str, Any] = {"safe": True} if self.repeatable else {}
+        return {"onceward": options if self.name is None else {**options, "name": self.name}}
 
 
 class ServiceCall(NamedTuple, Generic[T]):
-    """A request, and what is made of its answer: of the document, whether it is a replay, and the headers."""
+    """A request, and how its result is read from the document, whether it is a replay, and the headers."""
 
     outgoing: ServiceRequest
     read: Callable[[Any, bool, Mapping[str, str]], T]
 
 
 class CallIdentity(NamedTuple):
-    """What a call is known by: a key, or a step of a plan; or neither."""
+    """The identity of a call: a key, or a step of a plan; or neither."""
 
     key: str | None = None
     plan: str | None = None
@@ -79,7 +79,7 @@ class CallIdentity(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """As it travels."""
+        """The headers that carry it."""
         named = {IDEMPOTENCY_KEY: self.key, PLAN_KEY: self.plan, PLAN_STEP: self.step}
         return {name: value for name, value in named.items() if value is not None}
 
@@ -90,11 +90,11 @@ def digest_name(kind: str, *parts: str) -> str:
 
 
 def identity_of(key: str | None, plan: str | None, step: str | None) -> CallIdentity:
-    """What a call is known by, refused here if it cannot be."""
+    """The key or the plan and step of a call; refused if they are not valid."""
     if (plan is None) != (step is None):
-        raise ConfigurationError("plan_key and plan_step go together: they name one step")
+        raise ConfigurationError("plan_key and plan_step go together: pass both, or neither")
     if key is not None and plan is not None:
-        raise ConfigurationError("idempotency_key and plan_key name two operations; a call is one of them")
+        raise ConfigurationError("a call has either an idempotency_key or a plan_key, not both")
     for one in (key, plan, step):
         if one is not None:
             check_key(one, SQL_KEY_CHARACTERS_MAX)
@@ -138,7 +138,7 @@ def post(path: str, body: bytes, headers: Mapping[str, str]) -> ServiceRequest:
 
 
 def json_body(document: Any, what: str) -> bytes:
-    """The bytes of a document; refused if JSON has no word for something in it."""
+    """The bytes of a document; refused if it has values that JSON does not have."""
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -153,7 +153,7 @@ def _params_document(params: Params) -> Any:
     if isinstance(params, Mapping):
         return {str(name): _value(value) for name, value in params.items()}
     if isinstance(params, str | bytes):
-        raise ConfigurationError("params are a list of values, or an object by name; one text is none of them")
+        raise ConfigurationError("params must be a list of values or a mapping by name, not a single text")
     return [_value(value) for value in params]
 
 
@@ -172,7 +172,7 @@ def check_url(url: str) -> str:
     """A service's address, if it can be one."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigurationError("a service is named https://host, and a local file sqlite:///shop.db")
+        raise ConfigurationError("this is not a service's URL. Pass https://host, or sqlite:///shop.db for a file")
     if "@" in parts.netloc:
-        raise ConfigurationError("an address has no user or password in it: the token goes into token=...")
+        raise ConfigurationError("the URL must not have a user or a password in it; pass the token as token=...")
     return url.rstrip("/")

@@ -46,11 +46,11 @@ class SqlKind(StrEnum):
     NOT_IN_TRANSACTION = "notInTransaction"
     FULL = "full"
     INVALID = "invalid"
-    """SQLite refuses it for a reason of its own, which the message gives."""
+    """SQLite refuses it for another reason, which the message gives."""
 
 
 _PASSING = frozenset((SqlKind.LOCKED, SqlKind.TIMEOUT, SqlKind.FULL))
-"""What may be otherwise the next time, with the same statement and the same key."""
+"""Kinds that may pass: the same statement with the same key may succeed later."""
 
 
 class SqlError(OncewardError):
@@ -86,7 +86,7 @@ class SqlError(OncewardError):
             self.fault = Fault.CALLER if kind is SqlKind.TIMEOUT else Fault.STORE
 
     def document(self) -> dict[str, Any]:
-        """What is known, as the HTTP answers spell it."""
+        """The members of its problem document."""
         known = {
             "kind": self.kind.value,
             "message": str(self),

@@ -1,5 +1,5 @@
 """
-`onceward serve`: the apps put together, and a server around them.
+`open_service`: everything that `onceward serve` runs, opened and put together.
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
@@ -110,7 +110,7 @@ REFUSALS: tuple[type[OncewardError], ...] = (
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
 )
-"""Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
+"""Errors besides those of the middleware. Each has a page, which the `type` of its problem document links to."""
 
 
 class Service(NamedTuple):
@@ -152,10 +152,10 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
-        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
-        stack.push_async_callback(_ended, upkeep)
+        upkeep = asyncio.create_task(_keep_up(access, journal, settings.journal_retain))
+        stack.push_async_callback(_cancel, upkeep)
         if settings.relay:
-            await stack.enter_async_context(_relaying(url, settings.relay))
+            await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
         observer = None if journal is None else JournalObserver(journal)
         authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
@@ -176,11 +176,11 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         if journal is not None:
             noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _composed(chosen, apps, access)
+        app = _compose(chosen, apps, access)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
 
 
-def _composed(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
     document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
     shown = openapi_page(document)
     terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
@@ -233,8 +233,8 @@ async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncIn
     return inbox
 
 
-async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
-    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
+async def _keep_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Upkeep in the background: count for quotas, give back lapsed reservations, forget old notes."""
     while True:
         try:
             await access.count()
@@ -242,18 +242,18 @@ async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: fl
             if journal is not None:
                 await journal.prune(retain=retain)
         except OncewardError as error:
-            log.warning("tenants could not be looked after, and will be later: %s", error)
+            log.warning("upkeep of tenants failed and will be tried again in %g s: %s", UPKEEP_SECONDS, error)
         await REAL.asleep(UPKEEP_SECONDS)
 
 
 @asynccontextmanager
-async def _relaying(url: str, file: str) -> AsyncIterator[None]:
+async def _run_relay(url: str, file: str) -> AsyncIterator[None]:
     """A relay in a thread of its own, for the length of a block; tries that are under way are waited for at the end."""
     from onceward.messaging.outbox.relay_config import relay_from_file  # Here: most services have no outbox.
 
     relay = await asyncio.to_thread(relay_from_file, url, file)
     running = asyncio.create_task(asyncio.to_thread(relay.run))
-    running.add_done_callback(_tell_of_a_failure)
+    running.add_done_callback(_log_failure)
     try:
         yield
     finally:
@@ -262,18 +262,18 @@ async def _relaying(url: str, file: str) -> AsyncIterator[None]:
         await asyncio.to_thread(relay.close)
 
 
-def _tell_of_a_failure(running: asyncio.Task[None]) -> None:
+def _log_failure(running: asyncio.Task[None]) -> None:
     if not running.cancelled() and (error := running.exception()) is not None:
-        log.error("the relay has stopped, and messages wait: %s", error)
+        log.error("the relay has stopped, and messages are not delivered: %s", error)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
 
 
 async def _first_token(access: AsyncAccess) -> NewToken | None:
-    """A newcomer has nobody yet: a tenant to try things with, and a token for it."""
+    """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
     await access.create_tenant(FIRST_TENANT)
@@ -289,4 +289,4 @@ def _make_private(folder: str) -> None:
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(folder).chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be the service's folder: {error.strerror}") from None
+        raise ConfigurationError(f"the service cannot use the folder {folder}: {error.strerror}") from None

@@ -68,7 +68,7 @@ class TestTheText:
         if wrong == text:
             assert parse_token(wrong)
         else:
-            with pytest.raises(TokenInvalid, match=r"no token|checksum") as refused:
+            with pytest.raises(TokenInvalid, match=r"not a token|checksum") as refused:
                 parse_token(wrong)
             assert wrong[21:54] not in str(refused.value)
 
@@ -232,7 +232,7 @@ class TestAuthentication:
         """
         blocking.create_tenant("acme")
         new, asked = made(blocking), []
-        driver = blocking._place.driver
+        driver = blocking._database.driver
         look = driver.look
         driver.look = lambda steps: asked.append(1) or look(steps)
 

@@ -247,7 +247,7 @@ def test_a_receipt_is_the_same_one_whenever_it_is_asked_for(ledger: Any, world: 
         with pytest.raises(NothingToReceipt):
             ledger.run(ledger.flows.receipt(LIVE, "cus_1", **asked))
     for asked in ({}, {"reference": "a", "period": "2020-01"}):
-        with pytest.raises(RequestInvalid, match="one of them"):
+        with pytest.raises(RequestInvalid, match="either referenceId or period"):
             ledger.run(ledger.flows.receipt(LIVE, "cus_1", **asked))
     with pytest.raises(NothingToReceipt):
         ledger.run(ledger.flows.receipt(LIVE, "cus_2", reference="a"))

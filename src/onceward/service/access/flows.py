@@ -75,7 +75,7 @@ class AccessFlows:
     ) -> Flow[NewToken | None]:
         """Make a token."""
         if role not in tuple(Role):
-            raise ConfigurationError(f"a role is one of {', '.join(Role)}")
+            raise ConfigurationError(f"a role must be one of {', '.join(Role)}")
         life = None if expires is None else microseconds(expires, "expires")
         spec = TokenSpec(
             check_tenant(tenant), check_environment(environment), Role(role), check_databases(databases), life
@@ -141,7 +141,7 @@ class AccessFlows:
     def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
         """Let new records through."""
         if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
-            raise ConfigurationError(f"records and bytes are whole numbers from 0 to {QUOTA_MAX}")
+            raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
         return quotas.admit(self.meter, check_tenant(tenant), records, bytes)
 
     def withdraw(self, tenant: str, records: int, bytes: int) -> None:
@@ -149,7 +149,7 @@ class AccessFlows:
         quotas.withdraw(self.meter, check_tenant(tenant), records, bytes)
 
     def count(self) -> Flow[bool]:
-        """Count everybody's records."""
+        """Count the records of all tenants."""
         return quotas.count_usage(self.meter)
 
     # Balances.

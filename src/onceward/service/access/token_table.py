@@ -1,5 +1,5 @@
 """
-Tokens in the database: made, found, rotated, revoked, listed. Rules as steps; see `steps`.
+Tokens in the database: created, found, rotated, revoked, listed. Rules as steps over SQL.
 
 A rotation makes a new token of the same family: same tenant, environment, role and databases, and so the same scope. A
 retry that began with the old token goes on with the new one and is replayed. The old one lives on for the overlap that

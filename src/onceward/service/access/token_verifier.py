@@ -29,7 +29,22 @@ REMEMBERED_MAX = 10_000
 """Tokens, of a few hundred bytes each."""
 SCOPES_BY = ("tenant", "token")
 
-_DECOY = StoredToken(0, "", "", "", "", "", None, "", bytes(32), None, None, None, None, False)
+_DECOY = StoredToken(
+    now=0,
+    id="",
+    family="",
+    tenant="",
+    environment="",
+    role="",
+    databases=None,
+    pepper="",
+    digest=bytes(32),
+    last_used_at=None,
+    expires_at=None,
+    revoked_at=None,
+    erasing_at=None,
+    prepaid=False,
+)
 _RANK = {role: rank for rank, role in enumerate(Role)}
 
 
@@ -73,15 +88,13 @@ class Caller(NamedTuple):
         `environment`, `tenant` and `database` are those of the resource.
         """
         if environment is not None and environment != self.environment:
-            raise Forbidden(
-                f"this is a {self.environment} token, and the resource is {environment}; use a token for that"
-            )
+            raise Forbidden(f"this is a {self.environment} token, and the resource is {environment}; use a {environment} token")
         if tenant is not None and tenant != self.tenant:
-            raise Forbidden("this token is not that tenant's")
+            raise Forbidden("this token belongs to another tenant")
         if database is not None and self.databases is not None and database not in self.databases:
-            raise Forbidden("this token is for other databases only; use one whose list has this database")
+            raise Forbidden("this token is not for this database; use one whose list has it")
         if _RANK[Role(role)] > _RANK[self.role]:
-            raise Forbidden(f"this token may {self.role}, and this needs {Role(role)}")
+            raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
 
 
 def check_scope_by(scope_by: str) -> str:

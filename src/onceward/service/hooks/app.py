@@ -56,13 +56,13 @@ class HooksApp:
         """One delivery. No caller is admitted here: the bytes themselves say who sent them."""
         try:
             body = await read_body(request, BODY_BYTES_MAX)
-            return starlette_response(accepted_response(await self._believed(request, body)))
+            return starlette_response(accepted_response(await self._receive(request, body)))
         except OncewardError as error:
             return error_response(error)
         except ClientDisconnect:
             return Response(status_code=499)
 
-    async def _believed(self, request: Request, body: bytes) -> ReceivedEvent:
+    async def _receive(self, request: Request, body: bytes) -> ReceivedEvent:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         try:
             return await self._inbox.receive(request.path_params["source"], headers, body)

@@ -1,5 +1,5 @@
 """
-Every call that may change something, noted: who called what, under which key, and how it ended.
+Notes every call that may change something: who called what, under which key, and how it ended.
 
 Written behind the calls, so that no call waits for it. A key is noted as the digest that the logs show.
 """
@@ -31,7 +31,7 @@ def open_service_journal(url: str) -> AsyncJournal:
 
 
 class JournalObserver:
-    """Notes calls; a `Witness`."""
+    """A `CallObserver` that notes every call which may change something."""
 
     def __init__(self, journal: AsyncJournal, environment: Environment = REAL) -> None:
         self._journal = journal

@@ -1,5 +1,5 @@
 """
-The balance ledger over HTTP: `/api/v1/balance/...`, with the third document's names and answers.
+The endpoints of the balance ledger: `/api/v1/balance/...`.
 
 Keys follow the profile `pacspace`: a key in flight is a 202 with a code, a key with another body a 409.
 """
@@ -74,20 +74,20 @@ class LedgerApp:
         owner = _owner_of(call)
         self._advice.emitted(owner.scope, [call.body.customer_id])
         flow = self._ledger.flows.emit(owner, call.body, await self._key(call))
-        return await self._answered(self._ledger.run(flow))
+        return await self._respond(self._ledger.run(flow))
 
     async def emitted_many(self, call: ApiCall) -> EndpointResponse:
         """Several deltas."""
         owner = _owner_of(call)
         self._advice.emitted(owner.scope, [one.customer_id for one in call.body.deltas])
         flow = self._ledger.flows.emit_many(owner, call.body.deltas, await self._key(call))
-        return await self._answered(self._ledger.run(flow))
+        return await self._respond(self._ledger.run(flow))
 
     async def closed(self, call: ApiCall) -> EndpointResponse:
         """A closed period, or a mark."""
         body, key = call.body, await self._key(call)
         flow = self._ledger.flows.checkpoint(_owner_of(call), body.customer_id, body.period, key, close=body.close)
-        return await self._answered(self._ledger.run(flow))
+        return await self._respond(self._ledger.run(flow))
 
     async def derived(self, call: ApiCall) -> EndpointResponse:
         """A balance."""
@@ -110,24 +110,24 @@ class LedgerApp:
         """What is missing."""
         return EndpointResponse(await self._ledger.run(self._ledger.flows.gaps(_owner_of(call), call.path("customer"))))
 
-    # --- keys and answers ---
+    # --- keys and responses ---
 
     async def _key(self, call: ApiCall) -> str | None:
         found = call.identity(self._profile)
         if found is None:
             return None
         if found.plan is not None:
-            raise KeyInvalid(f"the ledger knows no plans: name this request by {self._profile.key_header}")
+            raise KeyInvalid(f"the ledger has no plans; send the header {self._profile.key_header} instead")
         await self._authenticator.access.admit(call.caller.tenant)
         return found.key
 
-    async def _answered(self, asked: Awaitable[KeyedResult]) -> EndpointResponse:
+    async def _respond(self, pending: Awaitable[KeyedResult]) -> EndpointResponse:
         try:
-            kept = await asked
+            kept = await pending
         except InFlight as running:
             reply = pending_response(self._profile, running.retry_after_seconds)
             return EndpointResponse(msgspec.Raw(reply.body), reply.status, reply.headers)
-        # The stored text itself: a replay has the first answer's bytes.
+        # The stored text itself: a replay has the first response's bytes.
         headers = ((self._profile.replay_header, "true"),) if kept.replayed else ()
         return EndpointResponse(msgspec.Raw(kept.text.encode()), headers=headers)
 

@@ -108,7 +108,7 @@ def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -
     seen = yield from find_customer(scope, customer)
     current = period_at(seen.now)
     if period > current:
-        raise RequestInvalid(f"the period {period} has not begun; name one up to {current}")
+        raise RequestInvalid(f"the period {period} has not begun; send one up to {current}")
     if close_now is False or (close_now is None and period == current and period > seen.closed):
         return (yield from mark(scope, customer, period))
     return (yield from close(scope, customer, period))
@@ -134,7 +134,17 @@ def mark(scope: str, customer: str, period: str) -> SqlSteps[PeriodMark]:
         seq = judged[-1][0] if judged else seq
         waits = len(judged) < PAGE
     hash = mark_hash(scope, customer, period, seq, str(balance), root, previous)
-    return PeriodMark(mark_id(hash), customer, period, seq, balance, deltas, root, previous, hash)
+    return PeriodMark(
+        id=mark_id(hash),
+        customer=customer,
+        period=period,
+        seq=seq,
+        balance=balance,
+        deltas=deltas,
+        root=root,
+        previous=previous,
+        hash=hash,
+    )
 
 
 def close(scope: str, customer: str, period: str) -> SqlSteps[CloseResult]:

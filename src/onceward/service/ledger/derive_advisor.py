@@ -1,8 +1,7 @@
 """
-Advice to clients that derive after every emit: the balance is wanted when somebody asks, when books are compared and
-before a bill, and not once for each delta.
+Advice to clients that derive a balance after every emit: derive it when somebody asks, on a schedule or before a bill.
 
-It is a header and changes nothing. It is counted in this process, for as many customers as are looked at lately.
+It is a header and changes nothing. It is counted in this process, for the customers that were seen last.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ TEXT = (
 
 
 class DeriveAdvisor:
-    """Counts, and says so. Safe for threads."""
+    """Counts emits and derivations by customer. Safe for threads."""
 
     def __init__(self) -> None:
         self._counting = threading.Lock()
@@ -40,7 +39,7 @@ class DeriveAdvisor:
                 self._seen.popitem(last=False)
 
     def derived(self, scope: str, customer: str) -> tuple[tuple[str, str], ...]:
-        """A balance was derived: the headers that say what is to be said about it."""
+        """A balance was derived: the headers with advice, if there is any."""
         with self._counting:
             emits, pairs = self._seen.pop((scope, customer), (0, 0))
             pairs = pairs + 1 if emits == 1 else 0

@@ -1,5 +1,5 @@
 """
-The hashes that make a changed row visible: SHA-256 over the canonical form of what is said, its kind first.
+The hashes that make a changed row visible: SHA-256 over the canonical form of its members, the kind first.
 
     customer    genesis = H(scope, customer, created_at): the head of a customer without entries
     entry       hash = H(everything it says, the hash of the customer's entry before it; of the first: the genesis)

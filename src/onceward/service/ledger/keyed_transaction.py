@@ -121,6 +121,6 @@ class LedgerTables(TablesRunner):
 
 def _in_flight() -> InFlight:
     return InFlight(
-        "another request with this key is being worked on; ask again with the same key",
+        "another request with this key is running. Retry with the same key",
         retry_after_seconds=AGAIN_SECONDS,
     )

@@ -103,8 +103,8 @@ def lock_customer(scope: str, customer: str, terms: LedgerTerms) -> SqlSteps[Cus
     row = one_or_none((yield Sql(_CUSTOMER, values)))
     if row is None and terms.customers == "known":
         raise CustomerUnknown(
-            "this ledger takes deltas for known customers only, and this is none; nothing was booked. An operator adds "
-            "it: onceward ledger customer"
+            "this ledger takes deltas for known customers only, and this one is not known; nothing was booked. An "
+            "operator adds it: onceward ledger customer"
         )
     if row is None:
         yield from add_customer(scope, customer)
@@ -136,7 +136,7 @@ def book(scope: str, delta: CheckedDelta, terms: LedgerTerms) -> SqlSteps[Bookin
 
 
 def book_locked(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> SqlSteps[BookingResult]:
-    """Same as `book`, with the customer's row held by the caller, who also writes it."""
+    """Book a delta for a caller that has locked the customer's row and writes it itself."""
     try:
         if delta.corrects is not None:
             yield from _check_corrected(scope, delta)
@@ -212,7 +212,7 @@ def require_same(entry: LedgerEntry, delta: CheckedDelta) -> LedgerEntry:
 def _check_corrected(scope: str, delta: CheckedDelta) -> SqlSteps[None]:
     row = one_or_none((yield Sql(_BY_ID, {"scope": scope, "id": delta.corrects})))
     if row is None or LedgerEntry(*row).customer != delta.customer:
-        raise DeltaUnknown("corrects names no delta of this customer; nothing was booked")
+        raise DeltaUnknown("corrects is not the id of a delta of this customer; nothing was booked")
 
 
 def _open_period(delta: CheckedDelta, customer: CustomerRow, terms: LedgerTerms) -> str:
@@ -220,7 +220,7 @@ def _open_period(delta: CheckedDelta, customer: CustomerRow, terms: LedgerTerms)
     current = period_at(customer.now)
     period = delta.period or current
     if period > current:
-        raise RequestInvalid(f"the period {period} has not begun; leave period out, or name one up to {current}")
+        raise RequestInvalid(f"the period {period} has not begun; leave period out, or send one up to {current}")
     if period > customer.closed:
         return period
     opens = period_after(customer.closed)

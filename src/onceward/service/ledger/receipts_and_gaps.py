@@ -1,5 +1,5 @@
 """
-What can be asked about a ledger without changing it: receipts and gaps.
+Receipts of deltas and periods, and gaps among the numbers of a customer's deltas.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def receipt_of_reference(scope: str, customer: str, reference: str) -> SqlSteps[
     if entry is None or entry.customer != customer:
         raise NothingToReceipt("this customer has no delta with this referenceId")
     if entry.status == QUEUED:
-        raise VerificationPending("this delta waits for its verification; ask again then", retry_after_seconds=1.0)
+        raise VerificationPending("this delta is not verified yet; retry in a second", retry_after_seconds=1.0)
     if entry.status != VERIFIED:
         raise NothingToReceipt("this delta failed its verification and never counted, so there is no receipt for it")
     return LedgerReceipt(receipt_id(entry.hash), entry=entry)

@@ -1,5 +1,5 @@
 """
-Rows as what goes over the wire.
+From rows of the ledger to its responses.
 """
 
 from __future__ import annotations

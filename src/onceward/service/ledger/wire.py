@@ -1,5 +1,5 @@
 """
-What goes over the wire: names as the third document has them. Amounts come as numbers or texts, and go out as texts.
+Requests and responses of the ledger as msgspec structs. Amounts come as numbers or texts, and go out as texts.
 """
 
 from __future__ import annotations

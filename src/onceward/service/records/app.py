@@ -1,7 +1,7 @@
 """
-`/v1/records`: a tenant's records, for whoever has an admin token of it.
+`/v1/records`: the records of a tenant, for its admin tokens.
 
-What is in doubt is decided here as by the command line: it happened (with its result), or it did not.
+An operator decides what is in doubt: it happened (with its result), or it did not.
 """
 
 from __future__ import annotations
@@ -106,9 +106,9 @@ class RecordsApp:
         scope = call.query("scope") or call.caller.scope
         if not _owns(call.caller, scope):
             raise ResourceNotFound("there is no such scope")
-        after, limit = call.query("after") or "", _whole(call.query("limit") or str(PAGE_MAX))
+        after, limit = call.query("after") or "", call.limit(PAGE_MAX)
         if not set(after) <= ID_DIGITS or len(after) > 64 or len(after) % 2:
-            raise RequestMalformed("after is an id, as the page before gave it")
+            raise RequestMalformed("after is not valid: send the id that the page before ended with")
         selection = Selection(scope=scope, unsettled=call.query("unsettled") == "true")
         page = await asyncio.to_thread(self._store.scan, bytes.fromhex(after), limit, selection)
         shown = [_shown(view(record)) for record in page]
@@ -126,9 +126,9 @@ class RecordsApp:
         """It did not."""
         return await self._decide(call, NOT_FOUND)
 
-    async def _decide(self, call: ApiCall, answer: Any) -> EndpointResponse:
+    async def _decide(self, call: ApiCall, outcome: Any) -> EndpointResponse:
         found = await self._find(call)
-        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, answer, fence=call.body.fence)
+        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, outcome, fence=call.body.fence)
         return EndpointResponse(_shown(view(decided), whole=True))
 
     async def _find(self, call: ApiCall) -> Record:
@@ -145,12 +145,6 @@ class RecordsApp:
 
 def _owns(caller: Caller, scope: str) -> bool:
     return tenant_of(scope) == caller.tenant and scope.startswith(f"{caller.environment}:")
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= PAGE_MAX or len(text) > 9:
-        raise RequestMalformed(f"limit is a whole number from 1 to {PAGE_MAX}")
-    return int(text)
 
 
 def _shown(seen: RecordView, *, whole: bool = False) -> RecordResponse:

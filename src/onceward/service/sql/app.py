@@ -167,7 +167,7 @@ class SqlApp:
                 replay_only=replay_only,
             )
 
-        return self._answered(await self._held(call, identity, [call.body.sql], run), identity)
+        return self._respond(await self._within_quota(call, identity, [call.body.sql], run), identity)
 
     async def batch(self, call: ApiCall) -> EndpointResponse:
         """Several statements."""
@@ -181,7 +181,7 @@ class SqlApp:
                 namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
             )
 
-        return self._answered(await self._held(call, identity, [one.sql for one in statements], run), identity)
+        return self._respond(await self._within_quota(call, identity, [one.sql for one in statements], run), identity)
 
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
@@ -215,7 +215,7 @@ class SqlApp:
             DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
         )
 
-    # --- who, where, under which key, for how much ---
+    # --- the tenant, the database, the key, the price ---
 
     def _namespace(self, call: ApiCall, database: str | None = None) -> str:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
@@ -234,20 +234,20 @@ class SqlApp:
         scope = call.caller.scope_for(database)
         return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
 
-    def _answered(self, answer: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
+    def _respond(self, answer: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
         if not answer.replayed:
             return EndpointResponse(answer.document)
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
         return EndpointResponse(answer.document, headers=((header, "true"),))
 
-    async def _held(
+    async def _within_quota(
         self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
     ) -> Any:
-        """Run what there is room for. Past its quota a tenant is still answered what it was answered before."""
+        """Run within the tenant's quota. Beyond it, results that are there already are still replayed."""
         tenant, access = call.caller.tenant, self._authenticator.access
         records, size = int(identity is not None), call.size if any(map(needs_space, sqls)) else 0
         if not records and not size:
-            return await self._paid(call, identity, len(sqls), partial(run, False))
+            return await self._charged(call, identity, len(sqls), partial(run, False))
         try:
             await access.admit(tenant, records=records, bytes=size)
         except QuotaExceeded as full:
@@ -259,16 +259,16 @@ class SqlApp:
                 raise full from None
         answer = None
         try:
-            answer = await self._paid(call, identity, len(sqls), partial(run, False))
+            answer = await self._charged(call, identity, len(sqls), partial(run, False))
         finally:
             if answer is None or answer.replayed:
                 access.withdraw(tenant, records=records, bytes=size)
         return answer
 
-    async def _paid(
+    async def _charged(
         self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
+        """Run, and charge the balance. At zero it is refused before anything runs, and the key stays unused."""
         caller, access = call.caller, self._authenticator.access
         if not (caller.prepaid and self._price):
             return await self._of_this_environment(call, run())
@@ -295,7 +295,7 @@ class SqlApp:
             await access.commit(await access.charge(caller.tenant, price, reference=reference))
 
     async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
-        """What was asked for; or, if the database is in the tenant's other environment, why not."""
+        """Await a result; if the database is in the tenant's other environment, say so."""
         try:
             return await pending
         except DatabaseUnknown:
@@ -304,7 +304,7 @@ class SqlApp:
             names = {one.database for one in await self._engine.databases(namespace_of(other, caller.tenant))}
             if call.path("database") in names:
                 raise Forbidden(
-                    f"this is a {caller.environment} token, and the database is {other}; use a token for that"
+                    f"this is a {caller.environment} token, and the database is {other}; use a {other} token"
                 ) from None
             raise
 

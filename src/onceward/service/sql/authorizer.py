@@ -1,5 +1,5 @@
 """
-What a tenant's SQL may touch: nothing, unless a line here says so.
+What a tenant's SQL may touch: nothing, unless it is listed here.
 
 SQLite asks before it compiles each action of a statement. `SqlAuthorizer.authorize` looks the action up in `RULES`,
 where every action code is listed; a code that is not there (one of a later SQLite) is denied. The engine's own
@@ -135,9 +135,9 @@ class SqlAuthorizer:
 
 
 def readonly_error() -> SqlError:
-    """What a caller is told who may only read."""
+    """The error for a write with a token that may only read."""
     return SqlError(
-        SqlKind.READONLY, "this statement writes, and the caller may only read", hint="use a token that may write"
+        SqlKind.READONLY, "this statement writes, and the token may only read", hint="use a token that may write"
     )
 
 

@@ -36,7 +36,7 @@ class WorkerJob:
 
     @property
     def repeatable(self) -> bool:
-        """See `SqlRequest.repeatable`; making and dropping a database may be done again, too."""
+        """Whether it may be run again without knowing if it was done. Creating and dropping a database may, too."""
         return self.request is None or self.request.repeatable
 
 

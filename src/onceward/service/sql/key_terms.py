@@ -26,6 +26,6 @@ def key_options(terms: Mapping[str, Any]) -> dict[str, Any]:
     unknown = terms.keys() - KeyTerms.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
-            f"there is no term {', '.join(sorted(unknown))}; known: retain, tombstone, after_expiry"
+            f"{', '.join(sorted(unknown))} is not an option of keys; there are retain, tombstone, after_expiry"
         )
     return dict(terms)

@@ -60,7 +60,7 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or value == float("inf"):
-                raise ConfigurationError(f"the limit {field.name} is a number above zero, not {str(value)[:40]!r}")
+                raise ConfigurationError(f"the limit {field.name} must be a number above zero, not {str(value)[:40]!r}")
         if self.answer_bytes + 50_000 > self.value_bytes:
             raise ConfigurationError(
                 "answer_bytes must be at least 50,000 below value_bytes: an answer is stored in a record, as one value"
@@ -71,7 +71,7 @@ class Limits:
         return asdict(self)
 
     def of_sqlite(self) -> dict[int, int]:
-        """What `sqlite3.Connection.setlimit` is told."""
+        """The limits for `sqlite3.Connection.setlimit`."""
         return {
             sqlite3.SQLITE_LIMIT_LENGTH: self.value_bytes,
             # The engine puts a few characters in front of every statement.

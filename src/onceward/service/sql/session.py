@@ -1,5 +1,5 @@
 """
-One connection that a tenant's SQL runs on: hardened, watched, and the place where a statement becomes an answer.
+A hardened SQLite connection that runs a tenant's statements within their limits.
 
 Workers and the local database use the same `Session`. It runs statements inside a transaction that somebody else began
 and will end; it keeps no state between two requests.
@@ -217,7 +217,7 @@ class _Room:
         if self._bytes < 0:
             raise SqlError(
                 SqlKind.TOO_LARGE,
-                f"the answer has more than {self._limits.answer_bytes} bytes",
+                f"the result has more than {self._limits.answer_bytes} bytes",
                 hint="select fewer columns, or page with LIMIT",
             )
 
@@ -226,7 +226,7 @@ class _Room:
         self._rows -= 1
         if self._rows < 0:
             raise SqlError(
-                SqlKind.TOO_LARGE, f"the answer has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
+                SqlKind.TOO_LARGE, f"the result has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
             )
         values = [to_json(value, column) for value, column in zip(row, columns, strict=True)]
         self.take(values)

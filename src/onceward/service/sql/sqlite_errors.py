@@ -1,5 +1,5 @@
 """
-What SQLite's errors mean: one table from its result codes and messages to kinds, and nothing of it elsewhere.
+What SQLite's errors mean: one table from its result codes and messages to the kinds of `SqlError`.
 
 Result codes decide where SQLite has one; for the many meanings of SQLITE_ERROR there is only the text. The tests run
 each line against the real library, so that a new SQLite with other words is noticed.
@@ -112,9 +112,9 @@ def translate_sqlite_error(error: BaseException, refusal: SqlError | None = None
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return StoreCorrupt("the database is damaged; it has to be restored from a backup")
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_PROTOCOL):
-        return StoreUnavailable("the database's file did not answer; nothing was written", retry_after_seconds=1.0)
+        return StoreUnavailable("the database's file failed; nothing was written", retry_after_seconds=1.0)
     if code == sqlite3.SQLITE_INTERRUPT:
-        message = "interrupted: it ran longer than a request may"
+        message = "the statement was interrupted: it ran for too long"
     if code in BY_CODE:
         return _made(BY_CODE[code], message, None)
     for meaning in BY_MESSAGE:

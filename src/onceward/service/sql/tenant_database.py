@@ -43,7 +43,7 @@ GATES_MAX = 256
 
 
 class RequestResult(NamedTuple):
-    """A request that was done, or whose first answer was found."""
+    """A request that was done, or whose first result was found."""
 
     document: dict[str, Any]
     replayed: bool
@@ -53,29 +53,29 @@ RequestOutcome: TypeAlias = RequestResult | OncewardError
 
 
 class GroupObserver(Protocol):
-    """Who wants to know how far a group has come."""
+    """Follows how far a group has come."""
 
     def at(self, number: int) -> None:
         """Request `number` of the group begins."""
 
     def committing(self) -> None:
-        """From here on nobody can say whether the group is committed."""
+        """From here on it is not known whether the group is committed."""
 
     def group_ended(self) -> None:
         """The group's transaction is over, and nothing of it is open."""
 
 
 class NoGroupObserver:
-    """Nobody is watching."""
+    """Ignores it all."""
 
     def at(self, number: int) -> None:
-        """See `GroupObserver.at`."""
+        """Ignored."""
 
     def committing(self) -> None:
-        """See `GroupObserver.committing`."""
+        """Ignored."""
 
     def group_ended(self) -> None:
-        """See `GroupObserver.group_ended`."""
+        """Ignored."""
 
 
 class WritableDatabase:
@@ -279,7 +279,8 @@ def _commit_failed(request: SqlRequest, error: BaseException) -> OncewardError:
     if request.repeatable:
         return translate_sqlite_error(error)
     return OutcomeUnknown(
-        "the disk failed while this write was committed; without a key nobody can tell whether it was"
+        "the disk failed during the commit of this write, and it may be written. Look whether it is; with an "
+        "idempotency key it can be sent again safely"
     )
 
 

@@ -177,26 +177,28 @@ def serve(link: socket.socket, progress: ProgressPage) -> None:
             requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
             extend_cpu_limit(limits, len(requests))
             progress.begin(order["group"])
-            link.sendall(b"".join(_answers(worker, order, requests)))
+            link.sendall(b"".join(_response_frames(worker, order, requests)))
     worker.databases.close_all()
 
 
-def _answers(worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest]) -> list[bytes]:
-    """The frames that answer: one per request, or one for anything else."""
+def _response_frames(
+    worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest]
+) -> list[bytes]:
+    """The frames to send back: one per request, or one for anything else."""
     path = Path(order["path"])
     try:
         if requests:
             outcomes = worker.group(path, requests)
-            return [pack(_answer(outcome)) for outcome in outcomes]
+            return [pack(_response(outcome)) for outcome in outcomes]
         return [pack({"value": getattr(worker, order["what"])(path)})]
     except OncewardError as error:
         failure = error
     except OSError as error:
-        failure = StoreUnavailable(f"the database's file did not answer: {error.strerror}")
+        failure = StoreUnavailable(f"the database's file could not be read or written: {error.strerror}")
     return [pack({"error": to_wire(failure)})] * max(len(requests), 1)
 
 
-def _answer(outcome: RequestOutcome) -> dict[str, Any]:
+def _response(outcome: RequestOutcome) -> dict[str, Any]:
     if isinstance(outcome, OncewardError):
         return {"error": to_wire(outcome)}
     return {"value": outcome.document, "replayed": outcome.replayed}

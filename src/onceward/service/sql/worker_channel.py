@@ -21,15 +21,15 @@ FRAME_MAX = 64 << 20
 
 
 def pack(document: Any) -> bytes:
-    """A document as it travels."""
+    """A frame with this document."""
     return packed(json_text(document))
 
 
 def packed(text: str) -> bytes:
-    """Same as `pack`, of JSON text."""
+    """A frame with this JSON text."""
     data = text.encode()
     if len(data) > FRAME_MAX:
-        raise StoreUnavailable(f"a frame of {len(data)} bytes is more than a worker takes")
+        raise StoreUnavailable(f"the request is too large for a worker: {len(data)} bytes, and {FRAME_MAX} are taken")
     return HEADER.pack(len(data)) + data
 
 
@@ -69,7 +69,7 @@ _WORD = struct.Struct("<Q")
 
 class ProgressPage:
     """
-    A page that a worker writes and the engine reads; a `Watcher` of groups.
+    A page that a worker writes and the engine reads; a `GroupObserver`.
 
     Two words, each written as one: the group with what may have been committed of it, and what began last.
     """

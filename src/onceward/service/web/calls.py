@@ -90,6 +90,13 @@ class ApiCall:
             raise RequestMalformed(f"the parameter {name} was sent {len(values)} times; send it once")
         return values[0] if values else None
 
+    def limit(self, most: int) -> int:
+        """How many entries a page shall have: the parameter `limit`, or as many as there may be."""
+        text = self.query("limit") or str(most)
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
+            raise RequestMalformed(f"limit must be a whole number from 1 to {most}")
+        return int(text)
+
     def identity(self, profile: Profile) -> RequestIdentity | None:
         """The key or the step that this call names."""
         headers = [(name.lower(), value) for name, value in self.request.headers.raw]

@@ -1,7 +1,7 @@
 """
-A table of endpoints, and the application that it makes.
+A table of endpoints (`ApiEndpoint`), and the application that it makes (`build_application`).
 
-An endpoint says who may call it, what it takes (a msgspec struct: unknown members are refused) and what it answers. The
+An endpoint says who may call it, what it takes (a msgspec struct: unknown members are refused) and what it returns. The
 same table makes the OpenAPI document, so that the two cannot part.
 """
 
@@ -70,7 +70,7 @@ class ApiEndpoint(NamedTuple):
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
-    """What a good answer may have."""
+    """Of successful responses."""
     keyed: bool = False
     """Whether a key or a step may come with it."""
     exact: bool = False
@@ -115,7 +115,7 @@ async def _handle_http_exception(request: Request, error: Exception) -> Response
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: _handle_http_exception, Exception: handle_unexpected}
-"""How an application says what it does not have, and what it did not expect."""
+"""For unknown addresses and methods, and for errors that were not expected."""
 
 
 class _Handler:
@@ -132,27 +132,27 @@ class _Handler:
         self._profile = profile
 
     async def serve(self, request: Request) -> Response:
-        """One call, from the door to the answer."""
+        """One call, from the request to the response."""
         endpoint, observer = self._endpoints[request.method], self._authenticator.observer
-        noted: OnCallEnded | None = None
+        on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
         try:
-            # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
+            # First who is calling: without a token nobody learns anything, not even whether the body is valid.
             caller = await self._authenticator.admit(request)
             caller.require(role=endpoint.role)
             if observer is not None:
-                noted = observer.begun(caller, request)
+                on_ended = observer.begun(caller, request)
             if _is_ambiguous(request):
-                raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
+                raise RequestMalformed("the request has both Content-Length and Transfer-Encoding; send one of them")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
                 raise ResourceNotFound
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
-            answered = await endpoint.run(ApiCall(request, caller, body, size))
-            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
-            response = Response(msgspec.json.encode(answered.value), answered.status, headers)
+            result = await endpoint.run(ApiCall(request, caller, body, size))
+            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
+            response = Response(msgspec.json.encode(result.value), result.status, headers)
         except OncewardError as error:
             refused, response = error, error_response(error, self._profile)
             if _is_ambiguous(request):
@@ -160,8 +160,8 @@ class _Handler:
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
-            if noted is not None:
-                noted(response, refused)
+            if on_ended is not None:
+                on_ended(response, refused)
         return response
 
     async def _body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, int]:
@@ -170,19 +170,19 @@ class _Handler:
             return None, 0
         for name in ("content-type", "content-encoding"):
             if len(request.headers.getlist(name)) > 1:
-                raise RequestMalformed(f"the header {name} is there more than once; send it once")
+                raise RequestMalformed(f"the header {name} was sent more than once; send it once")
         kind, parameters = parse_media_type(request.headers.get("content-type", "").encode("latin-1"))
         if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise MediaTypeUnsupported("bodies are not compressed here")
+            raise MediaTypeUnsupported("the body is compressed; send it uncompressed")
         read = await read_body(request, self._max)
         try:
             return await offload_if_large(partial(_parsed, read, endpoint), len(read)), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
-            raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
+            raise RequestMalformed(f"the body is not valid for this endpoint: {error}") from None
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
@@ -195,7 +195,7 @@ async def read_body(request: Request, most: int) -> bytes:
     async for piece in request.stream():
         size += len(piece)
         if size > most:
-            raise BodyTooLarge(f"a body has at most {most} bytes here; nothing was run")
+            raise BodyTooLarge(f"the body is too long: at most {most} bytes are taken. Nothing was run")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -212,5 +212,5 @@ def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise RequestMalformed(
-            f"there is no parameter {unknown[0][:40]!r} here; there is {', '.join(sorted(known)) or 'none'}"
+            f"{unknown[0][:40]!r} is not a parameter of this endpoint; it has {', '.join(sorted(known)) or 'none'}"
         )
