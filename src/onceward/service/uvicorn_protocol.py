@@ -71,7 +71,7 @@ class BoundedHttpProtocol(Protocol):
         self._refuse(RequestMalformed("the request is not valid HTTP/1.1; nothing was run"))
 
     def _is_under_way(self) -> bool:
-        """Whether the head of a request is complete, and its answer is not."""
+        """Whether the head of a request is complete, and its response is not."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _is_answered_early(self) -> bool:
@@ -97,7 +97,7 @@ class BoundedHttpProtocol(Protocol):
             self.transport.close()
 
     def _refuse(self, error: OncewardError) -> None:
-        """Answer past the parser, which may be in no state to, and hang up."""
+        """Send a refusal without the parser, which may be in no state to, and close the connection."""
         if self._is_under_way():
             self.cycle.disconnected = True  # Whoever reads the body sees that the client has gone.
         response = error_response(error)

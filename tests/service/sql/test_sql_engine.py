@@ -151,7 +151,7 @@ def test_the_whole_interface(tmp_path: Path) -> None:
         batch = await shop.batch(
             [("INSERT INTO t VALUES (:a)", {"a": 1}), "SELECT a FROM t"], identity=Step(ME, "p", "s")
         )
-        return again, batch.answers[1].rows, await shop.engine.databases(), await shop.engine.databases("acme")
+        return again, batch.results[1].rows, await shop.engine.databases(), await shop.engine.databases("acme")
 
     async def second(shop: Shop) -> Any:
         read_first = await shop.count()

@@ -100,7 +100,7 @@ class AsyncAccess:
         databases: list[str] | tuple[str, ...] | None = None,
         expires: Seconds | None = None,
     ) -> NewToken | None:
-        """Make a token; its text is in the answer and nowhere else. None if there is no such tenant."""
+        """Make a token; its text is in the result and nowhere else. None if there is no such tenant."""
         return await self._run(self._flows.create_token(tenant, environment, role, databases, expires))
 
     async def token(self, id: str) -> TokenView | None:

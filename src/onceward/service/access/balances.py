@@ -27,7 +27,7 @@ AMOUNT_MAX = 10**15
 LAPSE_SECONDS = 300.0
 """Above the lease that a slow call is given, so that no reservation lapses under a holder that is alive."""
 KEPT_US = 24 * 3_600 * 1_000_000
-"""How long an ended reservation is remembered: as long as an answer replays, so that a retry is not charged again."""
+"""How long an ended reservation is remembered: as long as a result replays, so that a retry is not charged again."""
 SWEEP_BATCH = 500
 
 _TENANT = "SELECT balance, erasing_at FROM onceward_tenants WHERE name = :tenant {lock}"

@@ -88,7 +88,9 @@ class Caller(NamedTuple):
         `environment`, `tenant` and `database` are those of the resource.
         """
         if environment is not None and environment != self.environment:
-            raise Forbidden(f"this is a {self.environment} token, and the resource is {environment}; use a {environment} token")
+            raise Forbidden(
+                f"this is a {self.environment} token, and the resource is {environment}; use a token for {environment}"
+            )
         if tenant is not None and tenant != self.tenant:
             raise Forbidden("this token belongs to another tenant")
         if database is not None and self.databases is not None and database not in self.databases:

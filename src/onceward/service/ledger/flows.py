@@ -174,7 +174,7 @@ class LedgerFlows:
         return len(entries)
 
     def _by_reference(self, owner: LedgerScope, checked: CheckedDelta) -> Flow[KeyedResult]:
-        """The reference is the key of another request: say in what they differ, or answer what it has."""
+        """The reference is the key of another request: say in what they differ, or return what it has."""
         entry = yield from read_tables(partial(ledger_entries.find_by_reference, owner.scope, checked.reference or ""))
         if entry is None:
             raise KeyReused(
@@ -260,7 +260,7 @@ def _text(shown: Any) -> str:
 
 
 def _marked(kept: KeyedResult) -> KeyedResult:
-    """The answer of a reference that came without a key: it says itself that it is a duplicate."""
+    """The response to a reference that came without a key: it says itself that it is a duplicate."""
     return kept._replace(text=_text({**responses.document(kept.text), "duplicate": True}))
 
 

@@ -130,5 +130,5 @@ def when(micros: int) -> str:
 
 
 def document(text: str) -> Any:
-    """A stored answer, as a document."""
+    """A stored response, as a document."""
     return json.loads(text)

@@ -234,11 +234,11 @@ class SqlApp:
         scope = call.caller.scope_for(database)
         return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
 
-    def _respond(self, answer: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
-        if not answer.replayed:
-            return EndpointResponse(answer.document)
+    def _respond(self, result: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
+        if not result.replayed:
+            return EndpointResponse(result.document)
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
-        return EndpointResponse(answer.document, headers=((header, "true"),))
+        return EndpointResponse(result.document, headers=((header, "true"),))
 
     async def _within_quota(
         self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
@@ -257,13 +257,13 @@ class SqlApp:
                 return await self._of_this_environment(call, run(True))
             except NotReplayed:
                 raise full from None
-        answer = None
+        result = None
         try:
-            answer = await self._charged(call, identity, len(sqls), partial(run, False))
+            result = await self._charged(call, identity, len(sqls), partial(run, False))
         finally:
-            if answer is None or answer.replayed:
+            if result is None or result.replayed:
                 access.withdraw(tenant, records=records, bytes=size)
-        return answer
+        return result
 
     async def _charged(
         self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
@@ -275,7 +275,7 @@ class SqlApp:
         price, reference = self._price * statements, _reference(identity, call.body)
         reservation = await access.charge(caller.tenant, price, reference=reference)
         try:
-            answer = await self._of_this_environment(call, run())
+            result = await self._of_this_environment(call, run())
         except OutcomeUnknown:
             raise  # It may have run: the reservation lapses, or the retry of it pays.
         except OncewardError:
@@ -284,7 +284,7 @@ class SqlApp:
             raise
         if not reservation.committed:
             await self._commit(caller, reservation, price, reference)
-        return answer
+        return result
 
     async def _commit(self, caller: Caller, reservation: Reservation, price: int, reference: str | None) -> None:
         access = self._authenticator.access

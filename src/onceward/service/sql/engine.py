@@ -64,7 +64,7 @@ class SqlEngine(Protocol):
         about: Any = None,
         replay_only: bool = False,
     ) -> SqlResult:
-        """Run one statement, once per identity; the answer, or the first answer."""
+        """Run one statement, once per identity; a retry gets the first result."""
 
     async def batch(
         self,
@@ -145,12 +145,12 @@ class SqliteEngine:
         replay_only: bool = False,
     ) -> SqlResult:
         """
-        Run one statement, once per identity; the answer, or the first answer.
+        Run one statement, once per identity; a retry gets the first result.
 
         With an identity the record of it commits together with what the statement writes, in the same file. The same
         identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
-        `replay_only` nothing new is run: `NotReplayed`, if there is no first answer.
+        `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
         request = await self._checked(
             [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only

@@ -11,10 +11,10 @@ from onceward._core.errors import ConfigurationError
 
 
 class KeyTerms(TypedDict, total=False):
-    """What may be said about keys. Durations are in seconds; the defaults are the library's."""
+    """Options of keys. Durations are in seconds; the defaults are the library's."""
 
     retain: float
-    """How long an answer replays."""
+    """How long a result is replayed."""
     tombstone: float
     """How long after that a retry is refused as expired."""
     after_expiry: Literal["refuse", "run"]

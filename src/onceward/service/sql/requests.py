@@ -230,7 +230,7 @@ class SqlBatchResult:
     replayed: bool = False
 
     @property
-    def answers(self) -> list[SqlResult]:
+    def results(self) -> list[SqlResult]:
         """One per statement."""
         return [SqlResult(one, self.replayed) for one in self.document["results"]]
 

@@ -94,7 +94,7 @@ class Session:
 
     def run(self, request: SqlRequest) -> dict[str, Any]:
         """
-        Run a request's statements; the answer as it is stored and sent.
+        Run a request's statements; the result as it is stored and sent.
 
         Everything it raises is an `OncewardError`. What was written before the error is still there: the caller undoes
         it.
@@ -115,7 +115,7 @@ class Session:
         """
         Refuse what writes, without running it: for a caller who may only read, before its key is looked up.
 
-        By its verb, so that the answer is the same whether or not its tables are still there. Of the statements that
+        By its verb, so that the result is the same whether or not its tables are still there. Of the statements that
         are left only a PRAGMA can write, and SQLite is asked about that.
         """
         for number, (sql, _) in enumerate(request.statements):
@@ -203,7 +203,7 @@ class Session:
 
 
 class _Room:
-    """How much an answer may still hold."""
+    """How much a result may still hold."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -212,7 +212,7 @@ class _Room:
         self._bytes = limits.answer_bytes
 
     def take(self, value: Any) -> None:
-        """Count a part of the answer, or refuse the whole of it."""
+        """Count a part of the result, or refuse the whole of it."""
         self._bytes -= len(json_text(value).encode()) + 1
         if self._bytes < 0:
             raise SqlError(

@@ -6,7 +6,7 @@ One database of a tenant's: its file, the connection its SQL runs on, and the ga
       SAVEPOINT  ...                        ROLLBACK TO  another one failed: only its own work is undone
     COMMIT                                               one sync for all of them; then they are answered
 
-The core decides what a key means; this only carries the statements to it and the answer back.
+The core decides what a key means; this only carries the statements to it and the result back.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class WritableDatabase:
         """Forget what has expired: nobody else does, as every record here joins a transaction."""
         if self._since_purge >= PURGE_EVERY:
             self._since_purge = 0
-            with suppress(OncewardError):  # Tidying can wait; the answers cannot.
+            with suppress(OncewardError):  # Tidying can wait; the callers cannot.
                 self.store.purge(PURGE_LIMIT)
 
 

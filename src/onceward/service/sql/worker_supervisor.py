@@ -158,7 +158,7 @@ class WorkerSupervisor:
             _settle(job, await read_frame_async(self._reader))
 
     async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
-        """Wait for the answers, for as long as there is progress."""
+        """Wait for the responses, for as long as there is progress."""
         task = asyncio.create_task(receiving)
         try:
             last, since = self._progress_page.seen(), self._environment.monotonic()

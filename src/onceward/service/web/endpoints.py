@@ -62,7 +62,7 @@ class ApiEndpoint(NamedTuple):
     path: str
     run: Callable[[ApiCall], Awaitable[EndpointResponse]]
     summary: str
-    answer: type[Any] | None = None
+    response: type[Any] | None = None
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
@@ -98,7 +98,7 @@ def build_application(
 
 
 def strict_application(routes: Sequence[BaseRoute]) -> Starlette:
-    """An application that answers at these addresses and at no others: not at one with a slash more."""
+    """An application for these addresses only: a path with a trailing slash is another one."""
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False
     return app
