@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml
 setup: $(STAMP) ## Make .venv with everything the project needs
 
 # What needs neither a server nor another process: the folders of `make quick`, without the tests that look at clocks.
-QUICK := codec core gate insert keys retry simulate testing webhooks \
+QUICK := core gate adapters/insert retry testing messaging/webhooks \
 	house/test_exports.py house/test_layers.py house/test_words.py
 # Every tier at full length, in order. A new tier is a target, and a word here.
 ALL := test racers drill-atomic drills schedules faults soak test-loaded

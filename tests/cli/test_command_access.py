@@ -13,9 +13,9 @@ import server_stores as stores
 
 from onceward import Gate
 from onceward.errors import TokenInvalid
+from onceward.protocol.token_format import PATTERN
 from onceward.runtime.environment import REAL
 from onceward.service.access import Access
-from onceward.service.access.token_format import PATTERN
 
 PEPPER = "pepper-canary-" + "0123456789abcdef" * 3
 TABLES = ("tenants", "tokens", "reservations", "topups", "erasures", "access")

@@ -335,7 +335,7 @@ class TestTheClientsOwnWords:
         """
         Nothing is guessed.
         """
-        with pytest.raises(ConfigurationError, match="two names for one thing"):
+        with pytest.raises(ConfigurationError, match="token and api_key mean the same"):
             client_of(served.address, token=served.token, api_key=served.token)
         for more in ({"max_retries": 1}, {"timeout": 5}):
             with pytest.raises(ConfigurationError, match="a whole policy"):

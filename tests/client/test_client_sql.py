@@ -81,7 +81,7 @@ class TestValues:
         """
         With the advice what to send, and nothing is written.
         """
-        with pytest.raises(ConfigurationError, match=r"params are a list|cannot be sent"):
+        with pytest.raises(ConfigurationError, match=r"params must be a list|cannot be sent"):
             db.query("SELECT ?", params)
 
     def test_tables_are_told(self, db: Any) -> None:
@@ -179,7 +179,7 @@ class TestTheFile:
         db = client_of(f"sqlite:///{tmp_path}/shop.db").db("acme", "shop")
         db.query(TABLE)
 
-        with pytest.raises(ConfigurationError, match="delete it"):
+        with pytest.raises(ConfigurationError, match="delete the file"):
             db.drop()
         assert len(db.tables()) == 1
 

@@ -14,7 +14,7 @@ from own_client_support import INSERT, ROW, TABLE, Maker
 
 from onceward import ConfigurationError, Retry
 from onceward.errors import TokenInvalid
-from onceward.service.access.token_format import issue_token
+from onceward.service.access.issued_token import issue_token
 from service.service_support import Served
 
 
@@ -158,7 +158,7 @@ for name in ("starlette", "msgspec", "uvicorn", "psycopg", "redis", "pydantic"):
     sys.modules[name] = None
 from onceward import Client, Retry
 from onceward.errors import ServiceUnreachable
-from onceward.service.access.token_format import issue_token
+from onceward.service.access.issued_token import issue_token
 client = Client("http://127.0.0.1:9", token=issue_token("test", lambda size: bytes(size)).text, retry=Retry(attempts=1))
 for ask in (lambda: client.db("a", "b").query("SELECT 1"), lambda: client.balance.derive("c")):
     try:

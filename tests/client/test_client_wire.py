@@ -9,7 +9,7 @@ import pytest
 from own_client_support import INSERT, Maker
 
 from onceward import KeyMissing, OncewardError, Retry
-from onceward.service.access.token_format import issue_token
+from onceward.service.access.issued_token import issue_token
 from onceward.testing.clock import StillEnvironment
 from servers.faults import FaultServer, respond
 

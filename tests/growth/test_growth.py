@@ -36,11 +36,11 @@ from onceward.http.server.request_identity import identity_of
 from onceward.http.server.wsgi_environ import headers_from_environ
 from onceward.messaging.inbox.source import headers_by_name, headers_to_keep
 from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, Secret, StandardWebhooks, Stripe
+from onceward.protocol.amounts import parse_amount
+from onceward.protocol.token_format import parse_token as read_token
 from onceward.service.access.addresses import client_address, trusted_networks
-from onceward.service.access.token_format import bearer_token
-from onceward.service.access.token_format import parse_token as read_token
+from onceward.service.access.token_verifier import bearer_token
 from onceward.service.ledger import wire
-from onceward.service.ledger.amounts import parse_amount
 from onceward.service.sql.app import BatchRequest, QueryRequest
 from onceward.service.sql.limits import DEFAULT_LIMITS
 from onceward.service.sql.requests import build_request

@@ -17,6 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
+from onceward.runtime.environment import REAL
+from onceward.service.access.issued_token import issue_token
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 PACKAGE = "onceward"
 FILES = sorted(path.relative_to(SRC).as_posix() for path in (SRC / PACKAGE).rglob("*.py"))
@@ -33,6 +36,7 @@ class Layer(NamedTuple):
 # A new module belongs into exactly one line; put it as high in the table as what it imports allows.
 LAYERS = (
     Layer("core", ("_core/",)),
+    Layer("protocol", ("protocol/",)),
     Layer("runtime", ("runtime/",)),
     Layer("stores", ("stores/",)),
     Layer("adapters", ("adapters/",)),
@@ -386,6 +390,38 @@ def test_importing_the_package_imports_no_backend() -> None:
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
+def test_the_protocol_imports_the_standard_library_and_the_core_only() -> None:
+    """
+    Service and client share it, so it needs nothing that only one of them has installed.
+    """
+    protocol = [file for file in FILES if file.startswith("onceward/protocol/")]
+    allowed = frozenset({"onceward._core", "onceward.protocol"})
+
+    assert len(protocol) > 1
+    assert [
+        found.target
+        for file in protocol
+        for found in imports(text(file), file)
+        if found.target.partition(".")[0] not in sys.stdlib_module_names and not is_within(found.target, allowed)
+    ] == []
+
+
+@pytest.mark.parametrize("then", ["", "; onceward.client.Client('https://sql.example.com', token=token)"])
+def test_importing_the_client_loads_nothing_of_the_server(then: str) -> None:
+    """
+    What both know is in `protocol`. The engine's code is imported when a local file is opened, and not before.
+    """
+    token = issue_token("test", REAL.random).text
+    script = (
+        f"import sys, onceward.client; token = {token!r}{then}\n"
+        "print([name for name in sys.modules if name.startswith(('onceward.service', 'msgspec', 'sqlite3'))])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 class TestTheChecksThemselves:
     """Each check finds an offence planted for it, and nothing in innocent code."""
 
@@ -465,7 +501,7 @@ class TestTheChecksThemselves:
         """
         assert [
             layer_of(f"onceward/{file}") for file in ("utils.py", "runtime.py", "_core/new.py", "stores/deep/new.py")
-        ] == [None, None, 0, 2]
+        ] == [None, None, 0, 3]
 
     @pytest.mark.parametrize(
         "offence",

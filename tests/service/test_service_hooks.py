@@ -252,8 +252,8 @@ def test_bad_signatures_are_slowed_by_address_and_right_ones_never(tmp_path: Pat
     """
     inbox = AsyncInbox(f"sqlite:///{tmp_path}/agent.db", scope="test:demo")
     inbox.add(Source("pac", PacSpace(), [TEXT], lambda event: None))
-    door = Authenticator(None, FloodControl(lambda: 0.0, burst=3))  # type: ignore[arg-type]
-    with TestClient(HooksApp(inbox, door).app()) as client:
+    authenticator = Authenticator(None, FloodControl(lambda: 0.0, burst=3))  # type: ignore[arg-type]
+    with TestClient(HooksApp(inbox, authenticator).app()) as client:
         bad = [client.post(f"/hooks/{name}", content=b"{}") for name in ("pac", "nobody", "pac", "pac", "nobody")]
         headers, body = signed_sample(PacSpace(), TEXT, "e-1", now=REAL.wall_us() / 1e6)
         right = client.post("/hooks/pac", content=body, headers=headers)

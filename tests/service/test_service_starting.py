@@ -279,7 +279,7 @@ class TestSettings:
         (tmp_path / "file").touch()
 
         assert main(["serve", "--port", "0", "--folder", str(tmp_path / "file")]) == 2
-        assert re.fullmatch("onceward: .*/file cannot be the service's folder: .*\n", capsys.readouterr().err)
+        assert re.fullmatch("onceward: the service cannot use the folder .*/file: .*\n", capsys.readouterr().err)
 
     def test_a_store_that_cannot_be_reached_is_told_without_its_password(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

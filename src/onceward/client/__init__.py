@@ -1,11 +1,13 @@
 """
-A client for `onceward serve`, in both colours; and the same against a local SQLite file, without a server.
+The client of `onceward serve`, blocking and async. It also works on a local SQLite file, without a server.
 
     with Client("https://sql.example.com") as client:  # the token: from ONCEWARD_TOKEN
         db = client.db("acme", "shop")
         db.query("INSERT INTO events VALUES (?, ?)", ["e-1", "click"], idempotency_key="evt-e-1")
 
-`Client` and `AsyncClient` can be imported from `onceward`, too.
+`Client` and `AsyncClient` can be imported from `onceward`, too. May import the library and `protocol`; of `service` it
+imports only the local database, when a `sqlite:///` URL is opened. Start with `client_async.py`, then
+`service_call.py` (requests) and `responses.py` (results and errors).
 """
 
 from onceward.client.balance import Balance
@@ -16,18 +18,22 @@ from onceward.client.client import Client, Database, DatabasePlan
 from onceward.client.client_async import AsyncClient, AsyncDatabase, AsyncDatabasePlan
 from onceward.client.deltas import NewDelta, Reference
 from onceward.client.ledger import BookedBatch, BookedItem, Checkpoint, Delta, Derived, Gaps, Receipt
-from onceward.client.responses import ResourceNotFound
 from onceward.client.results import BatchResult, Result
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
+    DatabaseUnknown,
     DeltaRefused,
     DeltaUnknown,
+    EngineClosed,
+    NameInvalid,
     NothingToReceipt,
     PeriodClosed,
     ReferenceReused,
+    ResourceNotFound,
+    SqlError,
+    SqlKind,
     VerificationPending,
 )
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
 __all__ = [
     "AsyncBalance",

@@ -1,6 +1,6 @@
 # Made from balance_async.py by `make halves`: change that file, not this one.
 """
-The balance ledger of a tenant. What is asked and answered is in `ledger`; here it is sent.
+`Balance`: the calls of the balance ledger. Requests and results are made in `ledger`; here they are sent.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Balance:
         """
         Book one delta: signed, exact, not zero. Its reference is its key, unless another is given.
 
-        Sent again with the same reference, it is told what was booked (`duplicate`); with another amount it is refused
-        (`ReferenceReused`). Without reference and key it is not sent: `KeyMissing`.
+        Sent again with the same reference, it returns what was booked (`duplicate`); with another amount it raises
+        `ReferenceReused`. Without reference and key it is not sent: `KeyMissing`.
         """
         made = NewDelta(
             customer=customer,
@@ -64,7 +64,7 @@ class Balance:
         """
         Book up to 100 deltas in one transaction; one that is refused leaves the others booked, and says why.
 
-        Each has a reference; or the batch has a key, under which its first answer is replayed.
+        Each has a reference; or the batch has a key, under which the first result is replayed.
         """
         return self._client.ask(ledger.emit_many(self._environment, deltas, idempotency_key))
 
@@ -105,7 +105,7 @@ class Balance:
         spool_max: int = 10_000,
         timer: bool = True,
     ) -> BalanceEmitter:
-        """An emitter that keeps deltas in the gate's store and books them in batches: see `BalanceEmitter`."""
+        """An emitter that keeps deltas in the gate's store and books them in batches."""
         return BalanceEmitter(
             self._client,
             gate,

@@ -1,6 +1,6 @@
 # blocking half: balance.py
 """
-The balance ledger of a tenant. What is asked and answered is in `ledger`; here it is sent.
+`AsyncBalance`: the calls of the balance ledger. Requests and results are made in `ledger`; here they are sent.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class AsyncBalance:
         """
         Book one delta: signed, exact, not zero. Its reference is its key, unless another is given.
 
-        Sent again with the same reference, it is told what was booked (`duplicate`); with another amount it is refused
-        (`ReferenceReused`). Without reference and key it is not sent: `KeyMissing`.
+        Sent again with the same reference, it returns what was booked (`duplicate`); with another amount it raises
+        `ReferenceReused`. Without reference and key it is not sent: `KeyMissing`.
         """
         made = NewDelta(
             customer=customer,
@@ -64,7 +64,7 @@ class AsyncBalance:
         """
         Book up to 100 deltas in one transaction; one that is refused leaves the others booked, and says why.
 
-        Each has a reference; or the batch has a key, under which its first answer is replayed.
+        Each has a reference; or the batch has a key, under which the first result is replayed.
         """
         return await self._client.ask(ledger.emit_many(self._environment, deltas, idempotency_key))
 
@@ -105,7 +105,7 @@ class AsyncBalance:
         spool_max: int = 10_000,
         timer: bool = True,
     ) -> AsyncBalanceEmitter:
-        """An emitter that keeps deltas in the gate's store and books them in batches: see `AsyncBalanceEmitter`."""
+        """An emitter that keeps deltas in the gate's store and books them in batches."""
         return AsyncBalanceEmitter(
             self._client,
             gate,

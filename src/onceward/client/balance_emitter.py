@@ -1,6 +1,6 @@
 # Made from balance_emitter_async.py by `make halves`: change that file, not this one.
 """
-Deltas on a cadence: an `Emitter` whose `send` books a batch in the ledger.
+`BalanceEmitter`: keeps deltas in a store, and books them in batches on a cadence.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class BalanceEmitter:
         except RequestInvalid as error:  # The batch as a whole was refused, and nothing of it booked.
             if len(items) == 1:
                 return [error]
-        return [fate for item in items for fate in self._send([item])]
+        return [error for item in items for error in self._send([item])]
 
     @property
     def waiting(self) -> int:

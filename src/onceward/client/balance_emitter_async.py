@@ -1,6 +1,6 @@
 # blocking half: balance_emitter.py
 """
-Deltas on a cadence: an `AsyncEmitter` whose `send` books a batch in the ledger.
+`AsyncBalanceEmitter`: keeps deltas in a store, and books them in batches on a cadence.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class AsyncBalanceEmitter:
         except RequestInvalid as error:  # The batch as a whole was refused, and nothing of it booked.
             if len(items) == 1:
                 return [error]
-        return [fate for item in items for fate in await self._send([item])]
+        return [error for item in items for error in await self._send([item])]
 
     @property
     def waiting(self) -> int:

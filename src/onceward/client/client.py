@@ -1,6 +1,6 @@
 # Made from client_async.py by `make halves`: change that file, not this one.
 """
-`Client`: what speaks to a service, or to a local file in the same words.
+`Client`: calls a service, or a local file with the same methods.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any, Self, TypeVar
 from onceward._core.sent_request import SentRequest
 from onceward.client import service_call
 from onceward.client.balance import Balance
-from onceward.client.http_library import import_http_library
 from onceward.client.responses import no_response_error, result_of_response
 from onceward.client.results import BatchResult, Result
 from onceward.client.service_call import Params, ServiceCall, Statements
 from onceward.client.service_target import (
     ServiceTarget,
     call_from_dead_letter,
+    import_http_library,
     one_token,
     retry_policy_of,
     service_target_of,
@@ -32,11 +32,11 @@ class Client:
     """
     A service, or a local file (`Client("sqlite:///shop.db")`) that behaves like one.
 
-    The token is taken from the environment variable `ONCEWARD_TOKEN` unless it is given (`api_key` is another word for
-    it). With `environment` (`live` or `test`), a token for the other one is refused before anything is sent. A call
-    with a key is sent again with the same bytes; one without is sent again only if it is known not to have arrived:
-    `max_retries` times (2), each attempt for `timeout` seconds at most (30); or as the policy `retry` says. If that has
-    dead letters, the client does theirs again.
+    The token is `token` (or `api_key`, which means the same), or the environment variable `ONCEWARD_TOKEN`. With
+    `environment` (`live` or `test`), a token for the other one is refused before anything is sent. A call with a key is
+    sent again with the same bytes; one without is sent again only if it is known not to have arrived: `max_retries`
+    times (default: 2), each attempt for at most `timeout` seconds (default: 30); or as the policy `retry` says. If that
+    policy has dead letters, the client sends theirs again.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Client:
         timeout: float | None = None,
     ) -> None:
         policy = retry_policy_of(retry, max_retries, timeout)
-        self._opened: ServiceTarget = service_target_of(url, one_token(token, api_key), environment)
-        if self._opened.local is None:
+        self._target: ServiceTarget = service_target_of(url, one_token(token, api_key), environment)
+        if self._target.local is None:
             if isinstance(policy.dead, DeadLetterBox):
-                policy.dead.handle_requests(self._opened.url, self._resend)
+                policy.dead.handle_requests(self._target.url, self._resend)
             library, family = import_http_library()
             self._failures = library.HTTPError
             self._http: Any = library.Client(
-                base_url=self._opened.url,
-                headers=self._opened.header,
+                base_url=self._target.url,
+                headers=self._target.header,
                 transport=family.Transport(policy, profile=None, whole=True),
                 timeout=None,
             )
@@ -67,7 +67,7 @@ class Client:
     @property
     def environment(self) -> str:
         """Where its calls go: `live` or `test`. A local file is `test`."""
-        return self._opened.environment
+        return self._target.environment
 
     @property
     def balance(self) -> Balance:
@@ -76,12 +76,12 @@ class Client:
 
     def db(self, namespace: str, database: str) -> Database:
         """One database."""
-        return Database(self, self._opened.place(namespace, database))
+        return Database(self, self._target.database_path_of(namespace, database))
 
     def ask(self, call: ServiceCall[T]) -> T:
-        """Make a call; what its answer comes to, or the error that the service means."""
-        if self._opened.local is not None:
-            return self._opened.local.ask(call)
+        """Send a call; its result, or the error that the service answered with."""
+        if self._target.local is not None:
+            return self._target.local.ask(call)
         outgoing = call.outgoing
         try:
             response = self._http.request(
@@ -96,18 +96,18 @@ class Client:
         return result_of_response(call, response)
 
     def _resend(self, sent: SentRequest) -> Any:
-        """Registered with the policy's dead letters: send a request again that was given up."""
+        """Send a request again that the policy gave up; its dead letters call this."""
         return self.ask(call_from_dead_letter(sent))
 
     def close(self) -> None:
-        """Let go of connections, or of the file."""
-        if self._opened.local is not None:
-            self._opened.local.close()
+        """Close the connections, or the file."""
+        if self._target.local is not None:
+            self._target.local.close()
         else:
             self._http.close()
 
     def __repr__(self) -> str:
-        return f"<onceward.{type(self).__name__} of {self._opened.url} ({self.environment})>"
+        return f"<onceward.{type(self).__name__} of {self._target.url} ({self.environment})>"
 
     def __enter__(self) -> Self:
         return self
@@ -187,4 +187,4 @@ class DatabasePlan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to end: what was done is in the database, and what was not is found out by running it again."""
+        """Nothing to end: a re-run replays the steps that are done and runs the others."""

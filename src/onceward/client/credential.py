@@ -1,5 +1,5 @@
 """
-The secret of a client: given, or from the environment. Checked before anything is sent, and shown nowhere.
+The token of a client: given, or from the environment. Checked before anything is sent, and never shown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward.http.client.credentials import check_credential, check_environment
-from onceward.service.access.token_format import parse_token
+from onceward.protocol.token_format import parse_token
 
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -22,7 +22,7 @@ class Credential(NamedTuple):
 
     @property
     def header(self) -> dict[str, str]:
-        """As it travels."""
+        """The header that carries it."""
         return {"Authorization": f"Bearer {self.text}"}
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class Credential(NamedTuple):
 
 def credential_of(given: str | None, environment: str | None) -> Credential:
     """
-    The token: given, or from `ONCEWARD_TOKEN`. Refused here if it cannot be one, or is the other environment's.
+    The token: given, or from `ONCEWARD_TOKEN`. Refused here if it is not one, or is for the other environment.
 
     No error repeats any of it; a client library's own complaint about a bad header would.
     """
@@ -39,7 +39,7 @@ def credential_of(given: str | None, environment: str | None) -> Credential:
     text = (os.environ.get(TOKEN_VARIABLE, "") if given is None else given).strip()
     if not text:
         raise ConfigurationError(
-            f"no token: set the environment variable {TOKEN_VARIABLE}, or pass token=...; "
+            f"there is no token. Set the environment variable {TOKEN_VARIABLE}, or pass token=...; "
             "`onceward token create` makes one"
         )
     found = parse_token(text).environment

@@ -1,5 +1,5 @@
 """
-Deltas on a cadence: from an `emit` to an item in the spool, and from items to a batch in the ledger.
+`DeltaBatcher`: from an `emit` to an item in the spool, and from items to a batch in the ledger.
 
     emit ---> the spool, in the gate's store ---> POST /delta/batch, when enough wait or the oldest has waited
 
@@ -17,11 +17,12 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import ENVIRONMENTS
 from onceward.client.deltas import NewDelta, Reference
-from onceward.client.ledger import BATCH_MAX, BookedBatch, emit_documents
+from onceward.client.ledger import BookedBatch, emit_documents
 from onceward.client.service_call import ServiceCall
 from onceward.gate import AsyncGate, Gate
 from onceward.messaging.emitter import Cadence, Item
 from onceward.messaging.emitter.emitter_base import ReferenceRecipe
+from onceward.protocol.limits import BATCH_MAX
 
 if TYPE_CHECKING:
     from onceward.client.client import Client
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class DeltaBatcher:
-    """What both colours share: from an `emit` to an item, and from items to a call."""
+    """What the blocking and the async emitter share: from an `emit` to an item, and from items to a call."""
 
     def __init__(
         self,
@@ -39,15 +40,15 @@ class DeltaBatcher:
         cadence: Cadence,
     ) -> None:
         self.environment = client.environment
-        spoken = gate.scope.partition(":")[0]
-        if spoken in ENVIRONMENTS and spoken != self.environment:
+        environment = gate.scope.partition(":")[0]
+        if environment in ENVIRONMENTS and environment != self.environment:
             raise ConfigurationError(
-                f"the gate's scope is of the {spoken} environment, and the client is for {self.environment}; what is "
-                "kept in the one would be booked in the other"
+                f"the gate's scope is in the {environment} environment, and the client's is {self.environment}. "
+                "Use a gate and a token of the same environment"
             )
         if isinstance(cadence, Cadence) and cadence.size > BATCH_MAX:
             raise ConfigurationError(
-                f"the ledger takes {BATCH_MAX} deltas in one batch, and the cadence's size is {cadence.size:,}; use "
+                f"the cadence's size is {cadence.size:,}, and the ledger takes {BATCH_MAX} deltas in one batch. Use "
                 f"Cadence(size={BATCH_MAX})"
             )
         self._reference = _reference_function(reference)

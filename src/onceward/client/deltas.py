@@ -1,10 +1,9 @@
 """
-What a delta is before it is sent: checked here, so that nothing of it travels if it cannot be booked.
+`NewDelta`, a delta to be booked, and `Reference`, a shape for its name. Checked here, before anything is sent.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -14,15 +13,12 @@ from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError, KeyMissing, RequestInvalid
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import environment_key, mint_from
+from onceward.protocol.amounts import format_amount, parse_amount
+from onceward.protocol.limits import METADATA_BYTES_MAX, REASON_CHARACTERS_MAX, is_customer
 from onceward.runtime.environment import REAL
-from onceward.service.ledger.amounts import format_amount, parse_amount
 
 Amount: TypeAlias = Decimal | int | str
 
-REASON_CHARACTERS_MAX = 500
-METADATA_BYTES_MAX = 4_096
-
-_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _PARTS = recipe("{vendor}:{operation}:{bucket}:{identifier}")
 
 
@@ -68,11 +64,11 @@ class NewDelta:
     """The month that it belongs to (`2026-11`); without it, the current one."""
 
     def document(self, environment: str) -> dict[str, Any]:
-        """As it travels, the same text whenever it is made; refused if it cannot be booked."""
-        if not isinstance(self.customer, str) or not _CUSTOMER.fullmatch(self.customer):
-            raise _refused("customer is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-': use an id, and no name")
+        """The JSON document that is sent: always the same. Refused if it cannot be booked."""
+        if not is_customer(self.customer):
+            raise _refused("customer is not valid: pass 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-'")
         if not isinstance(self.reason, str) or not 1 <= len(self.reason) <= REASON_CHARACTERS_MAX:
-            raise _refused(f"reason is text of 1 to {REASON_CHARACTERS_MAX} characters")
+            raise _refused(f"reason is not valid: pass text of 1 to {REASON_CHARACTERS_MAX} characters")
         if self.reference_id is not None:
             environment_key(environment, self.reference_id)
         members = {
@@ -88,11 +84,11 @@ class NewDelta:
 
 
 def check_named(delta: NewDelta, key: str | None) -> NewDelta:
-    """Give a delta back that has a name, or is sent under a key; without either, a retry would be a second delta."""
+    """Return a delta that has a reference, or is sent under a key; without either, a retry would book it twice."""
     if delta.reference_id is None and key is None:
         raise KeyMissing(
-            "a delta needs a name, so that a retry is not a second one: pass reference_id=..., made of what the event "
-            "itself says (Reference has a shape for it); nothing was sent. An emitter makes one, and keeps it"
+            "the delta has no reference and no key, and a retry would book it twice. Pass reference_id=..., made from "
+            "the event itself (see Reference), or use an emitter, which makes one; nothing was sent"
         )
     return delta
 
@@ -100,18 +96,17 @@ def check_named(delta: NewDelta, key: str | None) -> NewDelta:
 def _amount_text(delta: Any) -> str:
     if isinstance(delta, float):
         raise _refused(
-            "delta is a float, which has lost digits before it came here: pass Decimal('0.1'), the text '0.1', or "
-            "whole units as an int"
+            "delta is a float, which is not exact. Pass Decimal('0.1'), the text '0.1', or whole units as an int"
         )
     return format_amount(parse_amount(delta))
 
 
 def _checked_metadata(metadata: Any) -> dict[str, Any]:
     if not isinstance(metadata, Mapping):
-        raise ConfigurationError("metadata is a mapping from names to plain data")
+        raise ConfigurationError("metadata must be a mapping from names to plain data")
     size = len(canonical(dict(metadata)))
     if size > METADATA_BYTES_MAX:
-        raise _refused(f"metadata has {size:,} bytes and may have {METADATA_BYTES_MAX:,}: keep the rest elsewhere")
+        raise _refused(f"metadata has {size:,} bytes; at most {METADATA_BYTES_MAX:,} are taken")
     return dict(metadata)
 
 

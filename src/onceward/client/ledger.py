@@ -1,5 +1,5 @@
 """
-The ledger's calls, and what their answers are in Python. No I/O: both colours share it.
+The calls of the ledger and their results. No I/O: the blocking and the async client share it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from onceward._core.keys import environment_key
 from onceward.client.deltas import NewDelta, check_named
 from onceward.client.responses import error_from_code
 from onceward.client.service_call import ServiceCall, ServiceRequest, digest_name, json_body, post
+from onceward.protocol.headers import ADVICE, IDEMPOTENCY_KEY
+from onceward.protocol.limits import BATCH_MAX
+from onceward.protocol.paths import BALANCE
 
 log = logging.getLogger("onceward")
-
-PREFIX = "/api/v1/balance"
-BATCH_MAX = 100
-ADVICE_HEADER = "onceward-advice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Delta:
     duplicate: bool
     """Whether the reference had been booked before: nothing was booked now."""
     replayed: bool = False
-    """Whether this is the first answer under this key, told again: nothing was booked now."""
+    """Whether this is a replay of the first result under this key: nothing was booked now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Derived:
     """Not counted: they wait for their verification."""
     period: str | None
     advice: str | None = None
-    """What the service has to say about how often it is asked."""
+    """What the service advises about how often a balance is derived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def emit_many(environment: str, deltas: Iterable[NewDelta], key: str | None) -> 
     documents = []
     for index, one in enumerate(deltas):
         if not isinstance(one, NewDelta):
-            raise ConfigurationError(f"deltas[{index}] is a {type(one).__name__}, and not a NewDelta(...)")
+            raise ConfigurationError(f"deltas[{index}] must be a NewDelta(...), not a {type(one).__name__}")
         try:
             documents.append(check_named(one, key).document(environment))
         except OncewardError as error:
@@ -163,11 +162,11 @@ def emit_many(environment: str, deltas: Iterable[NewDelta], key: str | None) -> 
 def emit_documents(
     environment: str, documents: list[dict[str, Any]], key: str | None = None
 ) -> ServiceCall[BookedBatch]:
-    """The same, of deltas that were checked before."""
+    """Book several deltas that are documents already."""
     if not 1 <= len(documents) <= BATCH_MAX:
         raise RequestInvalid(
-            f"a batch has 1 to {BATCH_MAX} deltas, and this has {len(documents):,}; nothing was sent. Send several "
-            "batches, or use an emitter"
+            f"the batch has {len(documents):,} deltas, and 1 to {BATCH_MAX} are taken. Send several batches, or use an "
+            "emitter; nothing was sent"
         )
     body = json_body({"deltas": documents}, "the deltas")
     outgoing = _post_request("/delta/batch", body, environment, key, digest_name("batch", body.decode()))
@@ -178,8 +177,8 @@ def checkpoint(
     environment: str, customer: str, period: str, close: bool | None, key: str | None
 ) -> ServiceCall[Checkpoint]:
     """Close a period, once whatever the key; or mark one that still runs."""
-    spoken = {} if close is None else {"close": close}
-    body = json_body({"customerId": customer, "period": period, **spoken}, "the checkpoint")
+    options = {} if close is None else {"close": close}
+    body = json_body({"customerId": customer, "period": period, **options}, "the checkpoint")
     outgoing = _post_request("/checkpoint", body, environment, key, digest_name("checkpoint", customer, period))
     return ServiceCall(outgoing, lambda found, *_: _checkpoint(found))
 
@@ -194,9 +193,9 @@ def derive(customer: str, period: str | None) -> ServiceCall[Derived]:
 def receipt(customer: str, reference_id: str | None, period: str | None) -> ServiceCall[Receipt]:
     """The receipt of a delta or of a closed period."""
     if (reference_id is None) == (period is None):
-        raise ConfigurationError("a receipt is for a delta or for a period: pass reference_id or period, one of them")
-    asked = {"referenceId": reference_id, "period": period}
-    return ServiceCall(_get_request("receipt", customer, asked), lambda found, *_: _receipt(found))
+        raise ConfigurationError("a receipt is for a delta or for a period: pass either reference_id or period")
+    query = {"referenceId": reference_id, "period": period}
+    return ServiceCall(_get_request("receipt", customer, query), lambda found, *_: _receipt(found))
 
 
 def delta(id: str) -> ServiceCall[Delta]:
@@ -216,18 +215,18 @@ def gaps(customer: str) -> ServiceCall[Gaps]:
 
 def _post_request(path: str, body: bytes, environment: str, key: str | None, name: str | None) -> ServiceRequest:
     # Without a key these name themselves, for good: by references, or by the period. With one, the key's record counts.
-    headers = {} if key is None else {"Idempotency-Key": environment_key(environment, key)}
-    return post(f"{PREFIX}{path}", body, headers)._replace(named_inside=True, name=name)
+    headers = {} if key is None else {IDEMPOTENCY_KEY: environment_key(environment, key)}
+    return post(f"{BALANCE}{path}", body, headers)._replace(named_inside=True, name=name)
 
 
-def _get_request(verb: str, what: str, asked: Mapping[str, str | None]) -> ServiceRequest:
+def _get_request(verb: str, what: str, query: Mapping[str, str | None]) -> ServiceRequest:
     if not isinstance(what, str) or not what:
-        raise ConfigurationError(f"{verb} is asked about an id, which is text and not empty")
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return ServiceRequest("GET", f"{PREFIX}/{verb}/{quote(what, safe='')}{'?' if query else ''}{query}", {}, None)
+        raise ConfigurationError(f"{verb} needs an id: text that is not empty")
+    encoded = urlencode({name: value for name, value in query.items() if value is not None})
+    return ServiceRequest("GET", f"{BALANCE}/{verb}/{quote(what, safe='')}{'?' if encoded else ''}{encoded}", {}, None)
 
 
-# --- answers ---
+# --- results ---
 
 
 def _delta(found: Mapping[str, Any], *, replayed: bool = False) -> Delta:
@@ -283,7 +282,7 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
 
 
 def _derived(found: Mapping[str, Any], headers: Mapping[str, str]) -> Derived:
-    advice = headers.get(ADVICE_HEADER)
+    advice = headers.get(ADVICE)
     if advice is not None:
         log.warning("onceward: the ledger advises: %s", advice)
     start = found["checkpoint"]

@@ -1,5 +1,5 @@
 """
-The same without a server: one SQLite file, in this process. For tests and small agents.
+`LocalService`: handles a client's calls from one SQLite file in this process. For tests and small agents.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from onceward._core.canonical import parse_json
 from onceward._core.errors import ConfigurationError
 from onceward.client.service_call import ServiceCall, ServiceRequest, identity_of
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
+from onceward.protocol.paths import DATABASES
 from onceward.service.sql.local_database import LocalDatabase
 from onceward.service.sql.requests import Keyed, SqlStatement, Step
 from onceward.stores._sqlite_file import parse
@@ -19,7 +21,7 @@ SCOPE = "test:local"
 
 
 class LocalService:
-    """Answers requests as the service would, from one file, which is one database."""
+    """Handles requests as the service would. The file is one database."""
 
     def __init__(self, url: str) -> None:
         path, _ = parse(url)
@@ -27,26 +29,26 @@ class LocalService:
         self._path: str | None = None
 
     def bind(self, path: str) -> None:
-        """Take the file for this database; refused if it stands for another one already."""
+        """Use the file as this database; refused if it is used as another one already."""
         if self._path not in (None, path):
             raise ConfigurationError(
-                "a local file is one database, and this client has asked it for another; a second database needs a "
-                "file and a client of its own"
+                "a local file is one database, and this client uses it as another one already. Open a second file with "
+                "a client of its own"
             )
         self._path = path
 
     def ask(self, call: ServiceCall[T]) -> T:
-        """What the answer comes to; errors as the service's."""
+        """The result of a call; raises what the service would."""
         outgoing = call.outgoing
-        if not outgoing.path.startswith("/v1/db/"):
-            raise ConfigurationError("a local file has databases only; for anything else, start `onceward serve`")
+        if not outgoing.path.startswith(f"{DATABASES}/"):
+            raise ConfigurationError("a local file has SQL only. For anything else, start `onceward serve`")
         if outgoing.method == "DELETE":
-            raise ConfigurationError("a local file is yours to delete: close the client, and delete it")
+            raise ConfigurationError("a local file is not deleted by its client: close the client, and delete the file")
         document, replayed = self._perform(outgoing)
         return call.read(document, replayed, {})
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._database.close()
 
     def _perform(self, outgoing: ServiceRequest) -> tuple[Any, bool]:
@@ -55,7 +57,7 @@ class LocalService:
         if outgoing.body is None:
             return {"created": False}, False  # It was made when it was opened.
         headers = outgoing.headers
-        found = identity_of(headers.get("Idempotency-Key"), headers.get("Plan-Key"), headers.get("Plan-Step"))
+        found = identity_of(headers.get(IDEMPOTENCY_KEY), headers.get(PLAN_KEY), headers.get(PLAN_STEP))
         identity: Keyed | Step | None = None
         if found.key is not None:
             identity = Keyed(SCOPE, found.key)

@@ -1,5 +1,5 @@
 """
-From an answer to a result, or to the error that the service means. No I/O: both colours, and both ways, share it.
+From an HTTP response to a result, or to the error that it stands for. No I/O.
 """
 
 from __future__ import annotations
@@ -23,22 +23,14 @@ from onceward._core.strict_json import parse_json
 from onceward._core.verdict_tables.http_statuses import PENDING_CODES
 from onceward.client.service_call import ServiceCall, ServiceRequest
 from onceward.http.client.responses import replayed
+from onceward.protocol import errors as protocol_errors
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.retry.policy import stop_of
 from onceward.runtime.environment import REAL
-from onceward.service.ledger import errors as ledger_errors
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
 
 T = TypeVar("T")
 
-_WRONG_ADDRESS_ADVICE = (
-    "is that the address of an onceward service, and is nothing in between that answers in its place?"
-)
-
-
-class ResourceNotFound(OncewardError):
-    """There is no such thing at the service: check the id, and which environment the token is for."""
-
-    code = "not_found"
+_WRONG_ADDRESS_ADVICE = "check that the address is that of an onceward service, and that no proxy answers in its place"
 
 
 def result_of_response(call: ServiceCall[T], response: Any) -> T:
@@ -50,26 +42,28 @@ def result_of_response(call: ServiceCall[T], response: Any) -> T:
         raise error if stop is None else attach_stop(error, stop)
     if not 200 <= status < 300:
         raise ConfigurationError(
-            f"the answer is a redirection ({status}), which is not followed; {_WRONG_ADDRESS_ADVICE}"
+            f"the response is a redirect ({status}), and redirects are not followed; {_WRONG_ADDRESS_ADVICE}"
         )
     try:
         return call.read(parse_json(body), replayed(response), headers)
     except (OncewardError, KeyError, TypeError, ValueError, AttributeError):
-        raise ConfigurationError(f"the answer ({status}) is none of this service's; {_WRONG_ADDRESS_ADVICE}") from None
+        raise ConfigurationError(
+            f"the response ({status}) is not an onceward service's; {_WRONG_ADDRESS_ADVICE}"
+        ) from None
 
 
 def no_response_error(outgoing: ServiceRequest, error: Exception) -> OncewardError:
-    """No answer came: the error for that, from the HTTP library's own."""
+    """The error for a call without a response, from the HTTP library's own error."""
     stop = stop_of(error)
     arrived = stop is None or stop.verdict.happened is not False
     if arrived and not outgoing.repeatable:
         made: OncewardError = OutcomeUnknown(
-            f"no answer came ({type(error).__name__}), and this call may have had its effect: look whether it did. "
-            "With an idempotency_key, or as a step of a plan, it could be sent again"
+            f"no response came ({type(error).__name__}), and the call may have had its effect. Look whether it did; "
+            "with an idempotency_key, or as a step of a plan, it could be sent again safely"
         )
     else:
         made = ServiceUnreachable(
-            f"no answer came ({type(error).__name__}). Send it again, unchanged: it happens once",
+            f"no response came ({type(error).__name__}). Send it again, unchanged: it happens once",
             retry_after_seconds=None if stop is None else stop.retry_after_seconds,
             retry_at=None if stop is None else stop.retry_at,
         )
@@ -82,7 +76,7 @@ def error_from_response(
 ) -> OncewardError:
     """A refusal as the error that it would be in Python."""
     document = _document(body)
-    code, detail = str(document.get("code", "")), str(document.get("detail", f"the service answered {status}"))
+    code, detail = str(document.get("code", "")), str(document.get("detail", f"the service responded with {status}"))
     wait = _wait(document, headers)
     if code == SqlError.code:
         return _sql_error(document, detail, wait)
@@ -103,7 +97,7 @@ def error_from_response(
 
 
 def error_from_code(code: str, detail: str) -> OncewardError:
-    """The error for a code, of one thing among several that were asked in one call."""
+    """The error for a code of one item of a batch."""
     error = _CLASSES.get(code, OncewardError)(detail)
     error.code = code
     return error
@@ -127,29 +121,22 @@ def _sql_error(document: dict[str, Any], detail: str, wait: float | None) -> Sql
 
 
 def _wait(document: dict[str, Any], headers: Mapping[str, str]) -> float | None:
-    said = document.get("retryAfterSeconds", headers.get("retry-after"))
+    seconds = document.get("retryAfterSeconds", headers.get("retry-after"))
     try:
-        return None if said is None else max(0.0, float(said))
+        return None if seconds is None else max(0.0, float(seconds))
     except (TypeError, ValueError):
         return None
 
 
 def _is_made_of_a_message(kind: type[OncewardError]) -> bool:
-    """Whether a message is all that an error needs: some are made of numbers that an answer does not have."""
+    """Whether a message is all that an error needs: some need numbers that a response does not have."""
     parameters = [one for one in signature(kind).parameters.values() if one.default is Parameter.empty]
     return not any(one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL) for one in parameters)
 
 
 _CLASSES: dict[str, type[OncewardError]] = {
     one.code: one
-    for one in (
-        *vars(errors).values(),
-        *vars(ledger_errors).values(),
-        DatabaseUnknown,
-        NameInvalid,
-        EngineClosed,
-        ResourceNotFound,
-    )
+    for one in (*vars(errors).values(), *vars(protocol_errors).values())
     if isinstance(one, type)
     and issubclass(one, OncewardError)
     and one is not OncewardError

@@ -1,18 +1,19 @@
 """
-What a statement came to, as Python has it.
+`Result` and `BatchResult`: the results of SQL statements.
 """
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from onceward.protocol.sql_values import from_json
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one statement came to. Blobs are bytes again, and whole numbers of any size are ints."""
+    """The result of one statement. Blobs are bytes again, and whole numbers of any size are ints."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -22,7 +23,7 @@ class Result:
     last_insert_rowid: int | None
     meta: Mapping[str, Any]
     replayed: bool = False
-    """True: this is the first answer under this key; the statement was not run now."""
+    """True: this is the first result under this key; the statement was not run now."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows by column name."""
@@ -35,7 +36,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What a batch came to, statement by statement."""
+    """The result of a batch, statement by statement."""
 
     results: list[Result]
     rows_written: int
@@ -43,28 +44,19 @@ class BatchResult:
 
 
 def result_of(document: Mapping[str, Any], replayed: bool) -> Result:
-    """One statement's answer."""
+    """The result of one statement, from its response."""
     return Result(
         columns=list(document["columns"]),
-        rows=[[_value(value) for value in row] for row in document["rows"]],
+        rows=[[from_json(value) for value in row] for row in document["rows"]],
         rows_read=document["rowsRead"],
         rows_written=document["rowsWritten"],
-        last_insert_rowid=_value(document["lastInsertRowid"]),
+        last_insert_rowid=from_json(document["lastInsertRowid"]),
         meta=document["meta"],
         replayed=replayed,
     )
 
 
 def batch_of(document: Mapping[str, Any], replayed: bool) -> BatchResult:
-    """A batch's answer."""
+    """The result of a batch, from its response."""
     results = [result_of(one, replayed) for one in document["results"]]
     return BatchResult(results, document["rowsWritten"], replayed)
-
-
-def _value(value: Any) -> Any:
-    match value:
-        case {"base64": str(text)}:
-            return b64decode(text)
-        case {"integer": str(text)}:
-            return int(text)
-    return value

@@ -1,20 +1,22 @@
 """
-From a call to a request: bytes that are made once, and are the same on every attempt. No I/O.
+`ServiceCall`: a request whose bytes are the same on every attempt, and how its response is read. No I/O.
 """
 
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from onceward._core.canonical import canonical
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
 from onceward.client.results import BatchResult, Result, batch_of, result_of
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
+from onceward.protocol.limits import SQL_KEY_CHARACTERS_MAX
+from onceward.protocol.sql_values import blob_to_json
 from onceward.retry.policy import SAFE_METHODS
 
 T = TypeVar("T")
@@ -23,8 +25,6 @@ Params: TypeAlias = Sequence[Any] | Mapping[str, Any] | None
 Statements: TypeAlias = Iterable[str | tuple[str, Params]]
 
 LOCAL_SCHEME = "sqlite:"
-KEY_CHARACTERS_MAX = 200
-"""What the SQL service takes."""
 
 
 class ServiceRequest(NamedTuple):
@@ -42,31 +42,31 @@ class ServiceRequest(NamedTuple):
     @property
     def repeatable(self) -> bool:
         """Whether sending it twice is sending it once: it is named, or it is so by nature."""
-        by_header = not {"Idempotency-Key", "Plan-Key"}.isdisjoint(self.headers)
+        by_header = not {IDEMPOTENCY_KEY, PLAN_KEY}.isdisjoint(self.headers)
         return by_header or self.named_inside or self.method in SAFE_METHODS
 
     @property
     def key(self) -> str | None:
         """The key that it goes under, or its plan and step; None if it has neither."""
-        plan = self.headers.get("Plan-Key")
-        return self.headers.get("Idempotency-Key") if plan is None else f"{plan} / {self.headers.get('Plan-Step')}"
+        plan = self.headers.get(PLAN_KEY)
+        return self.headers.get(IDEMPOTENCY_KEY) if plan is None else f"{plan} / {self.headers.get(PLAN_STEP)}"
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """What the retry layer is told besides: it knows keys, and not that a step of a plan is named just as well."""
-        said: dict[str, Any] = {"safe": True} if self.repeatable else {}
-        return {"onceward": said if self.name is None else {**said, "name": self.name}}
+        """What the retry transport needs to know: whether the request may be sent again, and its name."""
+        options: dict[str, Any] = {"safe": True} if self.repeatable else {}
+        return {"onceward": options if self.name is None else {**options, "name": self.name}}
 
 
 class ServiceCall(NamedTuple, Generic[T]):
-    """A request, and what is made of its answer: of the document, whether it is a replay, and the headers."""
+    """A request, and how its result is read from the document, whether it is a replay, and the headers."""
 
     outgoing: ServiceRequest
     read: Callable[[Any, bool, Mapping[str, str]], T]
 
 
 class CallIdentity(NamedTuple):
-    """What a call is known by: a key, or a step of a plan; or neither."""
+    """The identity of a call: a key, or a step of a plan; or neither."""
 
     key: str | None = None
     plan: str | None = None
@@ -79,8 +79,8 @@ class CallIdentity(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """As it travels."""
-        named = {"Idempotency-Key": self.key, "Plan-Key": self.plan, "Plan-Step": self.step}
+        """The headers that carry it."""
+        named = {IDEMPOTENCY_KEY: self.key, PLAN_KEY: self.plan, PLAN_STEP: self.step}
         return {name: value for name, value in named.items() if value is not None}
 
 
@@ -90,20 +90,15 @@ def digest_name(kind: str, *parts: str) -> str:
 
 
 def identity_of(key: str | None, plan: str | None, step: str | None) -> CallIdentity:
-    """What a call is known by, refused here if it cannot be."""
+    """The key or the plan and step of a call; refused if they are not valid."""
     if (plan is None) != (step is None):
-        raise ConfigurationError("plan_key and plan_step go together: they name one step")
+        raise ConfigurationError("plan_key and plan_step go together: pass both, or neither")
     if key is not None and plan is not None:
-        raise ConfigurationError("idempotency_key and plan_key name two operations; a call is one of them")
+        raise ConfigurationError("a call has either an idempotency_key or a plan_key, not both")
     for one in (key, plan, step):
         if one is not None:
-            check_key(one, KEY_CHARACTERS_MAX)
+            check_key(one, SQL_KEY_CHARACTERS_MAX)
     return CallIdentity(key, plan, step)
-
-
-def database_path(namespace: str, database: str) -> str:
-    """The path of a database."""
-    return f"/v1/db/{quote(namespace, safe='')}/{quote(database, safe='')}"
 
 
 def query(path: str, sql: str, params: Params, identity: CallIdentity) -> ServiceCall[Result]:
@@ -143,7 +138,7 @@ def post(path: str, body: bytes, headers: Mapping[str, str]) -> ServiceRequest:
 
 
 def json_body(document: Any, what: str) -> bytes:
-    """The bytes of a document; refused if JSON has no word for something in it."""
+    """The bytes of a document; refused if it has values that JSON does not have."""
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
@@ -158,13 +153,13 @@ def _params_document(params: Params) -> Any:
     if isinstance(params, Mapping):
         return {str(name): _value(value) for name, value in params.items()}
     if isinstance(params, str | bytes):
-        raise ConfigurationError("params are a list of values, or an object by name; one text is none of them")
+        raise ConfigurationError("params must be a list of values or a mapping by name, not a single text")
     return [_value(value) for value in params]
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, bytes | bytearray | memoryview):
-        return {"base64": b64encode(value).decode()}
+        return blob_to_json(value)
     return value
 
 
@@ -177,7 +172,7 @@ def check_url(url: str) -> str:
     """A service's address, if it can be one."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ConfigurationError("a service is named https://host, and a local file sqlite:///shop.db")
+        raise ConfigurationError("this is not a service's URL. Pass https://host, or sqlite:///shop.db for a file")
     if "@" in parts.netloc:
-        raise ConfigurationError("an address has no user or password in it: the token goes into token=...")
+        raise ConfigurationError("the URL must not have a user or a password in it; pass the token as token=...")
     return url.rstrip("/")

@@ -1,5 +1,5 @@
 """
-`onceward serve`: the apps put together, and a server around them.
+`open_service`: everything that `onceward serve` runs, opened and put together.
 
     address /v1/db ...        SQL with keys and plans
             /v1/records ...   what is in doubt, for operators
@@ -46,6 +46,21 @@ from onceward.http.server.profile import PROFILES, Profile, profile
 from onceward.http.server.published_contract import contract_response
 from onceward.journal import AsyncJournal
 from onceward.messaging.inbox import AsyncInbox
+from onceward.protocol.errors import (
+    CustomerUnknown,
+    DatabaseUnknown,
+    DeltaRefused,
+    DeltaUnknown,
+    EngineClosed,
+    NameInvalid,
+    NothingToReceipt,
+    PeriodClosed,
+    PeriodNotOpen,
+    ReferenceReused,
+    ResourceNotFound,
+    SqlError,
+    VerificationPending,
+)
 from onceward.runtime.environment import REAL
 from onceward.service.access import AsyncAccess, FloodControl, NewToken, Role, trusted_networks
 from onceward.service.hooks.app import GROUP as HOOKS
@@ -55,16 +70,6 @@ from onceward.service.journal.app import JournalApp
 from onceward.service.journal.journal_observer import JournalObserver, open_service_journal
 from onceward.service.ledger.app import GROUP as BALANCE
 from onceward.service.ledger.app import LedgerApp
-from onceward.service.ledger.errors import (
-    CustomerUnknown,
-    DeltaRefused,
-    DeltaUnknown,
-    NothingToReceipt,
-    PeriodClosed,
-    PeriodNotOpen,
-    ReferenceReused,
-    VerificationPending,
-)
 from onceward.service.ledger.service_ledger import open_service_ledger
 from onceward.service.logs import AccessLogMiddleware
 from onceward.service.records.app import GROUP as RECORDS
@@ -74,7 +79,6 @@ from onceward.service.sql.app import GROUP as SQL
 from onceward.service.sql.app import SqlApp
 from onceward.service.sql.database_usage import measure_usage
 from onceward.service.sql.engine import SqliteEngine
-from onceward.service.sql.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError
 from onceward.service.sql.limits import Limits
 from onceward.service.web.calls import Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, strict_application
@@ -84,7 +88,6 @@ from onceward.service.web.problems import (
     InternalError,
     MediaTypeUnsupported,
     MethodNotAllowed,
-    NotFoundError,
     error_response,
     log,
     problem_page,
@@ -102,12 +105,12 @@ PAGE_POLICY = (
 
 REFUSALS: tuple[type[OncewardError], ...] = (
     *(TokenInvalid, Forbidden, BalanceExhausted, QuotaExceeded, IllegalMove, AlreadySettled, OutcomeUnknown),
-    *(NotFoundError, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
+    *(ResourceNotFound, MethodNotAllowed, MediaTypeUnsupported, HeadTooLarge, InternalError),
     *(SqlError, DatabaseUnknown, NameInvalid, EngineClosed),
     *(ReferenceReused, PeriodClosed, PeriodNotOpen, VerificationPending, DeltaRefused, CustomerUnknown, DeltaUnknown),
     NothingToReceipt,
 )
-"""Codes besides the middleware's: each has a page, where `type` of a refusal leads to."""
+"""Errors besides those of the middleware. Each has a page, which the `type` of its problem document links to."""
 
 
 class Service(NamedTuple):
@@ -149,18 +152,21 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
         journal = open_service_journal(url) if settings.journal == "on" else None
         if journal is not None:
             stack.push_async_callback(journal.close)
-        upkeep = asyncio.create_task(_kept_up(access, journal, settings.journal_retain))
-        stack.push_async_callback(_ended, upkeep)
+        upkeep = asyncio.create_task(_keep_up(access, journal, settings.journal_retain))
+        stack.push_async_callback(_cancel, upkeep)
         if settings.relay:
-            await stack.enter_async_context(_relaying(url, settings.relay))
+            await stack.enter_async_context(_run_relay(url, settings.relay))
         flood = FloodControl(REAL.monotonic, burst=settings.flood_burst)
-        witness = None if journal is None else JournalObserver(journal)
-        door = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), witness)
+        observer = None if journal is None else JournalObserver(journal)
+        authenticator = Authenticator(access, flood, trusted_networks(settings.trusted_proxies), observer)
         chosen = profile(PROFILES["persql"], retain=settings.retain)
         ledger = await stack.enter_async_context(open_service_ledger(url, settings))
-        sql, records = SqlApp(engine, door, profile=chosen, price=settings.price), RecordsApp(store, door)
-        hooks = HooksApp(await _inbox(url, settings, stack), door)
-        balance = LedgerApp(ledger, door, profile=profile(PROFILES["pacspace"], retain=settings.retain))
+        sql, records = (
+            SqlApp(engine, authenticator, profile=chosen, price=settings.price),
+            RecordsApp(store, authenticator),
+        )
+        hooks = HooksApp(await _inbox(url, settings, stack), authenticator)
+        balance = LedgerApp(ledger, authenticator, profile=profile(PROFILES["pacspace"], retain=settings.retain))
         apps = [
             (SQL, sql.endpoints(), sql.app()),
             (RECORDS, records.endpoints(), records.app()),
@@ -168,13 +174,13 @@ async def open_service(settings: Settings) -> AsyncIterator[Service]:
             (HOOKS, hooks.endpoints(), hooks.app()),
         ]
         if journal is not None:
-            noted = JournalApp(journal, door)
+            noted = JournalApp(journal, authenticator)
             apps.append((JOURNAL, noted.endpoints(), noted.app()))
-        app = _composed(chosen, apps, access)
+        app = _compose(chosen, apps, access)
         yield Service(AccessLogMiddleware(app), engine, access, await _first_token(access))
 
 
-def _composed(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
+def _compose(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlette]], access: AsyncAccess) -> Starlette:
     document = openapi_document("Onceward", [(name, endpoints) for name, endpoints, _ in apps], chosen)
     shown = openapi_page(document)
     terms = apply_options(Gate("memory://", scope="terms").agreed(), gate_options(chosen))
@@ -200,7 +206,7 @@ def _composed(chosen: Profile, apps: list[tuple[str, list[ApiEndpoint], Starlett
     async def promised(request: Request) -> Response:
         code = request.path_params.get("code")
         reply = contract_response(chosen, terms) if code is None else problem_page(code, chosen, REFUSALS)
-        return error_response(NotFoundError()) if reply is None else starlette_response(reply)
+        return error_response(ResourceNotFound()) if reply is None else starlette_response(reply)
 
     # The apps' come first: routes are tried in order, and these are asked for most.
     routes: list[BaseRoute] = [route for _, _, app in apps for route in app.routes]
@@ -227,8 +233,8 @@ async def _inbox(url: str, settings: Settings, stack: AsyncExitStack) -> AsyncIn
     return inbox
 
 
-async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
-    """Count what tenants hold, for their quotas, give back what lapsed, forget old notes; so that no call has to."""
+async def _keep_up(access: AsyncAccess, journal: AsyncJournal | None, retain: float) -> None:
+    """Upkeep in the background: count for quotas, give back lapsed reservations, forget old notes."""
     while True:
         try:
             await access.count()
@@ -236,18 +242,18 @@ async def _kept_up(access: AsyncAccess, journal: AsyncJournal | None, retain: fl
             if journal is not None:
                 await journal.prune(retain=retain)
         except OncewardError as error:
-            log.warning("tenants could not be looked after, and will be later: %s", error)
+            log.warning("upkeep of tenants failed and will be tried again in %g s: %s", UPKEEP_SECONDS, error)
         await REAL.asleep(UPKEEP_SECONDS)
 
 
 @asynccontextmanager
-async def _relaying(url: str, file: str) -> AsyncIterator[None]:
+async def _run_relay(url: str, file: str) -> AsyncIterator[None]:
     """A relay in a thread of its own, for the length of a block; tries that are under way are waited for at the end."""
     from onceward.messaging.outbox.relay_config import relay_from_file  # Here: most services have no outbox.
 
     relay = await asyncio.to_thread(relay_from_file, url, file)
     running = asyncio.create_task(asyncio.to_thread(relay.run))
-    running.add_done_callback(_tell_of_a_failure)
+    running.add_done_callback(_log_failure)
     try:
         yield
     finally:
@@ -256,18 +262,18 @@ async def _relaying(url: str, file: str) -> AsyncIterator[None]:
         await asyncio.to_thread(relay.close)
 
 
-def _tell_of_a_failure(running: asyncio.Task[None]) -> None:
+def _log_failure(running: asyncio.Task[None]) -> None:
     if not running.cancelled() and (error := running.exception()) is not None:
-        log.error("the relay has stopped, and messages wait: %s", error)
+        log.error("the relay has stopped, and messages are not delivered: %s", error)
 
 
-async def _ended(task: asyncio.Task[None]) -> None:
+async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
 
 
 async def _first_token(access: AsyncAccess) -> NewToken | None:
-    """A newcomer has nobody yet: a tenant to try things with, and a token for it."""
+    """For a service without tenants: one to try things with, and a token for it."""
     if await access.tenants(limit=1):
         return None
     await access.create_tenant(FIRST_TENANT)
@@ -283,4 +289,4 @@ def _make_private(folder: str) -> None:
         Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         Path(folder).chmod(0o700)
     except OSError as error:
-        raise ConfigurationError(f"{folder} cannot be the service's folder: {error.strerror}") from None
+        raise ConfigurationError(f"the service cannot use the folder {folder}: {error.strerror}") from None

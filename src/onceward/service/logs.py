@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hashlib import sha256
 from typing import Any
 
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL
 
 log = logging.getLogger("onceward.service.access")
 
-_IDENTITIES = (b"idempotency-key", b"plan-key", b"plan-step")
+_IDENTITIES = tuple(name.lower().encode() for name in (IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP))
 
 
 class AccessLogMiddleware:

@@ -1,5 +1,5 @@
 """
-What a service is told: by flags, the environment or one TOML file, in this order. Checked before anything starts.
+The settings of `onceward serve`: from flags, the environment and one TOML file. The first of these that has one wins.
 
     flag --port 8080        variable ONCEWARD_SERVE_PORT=8080        file: port = 8080
 """
@@ -22,20 +22,20 @@ DATABASES = "databases"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that may be said. Durations are seconds."""
+    """Every setting, with its default. Durations are in seconds."""
 
     folder: str = "onceward-data"
     """Where the databases are and, without a store of its own, the records and the tokens."""
     store: str = ""
     """Where records and tokens are: sqlite:///... or postgresql://...; empty: a file in the folder."""
     host: str = "127.0.0.1"
-    """The address to listen on. Only this machine, unless you say otherwise."""
+    """The address to listen on. By default, only this machine can reach it."""
     port: int = 8600
     """0: any that is free."""
     scope_by: str = "tenant"
-    """Whether a tenant's tokens share its keys (`tenant`), or each line of tokens has its own (`token`)."""
+    """Whether a tenant's tokens share its keys (`tenant`), or each token and its rotations have their own (`token`)."""
     retain: float = 86_400.0
-    """How long an answer replays."""
+    """How long a result is replayed to retries."""
     price: int = 0
     """Micro-units that one SQL statement costs a tenant who pays in advance."""
     statement_seconds: float = 5.0
@@ -47,13 +47,13 @@ class Settings:
     readers: int = 2
     """Processes that read."""
     ledger_verify: str = "inline"
-    """Whether a delta is verified as it is booked (`inline`), or by a worker (`queued`); until then it counts not."""
+    """Whether a delta is verified as it is booked (`inline`) or later (`queued`). It counts once it is verified."""
     ledger_late: str = "refuse"
     """What becomes of a delta for a closed period: `refuse` it, or book it into the `next` one that is open."""
     ledger_customers: str = "any"
-    """Whose deltas are taken: those of `any` customer, or of `known` ones (onceward ledger customer) only."""
+    """Whose deltas are booked: those of `any` customer, or only of `known` ones (onceward ledger customer)."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses or networks of proxies whose X-Forwarded-For is believed."""
+    """Addresses or networks of proxies whose X-Forwarded-For is trusted."""
     flood_burst: int = 60
     """Calls without a valid token that one address may make at once; then one a second."""
     relay: str = ""
@@ -69,29 +69,29 @@ class Settings:
     hooks_path: str = ""
     """A folder that handlers of webhooks are imported from, besides what is installed."""
     shutdown_seconds: float = 20.0
-    """How long work that is under way is waited for."""
+    """How long to wait at the end for work that is under way."""
     log_level: str = "info"
 
 
 def load_settings(flags: Mapping[str, Any], environ: Mapping[str, str], file: str | None = None) -> Settings:
-    """The settings from all three places; `ConfigurationError` names the place of what is wrong."""
-    said = _from_file(file) if file is not None else {}
+    """The settings from all three sources; `ConfigurationError` names the one that has a wrong value."""
+    given = _from_file(file) if file is not None else {}
     for variable in sorted(environ):
         if variable.startswith(PREFIX):
             name = variable.removeprefix(PREFIX).lower()
             if name not in _TYPES or variable != PREFIX + name.upper():
                 known = ", ".join(PREFIX + one.upper() for one in _TYPES)
-                raise ConfigurationError(f"{variable}: there is no such setting; there are {known}")
-            said[name] = _Said(variable, environ[variable])
+                raise ConfigurationError(f"{variable} is not a setting. The settings are {known}")
+            given[name] = _Given(variable, environ[variable])
     for name, value in flags.items():
         if value is not None:
-            said[name] = _Said(f"--{name.replace('_', '-')}", value)
-    made = Settings(**{name: _read(name, value, where) for name, (where, value) in said.items()})
-    return _checked(made, {name: where for name, (where, _) in said.items()})
+            given[name] = _Given(f"--{name.replace('_', '-')}", value)
+    made = Settings(**{name: _read(name, value, where) for name, (where, value) in given.items()})
+    return _checked(made, {name: where for name, (where, _) in given.items()})
 
 
-class _Said(NamedTuple):
-    """A value, and where it was said."""
+class _Given(NamedTuple):
+    """A value, and where it was given."""
 
     where: str
     value: Any
@@ -100,7 +100,7 @@ class _Said(NamedTuple):
 _TYPES = {field.name: str(field.type) for field in fields(Settings)}
 
 
-def _from_file(file: str) -> dict[str, _Said]:
+def _from_file(file: str) -> dict[str, _Given]:
     import tomllib
 
     try:
@@ -111,8 +111,8 @@ def _from_file(file: str) -> dict[str, _Said]:
         raise ConfigurationError(f"{file} is not TOML: {error}") from None
     unknown = sorted(set(document) - set(_TYPES))
     if unknown:
-        raise ConfigurationError(f"{file}: there is no setting {unknown[0]!r}; there are {', '.join(_TYPES)}")
-    return {name: _Said(f"{file}: {name}", value) for name, value in document.items()}
+        raise ConfigurationError(f"{file}: {unknown[0]!r} is not a setting. The settings are {', '.join(_TYPES)}")
+    return {name: _Given(f"{file}: {name}", value) for name, value in document.items()}
 
 
 def _read(name: str, value: Any, where: str) -> Any:
@@ -135,7 +135,9 @@ def _read(name: str, value: Any, where: str) -> Any:
             raise TypeError
     except (TypeError, ValueError):
         words = {"int": "a whole number", "float": "a number", "str": "a text"}
-        raise ConfigurationError(f"{where} is {words.get(kind, 'a list of texts')}, not {str(value)[:40]!r}") from None
+        raise ConfigurationError(
+            f"{where} must be {words.get(kind, 'a list of texts')}, not {str(value)[:40]!r}"
+        ) from None
     return value
 
 
@@ -160,12 +162,12 @@ _CHOICES = {
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
-    """Refuse what cannot work, naming the place where it was said."""
+def _checked(made: Settings, sources: Mapping[str, str]) -> Settings:
+    """Refuse what cannot work, and name the flag, variable or line of the file."""
 
     def refuse(name: str, words: str) -> NoReturn:
         value = str(getattr(made, name))[:40]
-        raise ConfigurationError(f"{places.get(name, name)} is {words}, not {value!r}")
+        raise ConfigurationError(f"{sources.get(name, name)} must be {words}, not {value!r}")
 
     for name in _ABOVE_ZERO:
         if not 0 < getattr(made, name) < 10**12:
@@ -189,8 +191,8 @@ def _checked(made: Settings, places: Mapping[str, str]) -> Settings:
     if made.log_level not in _LEVELS:
         refuse("log_level", f"one of {', '.join(_LEVELS)}")
     if made.store:
-        _check_store(made.store, places.get("store", "store"))
-    _check_networks(made.trusted_proxies, places.get("trusted_proxies", ""))
+        _check_store(made.store, sources.get("store", "store"))
+    _check_networks(made.trusted_proxies, sources.get("trusted_proxies", ""))
     return made
 
 
@@ -202,8 +204,8 @@ def _check_store(url: str, where: str) -> None:
         raise ConfigurationError(f"{where}: {error}") from None
     if beside is None:
         raise ConfigurationError(
-            f"{where} is sqlite:///... or postgresql://..., or a store of another package that says where tables may "
-            "be: tokens and tenants are kept beside the records"
+            f"{where} must be sqlite:///... or postgresql://..., or a store of another package that can hold tables: "
+            "tokens and tenants are kept beside the records"
         )
 
 
@@ -217,7 +219,7 @@ def _check_networks(texts: tuple[str, ...], where: str) -> None:
 
 
 def store_url_of(made: Settings) -> str:
-    """The store's URL: the one that was said, or a file in the folder."""
+    """The store's URL: the one in the settings, or a file in the folder."""
     return made.store or f"sqlite:///{Path(made.folder).resolve()}/records.db"
 
 

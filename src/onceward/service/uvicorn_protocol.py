@@ -1,8 +1,8 @@
 """
-How requests arrive: uvicorn's protocol, with bounds on a request's head and on its time, and refusals in our words.
+uvicorn's HTTP protocol, with limits on a request's head and on how long it may take to arrive.
 
 uvicorn has neither: a client that sends one byte a minute, or a head without an end, would hold a connection, and with
-many of them all of the service. And what is no HTTP is told as a problem with a code, like everything else.
+many of them all of the service. What is not HTTP is refused with a problem document, like everything else.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class BoundedHttpProtocol(Protocol):
         self._head = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Somebody is there."""
+        """A client has connected: its first request must arrive in time."""
         super().connection_made(transport)
         self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody is there any more."""
+        """The connection has ended."""
         self._expect_nothing()
         super().connection_lost(exc)
 
@@ -64,18 +64,18 @@ class BoundedHttpProtocol(Protocol):
         self._expect()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP. Said here, unless another request is being answered: that answer is not to be mistaken."""
+        """Refuse what is not HTTP; not while another request is being answered, whose response it would look like."""
         if self._is_under_way() and not self.cycle.more_body:
             self.cycle.keep_alive = False
             return
-        self._refuse(RequestMalformed("this is not HTTP/1.1 as it is written; nothing was run"))
+        self._refuse(RequestMalformed("the request is not valid HTTP/1.1; nothing was run"))
 
     def _is_under_way(self) -> bool:
-        """Whether the head of a request is complete, and its answer is not."""
+        """Whether the head of a request is complete, and its response is not."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _is_answered_early(self) -> bool:
-        """Whether a request was answered before its body was read to the end: refused at the door, or too long."""
+        """Whether a request was answered before its body was read to the end: refused early."""
         return self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
 
     def _expect(self) -> None:
@@ -97,11 +97,11 @@ class BoundedHttpProtocol(Protocol):
             self.transport.close()
 
     def _refuse(self, error: OncewardError) -> None:
-        """Answer past the parser, which may be in no state to, and hang up."""
+        """Send a refusal without the parser, which may be in no state to, and close the connection."""
         if self._is_under_way():
-            self.cycle.disconnected = True  # What reads the body is told that the client has gone.
-        answer = error_response(error)
-        head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}", "connection: close"]
-        head += [f"{name.decode()}: {value.decode()}" for name, value in answer.raw_headers]
-        self.transport.write("\r\n".join((*head, "", "")).encode("latin-1") + bytes(answer.body))
+            self.cycle.disconnected = True  # Whoever reads the body sees that the client has gone.
+        response = error_response(error)
+        head = [f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}", "connection: close"]
+        head += [f"{name.decode()}: {value.decode()}" for name, value in response.raw_headers]
+        self.transport.write("\r\n".join((*head, "", "")).encode("latin-1") + bytes(response.body))
         self.transport.close()

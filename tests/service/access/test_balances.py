@@ -437,7 +437,7 @@ def test_the_check_itself(world: World, monkeypatch: pytest.MonkeyPatch, sound: 
     access = world.open()
     _paid(access)
     if not sound:
-        driver = access._place.driver
+        driver = access._database.driver
         monkeypatch.setattr(
             driver, "transact", lambda at, steps: (driver.look(steps), failpoints.hit(f"{at}.written"))[0]
         )

@@ -31,7 +31,7 @@ def test_a_failure_leaves_nothing_half_done(blocking: Any, world: World) -> None
         yield Sql("INSERT INTO onceward_tenants (name, created_at) VALUES ('acme', :now)", {})
 
     with pytest.raises(StoreUnavailable):
-        blocking._place.driver.transact("access.tenant", fails)
+        blocking._database.driver.transact("access.tenant", fails)
     assert blocking.tenant("acme").balance == 0
 
 
@@ -40,7 +40,7 @@ def test_a_refusal_keeps_its_connection(blocking: Any, world: World) -> None:
     An empty balance costs no new connection a call, and leaves no transaction open.
     """
     blocking.create_tenant("acme", prepaid=True)
-    driver = blocking._place.driver
+    driver = blocking._database.driver
     idle = getattr(driver, "_links", driver)._idle
     before = list(idle)
 
@@ -65,7 +65,7 @@ def test_a_token_without_a_tenant_cannot_be_written(blocking: Any) -> None:
         )
 
     with pytest.raises(StoreUnavailable):
-        blocking._place.driver.transact("access.token", orphan)
+        blocking._database.driver.transact("access.token", orphan)
 
 
 def test_a_closed_place_says_so(world: World) -> None:

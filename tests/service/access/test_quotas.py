@@ -69,7 +69,7 @@ class TestQuotas:
         blocking.create_tenant("acme", quota_records=10_000)
         counted: list[Any] = []
         asked: list[Any] = []
-        for driver in {blocking._place.driver, blocking._place.records.driver}:
+        for driver in {blocking._database.driver, blocking._database.records.driver}:
             # On PostgreSQL it is the same one.
             driver.look = _noting(driver.look, counted, asked)
 

@@ -15,15 +15,10 @@ from hypothesis import strategies as st
 
 from onceward import ConfigurationError
 from onceward.errors import Forbidden, IllegalMove, RateLimitError, TokenInvalid
+from onceward.protocol.token_format import PATTERN, SECRET_BYTES, TOKEN_CHARACTERS, parse_token
 from onceward.service.access import FloodControl, Role, bearer_token, peppers, token_verifier
+from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
-from onceward.service.access.token_format import (
-    PATTERN,
-    SECRET_BYTES,
-    TOKEN_CHARACTERS,
-    issue_token,
-    parse_token,
-)
 from onceward.service.access.token_table import TOUCH_US
 from onceward.testing.clock import StillEnvironment
 
@@ -73,7 +68,7 @@ class TestTheText:
         if wrong == text:
             assert parse_token(wrong)
         else:
-            with pytest.raises(TokenInvalid, match=r"no token|checksum") as refused:
+            with pytest.raises(TokenInvalid, match=r"not a token|checksum") as refused:
                 parse_token(wrong)
             assert wrong[21:54] not in str(refused.value)
 
@@ -187,10 +182,10 @@ class TestAuthentication:
         access.revoke_token(tokens["revoked"].issued.id)
         world.pass_time(3600)
         unknown = issue_token("live", StillEnvironment(seed="nobody").random).text
-        from onceward.service.access import token_format as texts
+        from onceward.protocol.token_format import checksum
 
         def forged(body: str) -> str:
-            return body + texts._checksum(body)
+            return body + checksum(body)
 
         presented = [
             unknown,
@@ -237,7 +232,7 @@ class TestAuthentication:
         """
         blocking.create_tenant("acme")
         new, asked = made(blocking), []
-        driver = blocking._place.driver
+        driver = blocking._database.driver
         look = driver.look
         driver.look = lambda steps: asked.append(1) or look(steps)
 
@@ -297,7 +292,7 @@ class TestAuthentication:
         for new in [made(blocking) for _ in range(5)]:
             blocking.authenticate(new.issued.text)
 
-        assert len(blocking._flows.desk._memory) == 3
+        assert len(blocking._flows.verifier._memory) == 3
 
     def test_last_used_is_noted_by_the_hour(self, access: Any, acme: str, world: World) -> None:
         """
@@ -648,13 +643,13 @@ class TestComparing:
         worked: list[str] = []
         fits = Peppers.fits
         monkeypatch.setattr(Peppers, "fits", lambda *given: worked.append("fits") or fits(*given))
-        desk = token_verifier.TokenVerifier(Peppers([PEPPER]), StillEnvironment())
+        verifier = token_verifier.TokenVerifier(Peppers([PEPPER]), StillEnvironment())
         presented = parse_token(issue_token("live", StillEnvironment().random).text)
         row = token_verifier._DECOY._replace(pepper="of nobody")
 
         for found in (None, row):
             with pytest.raises(TokenInvalid):
-                desk.judge(presented, found, 0.0)
+                verifier.judge(presented, found, 0.0)
 
         assert worked == ["fits", "fits"]
 

@@ -11,8 +11,8 @@ from ledger_support import LIVE, TEST, World, audited, balance, emit, sent
 
 from onceward import InFlight, KeyMissing, KeyReused, OncewardError
 from onceward.errors import KeyInvalid, RequestInvalid
+from onceward.protocol.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, ReferenceReused
 from onceward.runtime import failpoints
-from onceward.service.ledger.errors import CustomerUnknown, DeltaRefused, DeltaUnknown, ReferenceReused
 from onceward.service.ledger.hash_chain import LedgerEntry
 
 

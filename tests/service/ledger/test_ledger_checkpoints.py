@@ -12,7 +12,7 @@ from ledger_support import LIVE, TEST, World, audited, balance, emit
 from onceward import OncewardError
 from onceward._core.operation import to_datetime
 from onceward.errors import RequestInvalid
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
     DeltaUnknown,
     NothingToReceipt,
@@ -247,7 +247,7 @@ def test_a_receipt_is_the_same_one_whenever_it_is_asked_for(ledger: Any, world: 
         with pytest.raises(NothingToReceipt):
             ledger.run(ledger.flows.receipt(LIVE, "cus_1", **asked))
     for asked in ({}, {"reference": "a", "period": "2020-01"}):
-        with pytest.raises(RequestInvalid, match="one of them"):
+        with pytest.raises(RequestInvalid, match="either referenceId or period"):
             ledger.run(ledger.flows.receipt(LIVE, "cus_1", **asked))
     with pytest.raises(NothingToReceipt):
         ledger.run(ledger.flows.receipt(LIVE, "cus_2", reference="a"))

@@ -113,7 +113,7 @@ async def came_to(asked: Awaitable[Any]) -> str:
 async def taken(engine: SqliteEngine) -> None:
     """Until the writer has what was asked for."""
     await asyncio.sleep(0)
-    while len(engine._write_lines[0]) or not engine._desks[0].is_busy:
+    while len(engine._write_queues[0]) or not engine._supervisors[0].is_busy:
         await asyncio.sleep(0)
 
 
@@ -151,7 +151,7 @@ def test_the_whole_interface(tmp_path: Path) -> None:
         batch = await shop.batch(
             [("INSERT INTO t VALUES (:a)", {"a": 1}), "SELECT a FROM t"], identity=Step(ME, "p", "s")
         )
-        return again, batch.answers[1].rows, await shop.engine.databases(), await shop.engine.databases("acme")
+        return again, batch.results[1].rows, await shop.engine.databases(), await shop.engine.databases("acme")
 
     async def second(shop: Shop) -> Any:
         read_first = await shop.count()
@@ -232,7 +232,7 @@ def test_what_no_deadline_stops_is_killed_and_nobody_else_is_harmed(shared: Call
     """
 
     async def play(shop: Shop) -> Any:
-        writer = shop.engine._desks[0]
+        writer = shop.engine._supervisors[0]
         before = writer.started
         plain = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})"))
         keyed = came_to(shop.query(f"INSERT INTO t VALUES ({UNSTOPPABLE})", identity=Keyed(ME, "bomb")))
@@ -255,13 +255,17 @@ def test_workers_have_limits_of_their_own(shared: Callable[[Play], Any]) -> None
 
     async def play(shop: Shop) -> Any:
         await shop.count()
-        return [Path(f"/proc/{desk.pid}/limits").read_text() for desk in shop.engine._desks if desk.pid is not None]
+        return [
+            Path(f"/proc/{supervisor.pid}/limits").read_text()
+            for supervisor in shop.engine._supervisors
+            if supervisor.pid is not None
+        ]
 
     texts = shared(play)
 
     assert len(texts) >= 2
     for text in texts:
-        limits = {line[:25].strip(): line[25:].split()[0] for line in text.splitlines()[1:]}
+        limits = {queue[:25].strip(): queue[25:].split()[0] for queue in text.splitlines()[1:]}
         assert ("0", str(2 << 30)) == (limits["Max core file size"], limits["Max address space"])
         assert int(limits["Max open files"]) <= 1024
         assert int(limits["Max cpu time"]) <= 60
@@ -277,7 +281,7 @@ def test_memory_ends_somewhere(tmp_path: Path) -> None:
     hungry = f"{hundred} SELECT DISTINCT randomblob(900000) FROM c"
 
     async def play(shop: Shop) -> Any:
-        return await came_to(shop.query(hungry)), await shop.count(), shop.engine._desks[-1].started
+        return await came_to(shop.query(hungry)), await shop.count(), shop.engine._supervisors[-1].started
 
     word, rows, _ = running(play, tmp_path, limits=limits)
 
@@ -292,9 +296,9 @@ def test_a_killed_worker_is_replaced(shared: Callable[[Play], Any]) -> None:
     async def play(shop: Shop) -> Any:
         await shop.put(1, "k")
         await shop.count()
-        for desk in shop.engine._desks:
-            if desk.pid is not None:
-                os.kill(desk.pid, signal.SIGKILL)
+        for supervisor in shop.engine._supervisors:
+            if supervisor.pid is not None:
+                os.kill(supervisor.pid, signal.SIGKILL)
         return await came_to(shop.put(1, "k")), await came_to(shop.put(2)), await shop.count()
 
     assert shared(play) == ("replayed", "ran", 2)
@@ -307,7 +311,7 @@ def test_a_stopped_worker_is_replaced(shared: Callable[[Play], Any], monkeypatch
     monkeypatch.setattr("onceward.service.sql.worker_supervisor.BEGIN_SECONDS", 0.5)
 
     async def play(shop: Shop) -> Any:
-        pid = shop.engine._desks[0].pid
+        pid = shop.engine._supervisors[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
         return await came_to(shop.put(1, "k")), await shop.count()
@@ -322,9 +326,9 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
     """
 
     async def play(seen: WorkerProgress, *, overdue: bool) -> list[str]:
-        line = JobQueue(QUICK)
-        desk = WorkerSupervisor(line, QUICK, {}, REAL, together=64)
-        desk._groups = 5
+        queue = JobQueue(QUICK)
+        supervisor = WorkerSupervisor(queue, QUICK, {}, REAL, together=64)
+        supervisor._groups = 5
         loop = asyncio.get_running_loop()
         requests = [
             build_request(["INSERT INTO t VALUES (1)"], QUICK),
@@ -332,8 +336,8 @@ def test_without_a_key_an_interrupted_commit_is_an_unknown_outcome() -> None:
             build_request(["SELECT 1"], QUICK, readonly=True),
         ]
         jobs = [WorkerJob("p", "group", loop.create_future(), 0.0, request) for request in requests]
-        desk._after_death(jobs, seen, overdue=overdue)
-        again = line.clear()
+        supervisor._after_death(jobs, seen, overdue=overdue)
+        again = queue.clear()
         return ["again" if job in again else type(job.future.exception()).__name__ for job in jobs]
 
     told = {
@@ -361,7 +365,7 @@ def test_closing_finishes_what_is_under_way(tmp_path: Path) -> None:
         shop = await Shop(engine).open()
         tasks = [asyncio.create_task(came_to(shop.put(number, f"k{number}"))) for number in range(30)]
         await asyncio.gather(*(asyncio.create_task(asyncio.sleep(0)) for _ in range(3)))
-        pids = [desk.pid for desk in shop.engine._desks if desk.pid is not None]
+        pids = [supervisor.pid for supervisor in shop.engine._supervisors if supervisor.pid is not None]
         await engine.close()
         return await asyncio.gather(*tasks), await came_to(shop.count()), pids
 
@@ -453,7 +457,7 @@ def test_bad_input_never_reaches_a_worker(tmp_path: Path) -> None:
             await came_to(shop.query("SELECT ?", "text")),
             await came_to(shop.query("SELECT ?", ["x" * 5_000_000])),
         ]
-        started = [desk.started for desk in shop.engine._desks]
+        started = [supervisor.started for supervisor in shop.engine._supervisors]
         await engine.close()
         return words, started
 

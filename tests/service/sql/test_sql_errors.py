@@ -13,8 +13,8 @@ import pytest
 from onceward import KeyReused, OncewardError, OutcomeUnknown
 from onceward.errors import RetryAdvice, StoreCorrupt
 from onceward.service.sql import EngineClosed, Limits, LocalDatabase, SqlError, SqlKind
-from onceward.service.sql.errors import from_wire, to_wire
 from onceward.service.sql.sqlite_errors import BY_CODE, BY_MESSAGE, translate_sqlite_error
+from onceward.service.sql.worker_errors import from_wire, to_wire
 
 SCHEMA = [
     "CREATE TABLE t (id INTEGER PRIMARY KEY, a TEXT UNIQUE, b TEXT NOT NULL DEFAULT 'b', c INTEGER CHECK (c > 0))",

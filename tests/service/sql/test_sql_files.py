@@ -146,7 +146,7 @@ def test_a_page_tells_how_far_a_worker_has_come(tmp_path: Path) -> None:
     assert (running.group, running.committing, running.number) == (7, False, 3)
     assert (committing.group, committing.committing, committing.number) == (7, True, 0xFFFFFFFF)
     assert (beat.seen().committing, beat.seen().number) == (True, 4)
-    assert running.beats < committing.beats < beat.seen().beats
+    assert running.steps < committing.steps < beat.seen().steps
     beat.begin(8)
     assert (*beat.seen()[:2], beat.seen().number) == (8, False, NOT_BEGUN)
 

@@ -244,7 +244,7 @@ def test_a_batch_is_all_or_nothing(orders: LocalDatabase) -> None:
     again = orders.batch(batch[:2], identity=Keyed(ME, "b"))
 
     assert (refusal.value.kind, refusal.value.statement, nothing) == (SqlKind.UNIQUE_VIOLATION, 2, 0)
-    assert (first.rows_written, [answer.rows_written for answer in first.answers]) == (2, [1, 1])
+    assert (first.rows_written, [answer.rows_written for answer in first.results]) == (2, [1, 1])
     assert (False, True, first.document) == (first.replayed, again.replayed, again.document)
     assert count(orders) == 2
 
@@ -253,7 +253,7 @@ def test_a_batch_has_a_hundred_statements_at_most(orders: LocalDatabase) -> None
     """
     A hundred are run, one more or none are refused.
     """
-    assert len(orders.batch(["SELECT 1"] * 100).answers) == 100
+    assert len(orders.batch(["SELECT 1"] * 100).results) == 100
     for number, kind in ((101, SqlKind.TOO_LARGE), (0, SqlKind.SYNTAX)):
         with pytest.raises(SqlError) as refusal:
             orders.batch(["SELECT 1"] * number)
@@ -274,7 +274,7 @@ def test_statements_of_a_batch_see_each_other(database: LocalDatabase) -> None:
         ]
     )
 
-    assert batch.answers[-1].rows == [[41]]
+    assert batch.results[-1].rows == [[41]]
 
 
 def test_an_answer_that_is_too_large_undoes_its_write(database: LocalDatabase) -> None:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceward.protocol.sql_values import EXACT_MAX, INTEGER_MAX, INTEGER_MIN, to_json, to_sqlite
 from onceward.service.sql import LocalDatabase, SqlError, SqlKind
 from onceward.service.sql.statement_parser import parse_statement
-from onceward.service.sql.values import EXACT_MAX, INTEGER_MAX, INTEGER_MIN, to_json, to_sqlite
 
 
 @pytest.mark.parametrize(

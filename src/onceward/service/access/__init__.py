@@ -1,8 +1,9 @@
 """
-Who may call the service, and what they may spend: tokens, tenants, balances, quotas, flood control.
+Who may call the service, and what they may spend: tokens, tenants, prepaid balances, quotas, flood control.
 
-`Access` (and `AsyncAccess`) is what a service asks; `FloodControl` and `client_address` serve those who have no token.
-Nothing here speaks HTTP: headers come in as text, refusals go out as errors.
+Nothing here speaks HTTP: headers come in as text, refusals go out as errors. The rules are flows (`flows`, and the
+tables that it uses); `Access` and `AsyncAccess` run them. May import `protocol`, `stores` and `gate`, and no app of the
+service. Start with `access_async.py`, then `token_verifier.py`.
 """
 
 from onceward.service.access.access import Access
@@ -11,12 +12,12 @@ from onceward.service.access.addresses import client_address, trusted_networks
 from onceward.service.access.balances import Reservation, format_units
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.flows import SweepResult
+from onceward.service.access.issued_token import IssuedToken
 from onceward.service.access.scopes import scope_of, tenant_of
 from onceward.service.access.tenant_erasure import ErasureProgress, TenantTombstone
 from onceward.service.access.tenants import Tenant
-from onceward.service.access.token_format import IssuedToken, bearer_token
 from onceward.service.access.token_table import NewToken, Role, TokenView
-from onceward.service.access.token_verifier import Caller
+from onceward.service.access.token_verifier import Caller, bearer_token
 from onceward.service.access.top_ups import top_up_once
 
 __all__ = [

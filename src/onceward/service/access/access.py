@@ -47,12 +47,12 @@ class Access:
     """Tokens, tenants and balances, beside the records of a store. Safe for threads; a write is never half undone."""
 
     def __init__(
-        self, place: AccessDatabase, environment: Environment, scope_by: str, elsewhere: OtherUsage = no_other_usage
+        self, database: AccessDatabase, environment: Environment, scope_by: str, elsewhere: OtherUsage = no_other_usage
     ) -> None:
-        self._place = place
+        self._database = database
         self._environment = environment
-        self._flows = AccessFlows(place.peppers, environment, scope_by)
-        self._tables = TablesRunner.over(AccessTables(place, elsewhere), "access")
+        self._flows = AccessFlows(database.peppers, environment, scope_by)
+        self._tables = TablesRunner.over(AccessTables(database, elsewhere), "access")
 
     @classmethod
     def open(
@@ -71,8 +71,8 @@ class Access:
         `elsewhere` tells what tenants hold outside of the store, for their quotas.
         """
         check_scope_by(scope_by)
-        place = open_access_database(url, environment, create=create)
-        return cls(place, environment, scope_by, elsewhere)
+        database = open_access_database(url, environment, create=create)
+        return cls(database, environment, scope_by, elsewhere)
 
     def authenticate(self, token: str) -> Caller:
         """Whose token it is; `TokenInvalid`, in the same words whatever is wrong with it."""
@@ -99,7 +99,7 @@ class Access:
         databases: list[str] | tuple[str, ...] | None = None,
         expires: Seconds | None = None,
     ) -> NewToken | None:
-        """Make a token; its text is in the answer and nowhere else. None if there is no such tenant."""
+        """Make a token; its text is in the result and nowhere else. None if there is no such tenant."""
         return self._run(self._flows.create_token(tenant, environment, role, databases, expires))
 
     def token(self, id: str) -> TokenView | None:
@@ -187,8 +187,8 @@ class Access:
 
         `besides` erases what it has elsewhere, after its tokens have ended and before the tenant itself goes.
         """
-        self._flows.desk.forget_all()
-        return self._batches(erase_tenant(self._place, self._environment, check_tenant(name), besides))
+        self._flows.verifier.forget_all()
+        return self._batches(erase_tenant(self._database, self._environment, check_tenant(name), besides))
 
     def close(self) -> None:
         """Let go of files and connections."""

@@ -40,7 +40,7 @@ class AccessDatabase(NamedTuple):
 
 
 def open_access_database(url: str, environment: Environment, *, create: bool) -> AccessDatabase:
-    """Open the place that belongs to a store, and make it if it may be made."""
+    """Open the access database of a store; make it if `create` allows that."""
     beside = tables_url(url) or ""
     match urlsplit(beside).scheme.lower():
         case "sqlite":
@@ -49,9 +49,7 @@ def open_access_database(url: str, environment: Environment, *, create: bool) ->
             peppers = load_peppers(None, environment.random, create=create)
             driver = open_tables(beside, SCHEMA, environment, create=create)
         case _:
-            raise ConfigurationError(
-                "tokens and tenants are kept beside the records of a SQLite or PostgreSQL store; this store is neither"
-            )
+            raise ConfigurationError("this store cannot hold tokens and tenants. Use a SQLite or PostgreSQL store")
     try:
         return AccessDatabase(driver, _records(url, beside, driver, environment), peppers, url)
     except BaseException:

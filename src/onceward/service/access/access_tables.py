@@ -23,17 +23,17 @@ def no_other_usage(tenants: Sequence[str]) -> Iterable[tuple[str, int, int]]:
 class AccessTables(TablesRunner):
     """Performs `CountUsage`, besides what every `TablesRunner` does."""
 
-    def __init__(self, place: AccessDatabase, elsewhere: OtherUsage) -> None:
-        super().__init__(place.driver)
-        self._place = place
+    def __init__(self, database: AccessDatabase, elsewhere: OtherUsage) -> None:
+        super().__init__(database.driver)
+        self._database = database
         self._elsewhere = elsewhere
 
     def perform(self, effect: Any) -> Any:
         """One effect of a flow."""
         if isinstance(effect, CountUsage):
-            return [*self._place.records.counted(), *self._elsewhere(effect.tenants)]
+            return [*self._database.records.counted(), *self._elsewhere(effect.tenants)]
         return super().perform(effect)
 
     def close(self) -> None:
         """Let go of files and connections."""
-        self._place.close()
+        self._database.close()

@@ -1,5 +1,5 @@
 """
-Whose address a call came from, behind proxies. Pure: what was received in, an address out.
+The address that a call came from, behind trusted proxies. A pure function of what was received.
 
 What a caller writes into `X-Forwarded-For` or `Forwarded` is worth nothing. What a trusted proxy appended is: it saw
 the address that it names. So the list is walked from the right, where our own proxies wrote, for as long as each
@@ -34,7 +34,7 @@ def trusted_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     try:
         return tuple(ip_network(text) for text in texts)
     except ValueError as error:
-        raise ConfigurationError(f"a trusted proxy is an address or a network such as 10.0.0.0/8: {error}") from None
+        raise ConfigurationError(f"a trusted proxy is an address, or a network such as 10.0.0.0/8: {error}") from None
 
 
 def client_address(
@@ -50,16 +50,16 @@ def client_address(
     here = _address(peer)
     if here is None or not _is_trusted(here, trusted_networks):
         return peer if here is None else str(here)
-    told: set[str] = set()
+    callers: set[str] = set()
     for name, items in (("x-forwarded-for", _plain_list), ("forwarded", _pairs_list)):
         values = [value for header, value in forwarded_headers if header.lower() == name]
         if values:
-            told.add(str(_walked(here, items(",".join(values)), trusted_networks)))
-    if len(told) > 1:
+            callers.add(str(_walked(here, items(",".join(values)), trusted_networks)))
+    if len(callers) > 1:
         raise RequestInvalid(
             "X-Forwarded-For and Forwarded name different callers; let the proxy send one of them only"
         )
-    return told.pop() if told else str(here)
+    return callers.pop() if callers else str(here)
 
 
 def flood_address(address: str) -> str:
@@ -124,7 +124,7 @@ def _spelled(item: str) -> Address:
     match = _WITH_PORT.fullmatch(item)
     found = _address((match["six"] or match["four"]) if match else item)
     if found is None or (match is not None and int(match["port"] or 0) > _PORT_MAX):
-        raise RequestInvalid("a trusted proxy forwarded something that is no address; check how it is configured")
+        raise RequestInvalid("a trusted proxy forwarded something that is not an address; check its configuration")
     return found
 
 

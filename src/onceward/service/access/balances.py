@@ -1,5 +1,5 @@
 """
-Prepaid balances: whole micro-units, reserved before anything runs. Rules as steps; see `steps`.
+Prepaid balances: whole micro-units, reserved before anything runs. Rules as steps over SQL.
 
     open --commit-------> committed      it ran: the money is gone
      |
@@ -27,7 +27,7 @@ AMOUNT_MAX = 10**15
 LAPSE_SECONDS = 300.0
 """Above the lease that a slow call is given, so that no reservation lapses under a holder that is alive."""
 KEPT_US = 24 * 3_600 * 1_000_000
-"""How long an ended reservation is remembered: as long as an answer replays, so that a retry is not charged again."""
+"""How long an ended reservation is remembered: as long as a result replays, so that a retry is not charged again."""
 SWEEP_BATCH = 500
 
 _TENANT = "SELECT balance, erasing_at FROM onceward_tenants WHERE name = :tenant {lock}"
@@ -78,7 +78,7 @@ def charge(tenant: str, price: int, id: str, reference: str, lapse: int) -> SqlS
     """Reserve a price, or refuse with `BalanceExhausted`; nothing has run then."""
     row = one_or_none((yield Sql(_TENANT, {"tenant": tenant})))
     if row is None or row[1] is not None:
-        raise ConfigurationError("there is no such tenant to charge; it was never made, or it is erased")
+        raise ConfigurationError("there is no such tenant to charge: it was never created, or it is erased")
     balance: int | None = row[0]
     if balance is None:
         return Reservation(None, tenant, 0)
@@ -121,7 +121,7 @@ def commit(reservation: Reservation) -> SqlSteps[None]:
             return
     found = one_or_none((yield Sql(_STATE, {"id": id})))
     if found is not None and found[1] == "given_back":
-        raise IllegalMove("this reservation was given back, because nothing ran: it cannot be committed as well")
+        raise IllegalMove("this reservation was given back because nothing ran, so it cannot be committed")
 
 
 def give_back(reservation: Reservation) -> SqlSteps[None]:
@@ -133,7 +133,7 @@ def give_back(reservation: Reservation) -> SqlSteps[None]:
         return
     found = one_or_none((yield Sql(_STATE, {"id": reservation.id})))
     if found is not None and found[1] == "committed":
-        raise IllegalMove("this reservation was committed, because it ran: it cannot be given back; top up instead")
+        raise IllegalMove("this reservation was committed because it ran, so it cannot be given back; top up instead")
 
 
 def top_up(tenant: str, amount: int, reference: str, *, begin_prepaid: bool) -> SqlSteps[int | None]:

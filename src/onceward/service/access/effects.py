@@ -10,7 +10,7 @@ from onceward.stores.tables.sql_steps import declare_failpoints
 
 
 class CountUsage(NamedTuple):
-    """Count what is held; the answer is (scope, records, bytes), for every scope of the store and what is elsewhere."""
+    """Count what is held; the result is (scope, records, bytes), for every scope of the store and what is elsewhere."""
 
     tenants: tuple[str, ...]
     """Those who have a quota: of the others nothing needs to be known."""

@@ -70,7 +70,7 @@ class FloodControl:
         self._guard = threading.Lock()
 
     def retry_after(self, address: str) -> int | None:
-        """Count one unauthenticated call: None if it may go on, else after how many whole seconds to come again."""
+        """Count one unauthenticated call: None if it may go on, else after how many whole seconds to retry."""
         caller = flood_address(address)
         with self._guard:
             now = self._clock()

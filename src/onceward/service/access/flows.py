@@ -1,7 +1,5 @@
 """
-What can be asked for, told once for both colours: flows over `Transact`, `Look` and `Count`.
-
-Arguments are checked here, before anything is sent.
+Everything that `Access` can do, as flows that it and `AsyncAccess` run. Arguments are checked here first.
 """
 
 from __future__ import annotations
@@ -13,22 +11,23 @@ from typing import NamedTuple
 from onceward._core.durations import microseconds
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_key
+from onceward.protocol.token_format import ID_PATTERN
 from onceward.runtime.environment import Environment
 from onceward.service.access import balances, quotas, tenant_erasure, tenants, token_table, token_verifier
 from onceward.service.access.balances import Reservation, check_amount
 from onceward.service.access.flood_control import FloodControl
+from onceward.service.access.issued_token import issue_token
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import check_environment, check_tenant
 from onceward.service.access.tenant_erasure import TenantTombstone
 from onceward.service.access.tenants import QUOTA_MAX, Tenant, check_quota
-from onceward.service.access.token_format import ID_PATTERN, issue_token
 from onceward.service.access.token_table import NewToken, Role, TokenSpec, TokenView, check_databases
 from onceward.service.access.token_verifier import Caller, TokenVerifier
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
 LIST_MAX = 1_000
 OVERLAP_SECONDS = 3_600.0
-"""How long a rotated token lives on, unless it is said: an hour, to roll out its successor."""
+"""How long a rotated token lives on, by default: an hour, to roll out its successor."""
 FORGET_EVERY = 200
 """Charges between two batches (of 500) of old reservations: the table stays bounded though nobody sweeps."""
 
@@ -46,7 +45,7 @@ class AccessFlows:
     """The flows of one process."""
 
     def __init__(self, peppers: Peppers, environment: Environment, scope_by: str) -> None:
-        self.desk = TokenVerifier(peppers, environment, scope_by)
+        self.verifier = TokenVerifier(peppers, environment, scope_by)
         self.meter = quotas.QuotaMeter(environment)
         self._peppers = peppers
         self._random = environment.random
@@ -54,14 +53,14 @@ class AccessFlows:
 
     def authenticate(self, text: str) -> Flow[Caller]:
         """Whose token it is."""
-        return token_verifier.authenticate(self.desk, text)
+        return token_verifier.authenticate(self.verifier, text)
 
     def enter(self, flood: FloodControl, authorization: list[str], address: str) -> Flow[Caller]:
-        """Who comes in."""
-        return token_verifier.authenticate_or_limit(self.desk, flood, authorization, address)
+        """The caller of a request, from its `Authorization` header."""
+        return token_verifier.authenticate_or_limit(self.verifier, flood, authorization, address)
 
     def check(self) -> Flow[None]:
-        """Refuse to serve if there are tokens that this process could not judge."""
+        """Refuse to serve if there are tokens whose pepper this process does not have."""
         yield from read_tables(partial(token_table.check_peppers, self._peppers))
 
     # Tokens.
@@ -76,13 +75,13 @@ class AccessFlows:
     ) -> Flow[NewToken | None]:
         """Make a token."""
         if role not in tuple(Role):
-            raise ConfigurationError(f"a role is one of {', '.join(Role)}")
+            raise ConfigurationError(f"a role must be one of {', '.join(Role)}")
         life = None if expires is None else microseconds(expires, "expires")
-        wanted = TokenSpec(
+        spec = TokenSpec(
             check_tenant(tenant), check_environment(environment), Role(role), check_databases(databases), life
         )
         issued = issue_token(environment, self._random)
-        return (yield from transact("access.token", partial(token_table.create, wanted, issued, self._peppers)))
+        return (yield from transact("access.token", partial(token_table.create, spec, issued, self._peppers)))
 
     def token(self, id: str) -> Flow[TokenView | None]:
         """One token."""
@@ -102,13 +101,13 @@ class AccessFlows:
         issued = issue_token(old.environment, self._random)
         steps = partial(token_table.rotate, id, issued, self._peppers, micros)
         made = yield from transact("access.token", steps)
-        self.desk.forget(id)
+        self.verifier.forget(id)
         return made
 
     def revoke_token(self, id: str) -> Flow[TokenView | None]:
         """End a token."""
         ended = yield from transact("access.token", partial(token_table.revoke, check_token_id(id)))
-        self.desk.forget(id)
+        self.verifier.forget(id)
         return ended
 
     # Tenants.
@@ -142,7 +141,7 @@ class AccessFlows:
     def admit(self, tenant: str, records: int, bytes: int) -> Flow[None]:
         """Let new records through."""
         if not all(type(value) is int and 0 <= value <= QUOTA_MAX for value in (records, bytes)):
-            raise ConfigurationError(f"records and bytes are whole numbers from 0 to {QUOTA_MAX}")
+            raise ConfigurationError(f"records and bytes must be whole numbers from 0 to {QUOTA_MAX}")
         return quotas.admit(self.meter, check_tenant(tenant), records, bytes)
 
     def withdraw(self, tenant: str, records: int, bytes: int) -> None:
@@ -150,7 +149,7 @@ class AccessFlows:
         quotas.withdraw(self.meter, check_tenant(tenant), records, bytes)
 
     def count(self) -> Flow[bool]:
-        """Count everybody's records."""
+        """Count the records of all tenants."""
         return quotas.count_usage(self.meter)
 
     # Balances.
@@ -201,8 +200,8 @@ def check_token_id(id: str) -> str:
     if isinstance(id, str) and ID_PATTERN.fullmatch(id):
         return id
     raise ConfigurationError(
-        "a token is named by its id, the 12 characters after ow_live_ or ow_test_; the whole token belongs into no "
-        "command line, list or log"
+        "this is not the id of a token. Give the 12 characters after ow_live_ or ow_test_, and never the whole token: "
+        "it is secret"
     )
 
 

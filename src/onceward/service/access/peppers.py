@@ -1,5 +1,5 @@
 """
-What is stored in place of a token, and the key that makes it worthless to a thief of the database: the pepper.
+The pepper: the key under which tokens are hashed. It is not in the database, so a stolen database is worthless.
 
     ONCEWARD_PEPPER=NEW             from the environment; several, NEW,OLD: new tokens get the first, all are accepted
     agent.access.pepper             otherwise, of a SQLite store: a file beside it, for its owner alone
@@ -82,7 +82,7 @@ def pepper_missing_error() -> ConfigurationError:
     """What to say where there is none, and one is needed. Looking and revoking need none."""
     return ConfigurationError(
         f"tokens are kept under a key that is not in the database, and there is none: {_MAKE_ONE}, the same for every "
-        f"process, and keep it as you keep a password; or say {VARIABLE}={NONE} to do without"
+        f"process, and keep it as you keep a password; or set {VARIABLE}={NONE} to do without"
     )
 
 

@@ -103,7 +103,7 @@ class QuotaMeter:
         return entry
 
     def lower(self, tenant: str, records: int, bytes: int) -> None:
-        """Let less have been let through."""
+        """Take back what was let through, because nothing came of it."""
         entry = self._entries.get(tenant)
         if entry is not None:
             entry.records, entry.bytes = max(entry.records - records, 0), max(entry.bytes - bytes, 0)
@@ -138,7 +138,7 @@ def withdraw(meter: QuotaMeter, tenant: str, records: int, bytes: int) -> None:
 
 
 def count_usage(meter: QuotaMeter) -> Flow[bool]:
-    """Count everybody's records, if it is time and nobody else is at it; whether it was done."""
+    """Count the records of all tenants, if it is time and no other process does; whether it was done."""
     if not (yield from transact("access.count", _claim)):
         return False
     began = meter.monotonic()
@@ -170,7 +170,7 @@ def _check(limit: int | None, held: int, more: int, what: str) -> None:
 def _holding(tenant: str) -> Flow[QuotaUsage]:
     row = yield from read_tables(partial(_find, tenant))
     if row is None:
-        raise ConfigurationError("there is no such tenant to hold records; it was never made, or it is erased")
+        raise ConfigurationError("there is no such tenant to hold records: it was never created, or it is erased")
     return QuotaUsage(*row)
 
 

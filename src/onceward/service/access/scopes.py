@@ -1,5 +1,5 @@
 """
-How a tenant is named, and how the scopes of a tenant are spelled.
+Names of tenants, and the scopes of their keys.
 
     live:acme                          environment and tenant: the default
     live:acme:token:k3v9x2m8q4ab       with scope_by="token": the token's family, which a rotation keeps
@@ -30,7 +30,7 @@ def check_tenant(name: str) -> str:
         return name
     raise ConfigurationError(
         f"a tenant's name is 1 to {TENANT_CHARACTERS_MAX} of a-z, 0-9, '.', '_' and '-', beginning and ending with a "
-        "letter or a digit; use an id, and no personal data"
+        "letter or a digit; use an id, not personal data"
     )
 
 
@@ -38,7 +38,7 @@ def check_environment(environment: str) -> str:
     """Give the environment back if there is such a one."""
     if environment in ENVIRONMENTS:
         return environment
-    raise ConfigurationError(f"an environment is one of {', '.join(ENVIRONMENTS)}; name one of them")
+    raise ConfigurationError(f"an environment must be one of {', '.join(ENVIRONMENTS)}")
 
 
 def scope_of(environment: str, tenant: str, *, family: str | None = None, database: str | None = None) -> str:

@@ -41,10 +41,10 @@ class StoredRecords(Protocol):
         """Delete these; how many there were. Their fences are never given again."""
 
     def wipe(self) -> None:
-        """Let nothing of what was deleted be left behind, as far as that can be said."""
+        """Remove what deleted rows have left in the files, as far as the database can."""
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
 
 
 class TableRecords:
@@ -54,23 +54,23 @@ class TableRecords:
         self.driver = driver
 
     def counted(self) -> list[Any]:
-        """See `StoredRecords.counted`."""
+        """What each scope holds."""
         return self.driver.look(_counted)
 
     def page(self, after: bytes) -> list[Any]:
-        """See `StoredRecords.page`."""
+        """Id and scope of the next records, without marks of erasures."""
         return [(bytes(id), scope) for id, scope in self.driver.look(partial(_page, after))]
 
     def erase(self, ids: list[bytes]) -> int:
-        """See `StoredRecords.erase`."""
+        """Delete these; how many there were."""
         return self.driver.transact("access.erase", partial(_delete, ids))
 
     def wipe(self) -> None:
-        """See `StoredRecords.wipe`."""
+        """Remove what deleted rows have left in the files."""
         self.driver.wipe()
 
     def close(self) -> None:
-        """See `StoredRecords.close`."""
+        """Close files and connections."""
         self.driver.close()
 
 
@@ -81,7 +81,7 @@ class StoreRecords:
         self._store = store
 
     def counted(self) -> list[Any]:
-        """See `StoredRecords.counted`."""
+        """What each scope holds."""
         sums: dict[str, ScopeUsage] = {}
         after = b""
         while page := self._store.scan(after, PAGE, Selection()):
@@ -92,7 +92,7 @@ class StoreRecords:
         return list(sums.values())
 
     def page(self, after: bytes) -> list[Any]:
-        """See `StoredRecords.page`."""
+        """Id and scope of the next records, without marks of erasures."""
         while page := self._store.scan(after, PAGE, Selection()):
             found = [(one.id, one.scope) for one in page if one.kind != ERASURE]
             if found:
@@ -101,14 +101,14 @@ class StoreRecords:
         return []
 
     def erase(self, ids: list[bytes]) -> int:
-        """See `StoredRecords.erase`."""
+        """Delete these; how many there were."""
         return self._store.erase(ids)
 
     def wipe(self) -> None:
-        """See `StoredRecords.wipe`. Where its bytes are is the store's own matter."""
+        """Nothing to do here: a store of another package keeps its own files."""
 
     def close(self) -> None:
-        """See `StoredRecords.close`."""
+        """Close files and connections."""
         self._store.close()
 
 

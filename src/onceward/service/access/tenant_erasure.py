@@ -79,7 +79,7 @@ class TenantTombstone(NamedTuple):
 
 
 def erase_tenant(
-    place: AccessDatabase,
+    database: AccessDatabase,
     environment: Environment,
     tenant: str,
     besides: Callable[[], Iterable[object]] = no_other_data,
@@ -89,7 +89,7 @@ def erase_tenant(
 
     `besides` erases what the tenant has elsewhere, one thing for each turn, and is asked until it finds nothing.
     """
-    driver, records, peppers, url = place
+    driver, records, peppers, url = database
     if not peppers.current:
         raise pepper_missing_error()
     if not driver.transact("access.erase", partial(_begin, tenant, peppers)):

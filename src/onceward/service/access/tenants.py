@@ -1,5 +1,5 @@
 """
-Tenants: who they are, what they may hold. Rules as steps; see `steps`.
+Tenants: who they are, what they may hold. Rules as steps over SQL.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def create(name: str, *, prepaid: bool, records: int | None, bytes: int | None) 
         return True
     found = yield from show(name)
     if found is not None and found.erasing_at is not None:
-        raise IllegalMove("this tenant is being erased; `onceward tenant erase` again brings that to its end")
+        raise IllegalMove("this tenant is being erased; run `onceward tenant erase` again to finish that")
     return False
 
 
@@ -75,7 +75,7 @@ def check_quota(value: int | None, what: str) -> int | None:
     """Give a quota back if it can be one."""
     if value is None or (type(value) is int and 0 <= value <= QUOTA_MAX):
         return value
-    raise ConfigurationError(f"a quota of {what} is a whole number from 0 to {QUOTA_MAX}, or None for no limit")
+    raise ConfigurationError(f"a quota of {what} must be a whole number from 0 to {QUOTA_MAX}, or None for no limit")
 
 
 def _tenant(row: Row) -> Tenant:

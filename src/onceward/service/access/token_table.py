@@ -1,5 +1,5 @@
 """
-Tokens in the database: made, found, rotated, revoked, listed. Rules as steps; see `steps`.
+Tokens in the database: created, found, rotated, revoked, listed. Rules as steps over SQL.
 
 A rotation makes a new token of the same family: same tenant, environment, role and databases, and so the same scope. A
 retry that began with the old token goes on with the new one and is replayed. The old one lives on for the overlap that
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, IllegalMove, KeyInvalid
 from onceward._core.keys import check_key
+from onceward.service.access.issued_token import IssuedToken
 from onceward.service.access.peppers import Peppers, pepper_missing_error
-from onceward.service.access.token_format import IssuedToken
 from onceward.stores.tables.sql_steps import Row, Sql, SqlSteps, one_or_none
 
 DATABASES_MAX = 100
@@ -131,20 +131,20 @@ def check_peppers(peppers: Peppers) -> SqlSteps[None]:
 
 
 def create(
-    wanted: TokenSpec, issued: IssuedToken, peppers: Peppers, family: str | None = None
+    spec: TokenSpec, issued: IssuedToken, peppers: Peppers, family: str | None = None
 ) -> SqlSteps[NewToken | None]:
     """Write a token down; None if there is no such tenant, or it is being erased."""
     yield from check_peppers(peppers)
     values = {
         "id": issued.id,
         "family": family or issued.id,
-        "tenant": wanted.tenant,
-        "environment": wanted.environment,
-        "role": wanted.role.value,
-        "databases": None if wanted.databases is None else json.dumps(wanted.databases),
+        "tenant": spec.tenant,
+        "environment": spec.environment,
+        "role": spec.role.value,
+        "databases": None if spec.databases is None else json.dumps(spec.databases),
         "pepper": peppers.current,
         "digest": peppers.digest(PURPOSE, issued.body),
-        "life": wanted.life,
+        "life": spec.life,
     }
     if not (yield Sql(_CREATE, values)):
         return None
@@ -185,8 +185,8 @@ def rotate(id: str, issued: IssuedToken, peppers: Peppers, overlap: int) -> SqlS
     if old.state != "active":
         raise IllegalMove(f"token {id} is {old.state}, so there is nothing to rotate: make a new one")
     life = None if old.expires_at is None else old.expires_at - old.created_at
-    wanted = TokenSpec(old.tenant, old.environment, Role(old.role), old.databases, life)
-    made = yield from create(wanted, issued, peppers, old.family)
+    spec = TokenSpec(old.tenant, old.environment, Role(old.role), old.databases, life)
+    made = yield from create(spec, issued, peppers, old.family)
     if made is not None:
         yield Sql(_SUCCEED, {"id": id, "successor": issued.id, "overlap": overlap})
     return made

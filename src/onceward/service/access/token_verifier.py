@@ -1,10 +1,10 @@
 """
-Who is calling: a token that was believed, what it may do, and the scope of its keys.
+Whose token it is, what it may do, and the scope of its keys.
 
-`TokenVerifier` judges tokens. It remembers those that it believed for half a second, so that a burst of calls asks the
+`TokenVerifier` checks tokens. It remembers valid ones for half a second, so that a burst of calls asks the
 database once; a token that is revoked is therefore refused by every process within half a second of the revocation,
-and by the
-process that revoked it at once.
+and by
+the process that revoked it at once.
 """
 
 from __future__ import annotations
@@ -14,22 +14,37 @@ from functools import partial
 from typing import NamedTuple
 
 from onceward._core.errors import ConfigurationError, Forbidden, RateLimitError, StoreUnavailable, TokenInvalid
+from onceward.protocol.token_format import PresentedToken, parse_token
 from onceward.runtime.environment import Environment
 from onceward.service.access import token_table
 from onceward.service.access.flood_control import FloodControl
 from onceward.service.access.peppers import Peppers
 from onceward.service.access.scopes import scope_of
-from onceward.service.access.token_format import PresentedToken, bearer_token, parse_token
 from onceward.service.access.token_table import PURPOSE, TOUCH_US, Role, StoredToken, databases_of
 from onceward.stores.tables.sql_steps import Flow, read_tables, transact
 
 REMEMBERED_SECONDS = 0.5
-"""How long a believed token is believed without asking: the bound on how late a revocation is seen."""
+"""How long a valid token is accepted without a look at the database, and so how late a revocation is seen."""
 REMEMBERED_MAX = 10_000
 """Tokens, of a few hundred bytes each."""
 SCOPES_BY = ("tenant", "token")
 
-_DECOY = StoredToken(0, "", "", "", "", "", None, "", bytes(32), None, None, None, None, False)
+_DECOY = StoredToken(
+    now=0,
+    id="",
+    family="",
+    tenant="",
+    environment="",
+    role="",
+    databases=None,
+    pepper="",
+    digest=bytes(32),
+    last_used_at=None,
+    expires_at=None,
+    revoked_at=None,
+    erasing_at=None,
+    prepaid=False,
+)
 _RANK = {role: rank for rank, role in enumerate(Role)}
 
 
@@ -74,14 +89,14 @@ class Caller(NamedTuple):
         """
         if environment is not None and environment != self.environment:
             raise Forbidden(
-                f"this is a {self.environment} token, and the resource is {environment}; use a token for that"
+                f"this is a {self.environment} token, and the resource is {environment}; use a token for {environment}"
             )
         if tenant is not None and tenant != self.tenant:
-            raise Forbidden("this token is not that tenant's")
+            raise Forbidden("this token belongs to another tenant")
         if database is not None and self.databases is not None and database not in self.databases:
-            raise Forbidden("this token is for other databases only; use one whose list has this database")
+            raise Forbidden("this token is not for this database; use one whose list has it")
         if _RANK[Role(role)] > _RANK[self.role]:
-            raise Forbidden(f"this token may {self.role}, and this needs {Role(role)}")
+            raise Forbidden(f"this needs a token with the role {Role(role)}, and this one has {self.role}")
 
 
 def check_scope_by(scope_by: str) -> str:
@@ -97,7 +112,7 @@ class _Remembered(NamedTuple):
 
 
 class TokenVerifier:
-    """Judges tokens, and remembers for a moment whom it believed. For one process; safe for threads."""
+    """Checks tokens, and remembers valid ones for a moment. For one process; safe for threads."""
 
     def __init__(self, peppers: Peppers, environment: Environment, scope_by: str = "tenant") -> None:
         self.peppers = peppers
@@ -115,7 +130,7 @@ class TokenVerifier:
         return found if found is not None and self.monotonic() < found.asked_at + REMEMBERED_SECONDS else None
 
     def remember(self, row: StoredToken, asked_at: float) -> None:
-        """Keep a believed token's row, from when it was asked for: a revocation after that may not be in it."""
+        """Keep a valid token's row, as of when it was read: a later revocation is not in it."""
         self._memory.pop(row.id, None)
         self._memory[row.id] = _Remembered(row, asked_at)
         if len(self._memory) > REMEMBERED_MAX:
@@ -136,7 +151,7 @@ class TokenVerifier:
         """
         The caller, or `TokenInvalid` with the same words whatever is wrong.
 
-        A token that is not there costs what one costs that is: a digest is made and compared all the same.
+        An unknown token takes as long as a known one: a digest is computed and compared for it, too.
         """
         row = found if found is not None else _DECOY._replace(pepper=self.peppers.current)
         fits = self.peppers.fits(PURPOSE, presented.body, row.pepper, bytes(row.digest))
@@ -156,17 +171,17 @@ class TokenVerifier:
         )
 
 
-def authenticate(desk: TokenVerifier, text: str) -> Flow[Caller]:
+def authenticate(verifier: TokenVerifier, text: str) -> Flow[Caller]:
     """Whose token it is."""
     presented = parse_token(text)
-    known = desk.recall(presented.id)
+    known = verifier.recall(presented.id)
     if known is not None:
-        return desk.judge(presented, known.row, desk.monotonic() - known.asked_at)
-    asked_at = desk.monotonic()
+        return verifier.judge(presented, known.row, verifier.monotonic() - known.asked_at)
+    asked_at = verifier.monotonic()
     row = yield from read_tables(partial(token_table.find, presented.id))
-    caller = desk.judge(presented, row, 0.0)
+    caller = verifier.judge(presented, row, 0.0)
     if row is not None:
-        desk.remember(row, asked_at)
+        verifier.remember(row, asked_at)
         if row.last_used_at is None or row.last_used_at <= row.now - TOUCH_US:
             try:
                 yield from transact("access.touch", partial(token_table.touch, row.id))
@@ -176,22 +191,39 @@ def authenticate(desk: TokenVerifier, text: str) -> Flow[Caller]:
 
 
 def authenticate_or_limit(
-    desk: TokenVerifier, flood: FloodControl, authorization: list[str], address: str
+    verifier: TokenVerifier, flood: FloodControl, authorization: list[str], address: str
 ) -> Flow[Caller]:
     """
-    Who comes in: `authenticate`, and flood control for those only whom it turned away.
+    The caller of a request; those without a valid token are limited by their address.
 
     In this order, so that a valid token is never slowed, whatever else comes from its address.
     """
     try:
         text = bearer_token(authorization)
         if text is None:
-            raise TokenInvalid("this needs a token: send it as `Authorization: Bearer TOKEN`")
-        return (yield from authenticate(desk, text))
+            raise TokenInvalid("the request has no token. Send the header `Authorization: Bearer TOKEN`")
+        return (yield from authenticate(verifier, text))
     except TokenInvalid:
         wait = flood.retry_after(address)
         if wait is None:
             raise
     raise RateLimitError(
-        f"too many calls without a valid token from this address; come again in {wait} s", retry_after_seconds=wait
+        f"too many calls without a valid token came from this address. Retry in {wait} s", retry_after_seconds=wait
     )
+
+
+def bearer_token(values: list[str]) -> str | None:
+    """
+    The token in the values of `Authorization` (one for each time that it was sent); None if there is none.
+
+    The scheme's case does not matter, and several blanks may follow it (RFC 9110, 11.1 and 11.4). Two values are
+    refused: different readers might take different ones.
+    """
+    if not values:
+        return None
+    if len(values) > 1:
+        raise TokenInvalid("the header Authorization was sent more than once; send one token")
+    scheme, blank, credentials = values[0].partition(" ")
+    if scheme.lower() != "bearer" or not blank:
+        raise TokenInvalid("the header Authorization is not of the form `Bearer TOKEN`")
+    return credentials.lstrip(" ").rstrip(" \t")

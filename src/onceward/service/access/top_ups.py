@@ -1,7 +1,7 @@
 """
-A top-up through the gate: sent again under the same key, it counts once and gives the same answer.
+A top-up through the gate: sent again under the same key, it counts once and returns the same result.
 
-Two records guard it. The gate's says what the answer was, for as long as answers are kept; the row beside the balance,
+Two records guard it. The gate's has the result, for as long as results are kept; the row beside the balance,
 written in the same transaction, holds for ever.
 """
 

@@ -1,3 +1,5 @@
 """
-Webhooks over HTTP: received, answered at once, processed afterwards. See `onceward.messaging.inbox`.
+Webhooks over HTTP: `POST /hooks/{source}` receives an event once, and the inbox processes it once.
+
+May import `web` and the library's inbox, and no other app. Start with `app.py`, which is all of it.
 """

@@ -37,9 +37,9 @@ class EventReceived(msgspec.Struct, omit_defaults=True):
 class HooksApp:
     """The endpoint over one inbox."""
 
-    def __init__(self, inbox: AsyncInbox, door: Authenticator) -> None:
+    def __init__(self, inbox: AsyncInbox, authenticator: Authenticator) -> None:
         self._inbox = inbox
-        self._door = door
+        self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -56,15 +56,15 @@ class HooksApp:
         """One delivery. No caller is admitted here: the bytes themselves say who sent them."""
         try:
             body = await read_body(request, BODY_BYTES_MAX)
-            return starlette_response(accepted_response(await self._believed(request, body)))
+            return starlette_response(accepted_response(await self._receive(request, body)))
         except OncewardError as error:
             return error_response(error)
         except ClientDisconnect:
             return Response(status_code=499)
 
-    async def _believed(self, request: Request, body: bytes) -> ReceivedEvent:
+    async def _receive(self, request: Request, body: bytes) -> ReceivedEvent:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
         try:
             return await self._inbox.receive(request.path_params["source"], headers, body)
         except (SignatureInvalid, SourceUnknown) as error:
-            raise self._door.counted(request, error) from None
+            raise self._authenticator.counted(request, error) from None

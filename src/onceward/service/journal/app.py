@@ -1,5 +1,5 @@
 """
-`/v1/journal`: what was tried, and how it ended, for whoever has an admin token of the tenant.
+`GET /v1/journal`: calls and how they ended, for admin tokens of a tenant.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class AttemptsResponse(msgspec.Struct, rename="camel"):
 class JournalApp:
     """The endpoint over one journal."""
 
-    def __init__(self, journal: AsyncJournal, door: Authenticator) -> None:
+    def __init__(self, journal: AsyncJournal, authenticator: Authenticator) -> None:
         self._journal = journal
-        self._door = door
+        self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -75,14 +75,14 @@ class JournalApp:
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._authenticator)
 
     async def listed(self, call: ApiCall) -> EndpointResponse:
         """One page, of this tenant in this environment."""
-        outcome, limit = call.query("outcome"), _whole(call.query("limit") or str(PAGE_MAX))
+        outcome, limit = call.query("outcome"), call.limit(PAGE_MAX)
         if outcome is not None and outcome not in (*CallOutcome, "none"):
-            raise RequestMalformed(f"outcome is one of {', '.join(CallOutcome)}, or none for what has not ended")
-        wanted = CallFilter(
+            raise RequestMalformed(f"outcome must be one of {', '.join(CallOutcome)}, or none if it has not ended")
+        criteria = CallFilter(
             within=f"{call.caller.environment}:{call.caller.tenant}",
             digest=_hex(call.query("digest"), "digest", 12),
             outcome=None if outcome == "none" else outcome,
@@ -91,7 +91,7 @@ class JournalApp:
             limit=limit,
         )
         try:
-            found = await self._journal.find(wanted)
+            found = await self._journal.find(criteria)
         except ConfigurationError as error:
             raise StoreUnavailable(f"the journal cannot be read: {error}") from error
         following = found[-1].id if len(found) == limit else None
@@ -100,14 +100,8 @@ class JournalApp:
 
 def _hex(text: str | None, name: str, length: int) -> str | None:
     if text is not None and (len(text) != length or not set(text) <= _HEX):
-        raise RequestMalformed(f"{name} has {length} hexadecimal digits, as the journal shows them")
+        raise RequestMalformed(f"{name} is not valid: it has {length} hexadecimal digits, as the journal shows them")
     return text
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= PAGE_MAX:
-        raise RequestMalformed(f"limit is a whole number from 1 to {PAGE_MAX}")
-    return int(text)
 
 
 def _shown(one: CallView) -> AttemptResponse:

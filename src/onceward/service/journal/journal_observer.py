@@ -1,5 +1,5 @@
 """
-Every call that may change something, noted: who called what, under which key, and how it ended.
+Notes every call that may change something: who called what, under which key, and how it ended.
 
 Written behind the calls, so that no call waits for it. A key is noted as the digest that the logs show.
 """
@@ -15,6 +15,7 @@ from onceward._core.errors import OncewardError
 from onceward._core.keys import DIGEST_CHARACTERS
 from onceward.journal import AsyncJournal, CallOutcome
 from onceward.journal.notes import CallDetails, call_subject
+from onceward.protocol.headers import IDEMPOTENCY_KEY, PLAN_KEY, PLAN_STEP
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.access import Caller
 from onceward.service.web.calls import OnCallEnded
@@ -30,7 +31,7 @@ def open_service_journal(url: str) -> AsyncJournal:
 
 
 class JournalObserver:
-    """Notes calls; a `Witness`."""
+    """A `CallObserver` that notes every call which may change something."""
 
     def __init__(self, journal: AsyncJournal, environment: Environment = REAL) -> None:
         self._journal = journal
@@ -40,13 +41,13 @@ class JournalObserver:
         """A call begins."""
         if request.method in _CHANGES_NOTHING:
             return _unnoted
-        plan = _digest(request, "plan-key")
+        plan = _digest(request, PLAN_KEY)
         what = CallDetails(
             scope=caller.scope,
             worker=caller.token,
             tool=f"{request.method} {request.url.path[:PATH_MAX]}",
             run=None if plan is None else f"plan:{plan}",
-            digest=_digest(request, "plan-step" if plan is not None else "idempotency-key"),
+            digest=_digest(request, PLAN_STEP if plan is not None else IDEMPOTENCY_KEY),
         )
         subject = call_subject(self._environment, what)
         self._journal.put([subject.begun()])

@@ -1,8 +1,9 @@
 """
 The balance ledger: deltas that are booked once, periods that are closed once, and a chain that shows every change.
 
-`LedgerApp` is the HTTP side, `Ledger` and `AsyncLedger` what is behind it. They are imported when they are asked for:
-a client needs the ledger's errors and amounts only, and none of the libraries of a service.
+`app` has the endpoints, `flows` everything that a ledger can do, `ledger_entries` and `checkpoints` the rules over its
+tables; `Ledger` and `AsyncLedger` run the flows. May import `protocol`, `gate`, `access` and `web`, and no other app.
+Start with `app.py`, then `flows.py`. Names are imported when they are used: the command line needs no web framework.
 """
 
 from importlib import import_module

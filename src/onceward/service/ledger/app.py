@@ -1,5 +1,5 @@
 """
-The balance ledger over HTTP: `/api/v1/balance/...`, with the third document's names and answers.
+The endpoints of the balance ledger: `/api/v1/balance/...`.
 
 Keys follow the profile `pacspace`: a key in flight is a 202 with a code, a key with another body a 409.
 """
@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from onceward._core.errors import InFlight, KeyInvalid
 from onceward.http.server.problems import pending_response
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.protocol.paths import BALANCE
 from onceward.service.access import Role
 from onceward.service.ledger import wire
 from onceward.service.ledger.derive_advisor import DeriveAdvisor
@@ -26,15 +27,14 @@ from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parame
 
 GROUP = "Balance"
 PACSPACE = PROFILES["pacspace"]
-PREFIX = "/api/v1/balance"
 
 
 class LedgerApp:
     """The endpoints of one ledger."""
 
-    def __init__(self, ledger: AsyncLedger, door: Authenticator, *, profile: Profile = PACSPACE) -> None:
+    def __init__(self, ledger: AsyncLedger, authenticator: Authenticator, *, profile: Profile = PACSPACE) -> None:
         self._ledger = ledger
-        self._door = door
+        self._authenticator = authenticator
         self._profile = profile
         self._advice = DeriveAdvisor()
 
@@ -45,92 +45,92 @@ class LedgerApp:
         example = {"customerId": "cus_17", "delta": -1, "reason": "api call", "referenceId": "acme:call:2026-11:7f3a"}
         writes: dict[str, Any] = {"role": Role.WRITE, "keyed": True, "exact": True, "statuses": (200, 202)}
         return [
-            ApiEndpoint("POST", f"{PREFIX}/delta", self.emitted, "Book a delta, once per key and per reference.",
+            ApiEndpoint("POST", f"{BALANCE}/delta", self.emitted, "Book a delta, once per key and per reference.",
                      wire.DeltaResponse, wire.DeltaRequest, example=example, **writes),
-            ApiEndpoint("POST", f"{PREFIX}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
+            ApiEndpoint("POST", f"{BALANCE}/delta/batch", self.emitted_many, "Book up to 100 deltas, under one key.",
                      wire.DeltaBatchResponse, wire.DeltaBatchRequest, example={"deltas": [example]}, **writes),
-            ApiEndpoint("POST", f"{PREFIX}/checkpoint", self.closed,
+            ApiEndpoint("POST", f"{BALANCE}/checkpoint", self.closed,
                      "Close a customer's period, once; or mark one that still runs.",
                      wire.CheckpointResponse, wire.CheckpointRequest,
                      example={"customerId": "cus_17", "period": "2026-10"}, **writes),
-            ApiEndpoint("GET", f"{PREFIX}/derive/{{customer}}", self.derived,
+            ApiEndpoint("GET", f"{BALANCE}/derive/{{customer}}", self.derived,
                      "Derive a balance from verified deltas.", wire.BalanceResponse, parameters=(month,)),
-            ApiEndpoint("GET", f"{PREFIX}/receipt/{{customer}}", self.receipted,
+            ApiEndpoint("GET", f"{BALANCE}/receipt/{{customer}}", self.receipted,
                      "The receipt of a delta or of a closed period.", wire.ReceiptResponse,
                      parameters=(reference, month)),
-            ApiEndpoint("GET", f"{PREFIX}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse),
-            ApiEndpoint("GET", f"{PREFIX}/gaps/{{customer}}", self.gaps_found,
+            ApiEndpoint("GET", f"{BALANCE}/delta/{{id}}", self.looked_up, "Show one delta.", wire.DeltaResponse),
+            ApiEndpoint("GET", f"{BALANCE}/gaps/{{customer}}", self.gaps_found,
                      "Show numbers that are missing.", wire.GapsResponse),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door, profile=self._profile)
+        return build_application(self.endpoints(), self._authenticator, profile=self._profile)
 
     # --- endpoints ---
 
     async def emitted(self, call: ApiCall) -> EndpointResponse:
         """One delta."""
-        place = _place(call)
-        self._advice.emitted(place.scope, [call.body.customer_id])
-        flow = self._ledger.flows.emit(place, call.body, await self._key(call))
-        return await self._answered(self._ledger.run(flow))
+        owner = _owner_of(call)
+        self._advice.emitted(owner.scope, [call.body.customer_id])
+        flow = self._ledger.flows.emit(owner, call.body, await self._key(call))
+        return await self._respond(self._ledger.run(flow))
 
     async def emitted_many(self, call: ApiCall) -> EndpointResponse:
         """Several deltas."""
-        place = _place(call)
-        self._advice.emitted(place.scope, [one.customer_id for one in call.body.deltas])
-        flow = self._ledger.flows.emit_many(place, call.body.deltas, await self._key(call))
-        return await self._answered(self._ledger.run(flow))
+        owner = _owner_of(call)
+        self._advice.emitted(owner.scope, [one.customer_id for one in call.body.deltas])
+        flow = self._ledger.flows.emit_many(owner, call.body.deltas, await self._key(call))
+        return await self._respond(self._ledger.run(flow))
 
     async def closed(self, call: ApiCall) -> EndpointResponse:
         """A closed period, or a mark."""
         body, key = call.body, await self._key(call)
-        flow = self._ledger.flows.checkpoint(_place(call), body.customer_id, body.period, key, close=body.close)
-        return await self._answered(self._ledger.run(flow))
+        flow = self._ledger.flows.checkpoint(_owner_of(call), body.customer_id, body.period, key, close=body.close)
+        return await self._respond(self._ledger.run(flow))
 
     async def derived(self, call: ApiCall) -> EndpointResponse:
         """A balance."""
-        place, customer = _place(call), call.path("customer")
-        shown = await self._ledger.run(self._ledger.flows.derive(place, customer, call.query("period")))
-        return EndpointResponse(shown, headers=self._advice.derived(place.scope, customer))
+        owner, customer = _owner_of(call), call.path("customer")
+        shown = await self._ledger.run(self._ledger.flows.derive(owner, customer, call.query("period")))
+        return EndpointResponse(shown, headers=self._advice.derived(owner.scope, customer))
 
     async def receipted(self, call: ApiCall) -> EndpointResponse:
         """A receipt."""
         flow = self._ledger.flows.receipt(
-            _place(call), call.path("customer"), reference=call.query("referenceId"), period=call.query("period")
+            _owner_of(call), call.path("customer"), reference=call.query("referenceId"), period=call.query("period")
         )
         return EndpointResponse(await self._ledger.run(flow))
 
     async def looked_up(self, call: ApiCall) -> EndpointResponse:
         """One delta."""
-        return EndpointResponse(await self._ledger.run(self._ledger.flows.delta(_place(call), call.path("id"))))
+        return EndpointResponse(await self._ledger.run(self._ledger.flows.delta(_owner_of(call), call.path("id"))))
 
     async def gaps_found(self, call: ApiCall) -> EndpointResponse:
         """What is missing."""
-        return EndpointResponse(await self._ledger.run(self._ledger.flows.gaps(_place(call), call.path("customer"))))
+        return EndpointResponse(await self._ledger.run(self._ledger.flows.gaps(_owner_of(call), call.path("customer"))))
 
-    # --- keys and answers ---
+    # --- keys and responses ---
 
     async def _key(self, call: ApiCall) -> str | None:
         found = call.identity(self._profile)
         if found is None:
             return None
         if found.plan is not None:
-            raise KeyInvalid(f"the ledger knows no plans: name this request by {self._profile.key_header}")
-        await self._door.access.admit(call.caller.tenant)
+            raise KeyInvalid(f"the ledger has no plans; send the header {self._profile.key_header} instead")
+        await self._authenticator.access.admit(call.caller.tenant)
         return found.key
 
-    async def _answered(self, asked: Awaitable[KeyedResult]) -> EndpointResponse:
+    async def _respond(self, pending: Awaitable[KeyedResult]) -> EndpointResponse:
         try:
-            kept = await asked
+            kept = await pending
         except InFlight as running:
             reply = pending_response(self._profile, running.retry_after_seconds)
             return EndpointResponse(msgspec.Raw(reply.body), reply.status, reply.headers)
-        # The stored text itself: a replay has the first answer's bytes.
+        # The stored text itself: a replay has the first response's bytes.
         headers = ((self._profile.replay_header, "true"),) if kept.replayed else ()
         return EndpointResponse(msgspec.Raw(kept.text.encode()), headers=headers)
 
 
-def _place(call: ApiCall) -> LedgerScope:
+def _owner_of(call: ApiCall) -> LedgerScope:
     return LedgerScope(call.caller.environment, call.caller.tenant, call.caller.scope)

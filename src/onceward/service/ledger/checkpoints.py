@@ -14,8 +14,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from onceward._core.errors import RequestInvalid
-from onceward.service.ledger.amounts import BILLION
-from onceward.service.ledger.errors import PeriodClosed, VerificationPending
+from onceward.protocol.amounts import BILLION
+from onceward.protocol.errors import PeriodClosed, VerificationPending
 from onceward.service.ledger.hash_chain import (
     CHECKPOINT_COLUMNS,
     LedgerCheckpoint,
@@ -108,7 +108,7 @@ def checkpoint(scope: str, customer: str, period: str, close_now: bool | None) -
     seen = yield from find_customer(scope, customer)
     current = period_at(seen.now)
     if period > current:
-        raise RequestInvalid(f"the period {period} has not begun; name one up to {current}")
+        raise RequestInvalid(f"the period {period} has not begun; send one up to {current}")
     if close_now is False or (close_now is None and period == current and period > seen.closed):
         return (yield from mark(scope, customer, period))
     return (yield from close(scope, customer, period))
@@ -122,11 +122,11 @@ def mark(scope: str, customer: str, period: str) -> SqlSteps[PeriodMark]:
     before = yield from _last(scope, customer, period)
     previous = "" if before is None else before.hash
     after = "" if before is None else before.period
-    place = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
+    values = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
     root, seq, deltas, waits = "", 0, 0, False
     balance = 0 if before is None else int(before.balance)
     while not waits:
-        page = yield Sql(_JUDGED, {**place, "seq": seq})
+        page = yield Sql(_JUDGED, {**values, "seq": seq})
         judged = list(takewhile(lambda row: row[2] != QUEUED, page))
         root = chain_seals(root, [seal for _, seal, _, _ in judged])
         balance += sum(amount for _, _, status, amount in judged if status == VERIFIED)
@@ -134,15 +134,25 @@ def mark(scope: str, customer: str, period: str) -> SqlSteps[PeriodMark]:
         seq = judged[-1][0] if judged else seq
         waits = len(judged) < PAGE
     hash = mark_hash(scope, customer, period, seq, str(balance), root, previous)
-    return PeriodMark(mark_id(hash), customer, period, seq, balance, deltas, root, previous, hash)
+    return PeriodMark(
+        id=mark_id(hash),
+        customer=customer,
+        period=period,
+        seq=seq,
+        balance=balance,
+        deltas=deltas,
+        root=root,
+        previous=previous,
+        hash=hash,
+    )
 
 
 def close(scope: str, customer: str, period: str) -> SqlSteps[CloseResult]:
     """Close a period; or find the checkpoint that closed it."""
     # A customer that nobody has emitted for has nothing to close: `known` refuses to make it.
     held = yield from lock_customer(scope, customer, LedgerTerms(customers="known"))
-    place = {"scope": scope, "customer": customer}
-    found = one_or_none((yield Sql(_OF_PERIOD, {**place, "period": period})))
+    values = {"scope": scope, "customer": customer}
+    found = one_or_none((yield Sql(_OF_PERIOD, {**values, "period": period})))
     refuses = closed_period_text(period) if period == period_at(held.now) else None
     if found is not None:
         return CloseResult(LedgerCheckpoint(*found), duplicate=True, refuses=refuses)
@@ -172,7 +182,7 @@ def close(scope: str, customer: str, period: str) -> SqlSteps[CloseResult]:
     hash = checkpoint_hash(made)
     made = made._replace(id=checkpoint_id(hash), hash=hash)
     yield Sql(_ADD, made._asdict())
-    yield Sql(_CLOSE, {**place, "period": period})
+    yield Sql(_CLOSE, {**values, "period": period})
     return CloseResult(made, refuses=refuses)
 
 
@@ -207,9 +217,9 @@ def _summed(scope: str, customer: str, after: str, period: str) -> SqlSteps[Entr
 def _rooted(scope: str, customer: str, after: str, period: str) -> SqlSteps[str]:
     """The root over the seals of some periods, in the order of their numbers."""
     root, seq = "", 0
-    place = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
+    values = {"scope": scope, "customer": customer, "after": after, "period": period, "limit": PAGE}
     while True:
-        page = yield Sql(_SEALS, {**place, "seq": seq})
+        page = yield Sql(_SEALS, {**values, "seq": seq})
         root = chain_seals(root, [seal for _, seal in page])
         if len(page) < PAGE:
             return root

@@ -1,8 +1,7 @@
 """
-Advice to clients that derive after every emit: the balance is wanted when somebody asks, when books are compared and
-before a bill, and not once for each delta.
+Advice to clients that derive a balance after every emit: derive it when somebody asks, on a schedule or before a bill.
 
-It is a header and changes nothing. It is counted in this process, for as many customers as are looked at lately.
+It is a header and changes nothing. It is counted in this process, for the customers that were seen last.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable
 
-HEADER = "onceward-advice"
+from onceward.protocol.headers import ADVICE
+
 PAIRS = 5
 """Derivations in a row with a single emit before each: once may be somebody looking, five times is a habit."""
 REMEMBERED_MAX = 10_000
@@ -22,7 +22,7 @@ TEXT = (
 
 
 class DeriveAdvisor:
-    """Counts, and says so. Safe for threads."""
+    """Counts emits and derivations by customer. Safe for threads."""
 
     def __init__(self) -> None:
         self._counting = threading.Lock()
@@ -39,9 +39,9 @@ class DeriveAdvisor:
                 self._seen.popitem(last=False)
 
     def derived(self, scope: str, customer: str) -> tuple[tuple[str, str], ...]:
-        """A balance was derived: the headers that say what is to be said about it."""
+        """A balance was derived: the headers with advice, if there is any."""
         with self._counting:
             emits, pairs = self._seen.pop((scope, customer), (0, 0))
             pairs = pairs + 1 if emits == 1 else 0
             self._seen[scope, customer] = (0, pairs)
-        return ((HEADER, TEXT),) if pairs >= PAIRS else ()
+        return ((ADVICE, TEXT),) if pairs >= PAIRS else ()

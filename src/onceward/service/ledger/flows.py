@@ -1,7 +1,5 @@
 """
-What can be asked of a ledger, told once for both colours: flows over `KeyedTransaction`, `Transact` and `Look`.
-
-Arguments are checked here, before anything is sent.
+Everything that a ledger can do, as flows that `Ledger` and `AsyncLedger` run. Arguments are checked here first.
 """
 
 from __future__ import annotations
@@ -18,6 +16,9 @@ import msgspec
 from onceward._core.canonical import canonical
 from onceward._core.errors import KeyInvalid, KeyMissing, KeyReused, OncewardError, RequestInvalid
 from onceward._core.keys import environment_key
+from onceward.protocol.amounts import parse_amount
+from onceward.protocol.errors import CustomerUnknown
+from onceward.protocol.limits import BATCH_MAX, METADATA_BYTES_MAX, REASON_CHARACTERS_MAX, is_customer
 from onceward.service.access import scope_of
 from onceward.service.ledger import (
     checkpoints,
@@ -27,19 +28,12 @@ from onceward.service.ledger import (
     verification,
     wire,
 )
-from onceward.service.ledger.amounts import parse_amount
-from onceward.service.ledger.errors import CustomerUnknown
 from onceward.service.ledger.hash_chain import LedgerEntry
 from onceward.service.ledger.keyed_transaction import KeyedResult, KeyedTransaction
 from onceward.service.ledger.ledger_entries import BookingResult, CheckedDelta, CustomerRow, LedgerTerms
 from onceward.service.ledger.periods import check_period
 from onceward.stores.tables import Flow, SqlSteps, read_tables, transact
 
-BATCH_MAX = 100
-METADATA_BYTES_MAX = 4_096
-REASON_CHARACTERS_MAX = 500
-
-_CUSTOMER = re.compile(r"[A-Za-z0-9_.:-]{1,128}", re.ASCII)
 _ID = re.compile(r"dl_[0-9a-f]{32}", re.ASCII)
 
 
@@ -58,7 +52,7 @@ class LedgerScope(NamedTuple):
 
     @classmethod
     def of(cls, environment: str, tenant: str) -> LedgerScope:
-        """The place of a tenant in an environment."""
+        """The ledger of a tenant in an environment, with keys shared by all of its tokens."""
         return cls(environment, tenant, scope_of(environment, tenant))
 
 
@@ -68,50 +62,50 @@ class LedgerFlows:
     def __init__(self, terms: LedgerTerms) -> None:
         self.terms = terms
 
-    def emit(self, place: LedgerScope, sent: wire.DeltaRequest, key: str | None = None) -> Flow[KeyedResult]:
+    def emit(self, owner: LedgerScope, sent: wire.DeltaRequest, key: str | None = None) -> Flow[KeyedResult]:
         """Book a delta once: by its key, or by its reference where there is no key."""
-        wanted = check_delta(place, sent)
-        if key is None and wanted.reference is None:
+        checked = check_delta(owner, sent)
+        if key is None and checked.reference is None:
             raise KeyMissing(
-                "a delta needs a name, so that a retry is not a second one: send the header Idempotency-Key, or a "
+                "the delta has no key, and a retry would book it twice. Send the header Idempotency-Key, or a "
                 "referenceId in the body; nothing was booked"
             )
-        named = wanted.reference if key is None else _key(place, key)
+        named = checked.reference if key is None else _key(owner, key)
         # A reference is good for ever: when the record of it has expired, the row still answers.
         after: Literal["run", "refuse"] = "run" if key is None else "refuse"
-        steps = partial(_booked_text, place.scope, wanted, self.terms)
-        request = ["delta", *wanted._replace(amount=str(wanted.amount))]  # type: ignore[arg-type]
+        steps = partial(_booked_text, owner.scope, checked, self.terms)
+        request = ["delta", *checked._replace(amount=str(checked.amount))]  # type: ignore[arg-type]
         try:
-            kept: KeyedResult = yield KeyedTransaction("ledger.book", place.keys, named or "", request, after, steps)
+            kept: KeyedResult = yield KeyedTransaction("ledger.book", owner.keys, named or "", request, after, steps)
         except KeyReused:
             if key is not None:
                 raise
-            return (yield from self._by_reference(place, wanted))
+            return (yield from self._by_reference(owner, checked))
         return _marked(kept) if key is None and kept.replayed else kept
 
     def emit_many(
-        self, place: LedgerScope, sent: Sequence[wire.DeltaRequest], key: str | None = None
+        self, owner: LedgerScope, sent: Sequence[wire.DeltaRequest], key: str | None = None
     ) -> Flow[KeyedResult]:
         """Book several deltas in one transaction. One that is refused leaves the others booked, and says why."""
         if not 1 <= len(sent) <= BATCH_MAX:
-            raise RequestInvalid(f"a batch has 1 to {BATCH_MAX} deltas, and this has {len(sent)}; nothing was booked")
-        wanted = [_numbered(index, place, one) for index, one in enumerate(sent)]
-        if key is None and any(one.reference is None for one in wanted):
+            raise RequestInvalid(f"the batch has {len(sent)} deltas; send 1 to {BATCH_MAX}. Nothing was booked")
+        checked = [_numbered(index, owner, one) for index, one in enumerate(sent)]
+        if key is None and any(one.reference is None for one in checked):
             raise KeyMissing(
-                "a batch without the header Idempotency-Key needs a referenceId on every delta, so that a retry books "
-                "none of them again; nothing was booked"
+                "a delta of this batch has no referenceId, and a retry would book it twice. Send the header "
+                "Idempotency-Key, or a referenceId with every delta; nothing was booked"
             )
-        steps = partial(_batch_text, place.scope, wanted, self.terms)
+        steps = partial(_batch_text, owner.scope, checked, self.terms)
         if key is None:
             return KeyedResult((yield from transact("ledger.book_batch", steps)), replayed=False)
-        request = ["batch", *([*one._replace(amount=str(one.amount))] for one in wanted)]  # type: ignore[arg-type]
+        request = ["batch", *([*one._replace(amount=str(one.amount))] for one in checked)]  # type: ignore[arg-type]
         kept: KeyedResult = yield KeyedTransaction(
-            "ledger.book_batch", place.keys, _key(place, key), request, "refuse", steps
+            "ledger.book_batch", owner.keys, _key(owner, key), request, "refuse", steps
         )
         return kept
 
     def checkpoint(
-        self, place: LedgerScope, customer: str, period: str, key: str | None = None, *, close: bool | None = None
+        self, owner: LedgerScope, customer: str, period: str, key: str | None = None, *, close: bool | None = None
     ) -> Flow[KeyedResult]:
         """
         Close a customer's period, once whatever the key; or mark it, if it still runs.
@@ -120,55 +114,55 @@ class LedgerFlows:
         """
         check_customer(customer)
         check_period(period)
-        steps = partial(_checkpoint_text, place.scope, customer, period, close)
+        steps = partial(_checkpoint_text, owner.scope, customer, period, close)
         if key is None:
             return KeyedResult((yield from transact("ledger.close", steps)), replayed=False)
         request = ["checkpoint", customer, period, *([] if close is None else [close])]
-        kept: KeyedResult = yield KeyedTransaction("ledger.close", place.keys, _key(place, key), request, "run", steps)
+        kept: KeyedResult = yield KeyedTransaction("ledger.close", owner.keys, _key(owner, key), request, "run", steps)
         return kept
 
-    def derive(self, place: LedgerScope, customer: str, period: str | None = None) -> Flow[wire.BalanceResponse]:
+    def derive(self, owner: LedgerScope, customer: str, period: str | None = None) -> Flow[wire.BalanceResponse]:
         """A balance, from verified deltas only."""
         check_customer(customer)
         if period is not None:
             check_period(period)
-        derived = yield from read_tables(partial(checkpoints.derive, place.scope, customer, period))
+        derived = yield from read_tables(partial(checkpoints.derive, owner.scope, customer, period))
         return responses.balance(customer, derived, period)
 
     def receipt(
-        self, place: LedgerScope, customer: str, *, reference: str | None = None, period: str | None = None
+        self, owner: LedgerScope, customer: str, *, reference: str | None = None, period: str | None = None
     ) -> Flow[wire.ReceiptResponse]:
         """The receipt of a delta or of a closed period: the same one every time."""
         check_customer(customer)
         if (reference is None) == (period is None):
-            raise RequestInvalid("a receipt is for a delta or for a period: name referenceId or period, one of them")
+            raise RequestInvalid("a receipt is for a delta or for a period: send either referenceId or period")
         if reference is not None:
-            named = _reference(place, reference)
+            named = _reference(owner, reference)
             found = yield from read_tables(
-                partial(receipts_and_gaps.receipt_of_reference, place.scope, customer, named)
+                partial(receipts_and_gaps.receipt_of_reference, owner.scope, customer, named)
             )
         else:
             month = check_period(period or "")
-            found = yield from read_tables(partial(receipts_and_gaps.receipt_of_period, place.scope, customer, month))
+            found = yield from read_tables(partial(receipts_and_gaps.receipt_of_period, owner.scope, customer, month))
         return responses.receipt(customer, found)
 
-    def delta(self, place: LedgerScope, id: str) -> Flow[wire.DeltaResponse]:
+    def delta(self, owner: LedgerScope, id: str) -> Flow[wire.DeltaResponse]:
         """One delta."""
         if not _ID.fullmatch(id):
-            raise RequestInvalid("the id of a delta is dl_ and 32 hex digits, as it was answered")
-        return responses.delta((yield from read_tables(partial(ledger_entries.find_by_id, place.scope, id))))
+            raise RequestInvalid("this is not the id of a delta: an id is dl_ and 32 hex digits")
+        return responses.delta((yield from read_tables(partial(ledger_entries.find_by_id, owner.scope, id))))
 
-    def gaps(self, place: LedgerScope, customer: str) -> Flow[wire.GapsResponse]:
+    def gaps(self, owner: LedgerScope, customer: str) -> Flow[wire.GapsResponse]:
         """Numbers that are missing."""
         check_customer(customer)
         return responses.gaps(
-            customer, (yield from read_tables(partial(receipts_and_gaps.find_gaps, place.scope, customer)))
+            customer, (yield from read_tables(partial(receipts_and_gaps.find_gaps, owner.scope, customer)))
         )
 
-    def add_customer(self, place: LedgerScope, customer: str) -> Flow[bool]:
+    def add_customer(self, owner: LedgerScope, customer: str) -> Flow[bool]:
         """Make a customer known; False if it was."""
         check_customer(customer)
-        return (yield from transact("ledger.customer", partial(ledger_entries.add_customer, place.scope, customer)))
+        return (yield from transact("ledger.customer", partial(ledger_entries.add_customer, owner.scope, customer)))
 
     def verify_queued(self, limit: int = verification.BATCH) -> Flow[int]:
         """Give the oldest queued deltas their verdict; how many there were. Any number of workers may do this."""
@@ -179,31 +173,34 @@ class LedgerFlows:
             yield from transact("ledger.judge", partial(verification.write_verdicts, verdicts))
         return len(entries)
 
-    def _by_reference(self, place: LedgerScope, wanted: CheckedDelta) -> Flow[KeyedResult]:
-        """The reference is the key of another request: say in what they differ, or answer what it has."""
-        entry = yield from read_tables(partial(ledger_entries.find_by_reference, place.scope, wanted.reference or ""))
+    def _by_reference(self, owner: LedgerScope, checked: CheckedDelta) -> Flow[KeyedResult]:
+        """The reference is the key of another request: say in what they differ, or return what it has."""
+        entry = yield from read_tables(partial(ledger_entries.find_by_reference, owner.scope, checked.reference or ""))
         if entry is None:
             raise KeyReused(
-                "this referenceId is in use as the key of another request; send a key of its own with this delta"
+                "this referenceId is already the key of another request; send this delta with an Idempotency-Key of "
+                "its own"
             )
         return KeyedResult(
-            _text(responses.booked(BookingResult(ledger_entries.require_same(entry, wanted), duplicate=True))),
+            _text(responses.booked(BookingResult(ledger_entries.require_same(entry, checked), duplicate=True))),
             replayed=False,
         )
 
 
-def check_delta(place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
+def check_delta(owner: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
     """A delta as it was sent, checked."""
     reason = sent.reason
     if not 1 <= len(reason) <= REASON_CHARACTERS_MAX or "\x00" in reason:
-        raise RequestInvalid(f"reason is 1 to {REASON_CHARACTERS_MAX} characters, without NUL; nothing was booked")
+        raise RequestInvalid(
+            f"reason is not valid: send 1 to {REASON_CHARACTERS_MAX} characters, no NUL; nothing was booked"
+        )
     if sent.corrects is not None and not _ID.fullmatch(sent.corrects):
-        raise RequestInvalid("corrects is the id of a delta, dl_ and 32 hex digits; nothing was booked")
+        raise RequestInvalid("corrects is not the id of a delta: an id is dl_ and 32 hex digits; nothing was booked")
     return CheckedDelta(
         customer=check_customer(sent.customer_id),
         amount=parse_amount(sent.delta),
         reason=reason,
-        reference=None if sent.reference_id is None else _reference(place, sent.reference_id),
+        reference=None if sent.reference_id is None else _reference(owner, sent.reference_id),
         metadata=None if sent.metadata is None else _metadata(sent.metadata),
         corrects=sent.corrects,
         period=None if sent.period is None else check_period(sent.period),
@@ -212,18 +209,18 @@ def check_delta(place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
 
 def check_customer(customer: str) -> str:
     """Give a customer's id back if it is one."""
-    if _CUSTOMER.fullmatch(customer):
+    if is_customer(customer):
         return customer
-    raise RequestInvalid("customerId is 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':' and '-'; use an id, and no name")
+    raise RequestInvalid("customerId is not valid: send 1 to 128 of A-Z, a-z, 0-9, '_', '.', ':', '-'")
 
 
-def _key(place: LedgerScope, key: str) -> str:
-    return environment_key(place.environment, key)
+def _key(owner: LedgerScope, key: str) -> str:
+    return environment_key(owner.environment, key)
 
 
-def _reference(place: LedgerScope, reference: str) -> str:
+def _reference(owner: LedgerScope, reference: str) -> str:
     try:
-        return environment_key(place.environment, reference)
+        return environment_key(owner.environment, reference)
     except KeyInvalid as error:
         raise KeyInvalid(f"referenceId: {error}") from None
 
@@ -231,7 +228,9 @@ def _reference(place: LedgerScope, reference: str) -> str:
 def _metadata(metadata: dict[str, Any]) -> str:
     text = canonical(_floats(metadata))
     if len(text) > METADATA_BYTES_MAX:
-        raise RequestInvalid(f"metadata has {len(text)} bytes and may have {METADATA_BYTES_MAX}; nothing was booked")
+        raise RequestInvalid(
+            f"metadata has {len(text)} bytes; at most {METADATA_BYTES_MAX} are taken. Nothing was booked"
+        )
     return text.decode()
 
 
@@ -246,14 +245,14 @@ def _floats(value: Any) -> Any:
     return [_floats(one) for one in value] if isinstance(value, list) else value
 
 
-def _numbered(index: int, place: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
+def _numbered(index: int, owner: LedgerScope, sent: wire.DeltaRequest) -> CheckedDelta:
     try:
-        return check_delta(place, sent)
+        return check_delta(owner, sent)
     except (RequestInvalid, KeyInvalid) as error:
         raise RequestInvalid(f"deltas[{index}]: {error}; nothing of the batch was booked") from None
 
 
-# --- what is stored as an answer ---
+# --- responses as text, as they are stored ---
 
 
 def _text(shown: Any) -> str:
@@ -261,28 +260,28 @@ def _text(shown: Any) -> str:
 
 
 def _marked(kept: KeyedResult) -> KeyedResult:
-    """The answer of a reference that came without a key: it says itself that it is a duplicate."""
+    """The response to a reference that came without a key: it says itself that it is a duplicate."""
     return kept._replace(text=_text({**responses.document(kept.text), "duplicate": True}))
 
 
-def _booked_text(scope: str, wanted: CheckedDelta, terms: LedgerTerms) -> SqlSteps[str]:
-    return _text(responses.booked((yield from ledger_entries.book(scope, wanted, terms))))
+def _booked_text(scope: str, checked: CheckedDelta, terms: LedgerTerms) -> SqlSteps[str]:
+    return _text(responses.booked((yield from ledger_entries.book(scope, checked, terms))))
 
 
 def _checkpoint_text(scope: str, customer: str, period: str, close: bool | None) -> SqlSteps[str]:
     return _text(responses.checkpointed((yield from checkpoints.checkpoint(scope, customer, period, close))))
 
 
-def _batch_text(scope: str, wanted: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:
+def _batch_text(scope: str, checked: list[CheckedDelta], terms: LedgerTerms) -> SqlSteps[str]:
     held: dict[str, CustomerRow | OncewardError] = {}
     # Rows are held in one order, whatever the batch's: two batches wait for each other, and never both at once.
-    for customer in sorted({one.customer for one in wanted}):
+    for customer in sorted({one.customer for one in checked}):
         try:
             held[customer] = yield from ledger_entries.lock_customer(scope, customer, terms)
         except CustomerUnknown as unknown:
             held[customer] = unknown
     items, last = [], {}
-    for index, one in enumerate(wanted):
+    for index, one in enumerate(checked):
         item, entry = yield from _item(index, scope, one, terms, held[one.customer])
         items.append(item)
         if entry is not None:
@@ -294,14 +293,14 @@ def _batch_text(scope: str, wanted: list[CheckedDelta], terms: LedgerTerms) -> S
 
 
 def _item(
-    index: int, scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow | OncewardError
+    index: int, scope: str, checked: CheckedDelta, terms: LedgerTerms, customer: CustomerRow | OncewardError
 ) -> SqlSteps[tuple[wire.DeltaBatchItem, LedgerEntry | None]]:
     """One delta of a batch, and its entry if it was booked."""
     # What is refused is refused before anything of it is written, so there is nothing to undo.
     try:
         if isinstance(customer, OncewardError):
             raise customer
-        made = yield from ledger_entries.book_locked(scope, wanted, terms, customer)
+        made = yield from ledger_entries.book_locked(scope, checked, terms, customer)
     except OncewardError as error:
         if error.code not in REFUSED_ALONE:
             raise

@@ -1,5 +1,5 @@
 """
-The hashes that make a changed row visible: SHA-256 over the canonical form of what is said, its kind first.
+The hashes that make a changed row visible: SHA-256 over the canonical form of its members, the kind first.
 
     customer    genesis = H(scope, customer, created_at): the head of a customer without entries
     entry       hash = H(everything it says, the hash of the customer's entry before it; of the first: the genesis)
@@ -124,6 +124,6 @@ def receipt_id(hash: str) -> str:
     return f"rc_{_hashed('receipt', hash)[:ID_DIGITS]}"
 
 
-def _hashed(*said: Any) -> str:
+def _hashed(*parts: Any) -> str:
     # Numbers as digits: a canonical number beyond 2**53 and one within are written by two rules, and one is enough.
-    return sha256(canonical([str(one) if type(one) is int else one for one in said])).hexdigest()
+    return sha256(canonical([str(one) if type(one) is int else one for one in parts])).hexdigest()

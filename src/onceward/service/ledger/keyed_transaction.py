@@ -39,7 +39,7 @@ _TURN = "SELECT pg_try_advisory_xact_lock(:turn)"
 
 
 class KeyedTransaction(NamedTuple):
-    """Run these steps, which give a text, once for a key; the answer is `KeyedResult`."""
+    """Run these steps, which give a text, once for a key; the result is a `KeyedResult`."""
 
     at: str
     """Names the failpoints on both sides."""
@@ -51,7 +51,7 @@ class KeyedTransaction(NamedTuple):
 
 
 class KeyedResult(NamedTuple):
-    """An answer, and whether it is the first request's."""
+    """A stored response, and whether it is the first request's."""
 
     text: str
     replayed: bool
@@ -93,7 +93,7 @@ class LedgerTables(TablesRunner):
             if ask(Sql(_TURN, {"turn": turn})) != [(True,)]:
                 raise _in_flight()
         gate = self._gate.scoped(effect.scope)
-        # Everything that a delta does is in this database, so the record is written once, with its answer.
+        # Everything that a delta does is in this database, so the record is written once, with its result.
         with gate.atomic(
             connection,
             effect.key,
@@ -121,6 +121,6 @@ class LedgerTables(TablesRunner):
 
 def _in_flight() -> InFlight:
     return InFlight(
-        "another request with this key is being worked on; ask again with the same key",
+        "another request with this key is running. Retry with the same key",
         retry_after_seconds=AGAIN_SECONDS,
     )

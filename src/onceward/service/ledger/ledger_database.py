@@ -71,5 +71,5 @@ def check_terms(terms: LedgerTerms) -> LedgerTerms:
     for name, allowed in choices.items():
         found: Any = getattr(terms, name)
         if found not in allowed:
-            raise ConfigurationError(f"a ledger's {name} is one of {', '.join(allowed)}, not {str(found)[:40]!r}")
+            raise ConfigurationError(f"a ledger's {name} must be one of {', '.join(allowed)}, not {str(found)[:40]!r}")
     return terms

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from onceward._core.durations import SECOND
 from onceward._core.errors import OncewardError, RequestInvalid
-from onceward.service.ledger.errors import (
+from onceward.protocol.errors import (
     CustomerUnknown,
     DeltaRefused,
     DeltaUnknown,
@@ -103,8 +103,8 @@ def lock_customer(scope: str, customer: str, terms: LedgerTerms) -> SqlSteps[Cus
     row = one_or_none((yield Sql(_CUSTOMER, values)))
     if row is None and terms.customers == "known":
         raise CustomerUnknown(
-            "this ledger takes deltas for known customers only, and this is none; nothing was booked. An operator adds "
-            "it: onceward ledger customer"
+            "this ledger takes deltas for known customers only, and this one is not known; nothing was booked. An "
+            "operator adds it: onceward ledger customer"
         )
     if row is None:
         yield from add_customer(scope, customer)
@@ -126,31 +126,31 @@ def find_by_id(scope: str, id: str) -> SqlSteps[LedgerEntry]:
     return LedgerEntry(*row)
 
 
-def book(scope: str, wanted: CheckedDelta, terms: LedgerTerms) -> SqlSteps[BookingResult]:
+def book(scope: str, delta: CheckedDelta, terms: LedgerTerms) -> SqlSteps[BookingResult]:
     """Add an entry; or find the one that its reference has."""
-    customer = yield from lock_customer(scope, wanted.customer, terms)
-    made = yield from book_locked(scope, wanted, terms, customer)
+    customer = yield from lock_customer(scope, delta.customer, terms)
+    made = yield from book_locked(scope, delta, terms, customer)
     if not made.duplicate:
         yield from advance(made.entry)
     return made
 
 
-def book_locked(scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> SqlSteps[BookingResult]:
-    """Same as `book`, with the customer's row held by the caller, who also writes it."""
+def book_locked(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> SqlSteps[BookingResult]:
+    """Book a delta for a caller that has locked the customer's row and writes it itself."""
     try:
-        if wanted.corrects is not None:
-            yield from _check_corrected(scope, wanted)
-        entry = _entry(scope, wanted, terms, customer)
+        if delta.corrects is not None:
+            yield from _check_corrected(scope, delta)
+        entry = _entry(scope, delta, terms, customer)
     except OncewardError:
         # What is booked already stays booked, whatever has been closed or forbidden since.
-        found = None if wanted.reference is None else (yield from find_by_reference(scope, wanted.reference))
+        found = None if delta.reference is None else (yield from find_by_reference(scope, delta.reference))
         if found is None:
             raise
-        return BookingResult(require_same(found, wanted), duplicate=True)
+        return BookingResult(require_same(found, delta), duplicate=True)
     if (yield Sql(_ADD, entry._asdict())):
         return BookingResult(entry)
-    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": wanted.reference})
-    return BookingResult(require_same(LedgerEntry(*row), wanted), duplicate=True)
+    [row] = yield Sql(_BY_REFERENCE, {"scope": scope, "reference": delta.reference})
+    return BookingResult(require_same(LedgerEntry(*row), delta), duplicate=True)
 
 
 def advance(entry: LedgerEntry) -> SqlSteps[None]:
@@ -158,21 +158,21 @@ def advance(entry: LedgerEntry) -> SqlSteps[None]:
     yield Sql(_ADVANCE, {"scope": entry.scope, "customer": entry.customer, "seq": entry.seq, "hash": entry.hash})
 
 
-def _entry(scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> LedgerEntry:
+def _entry(scope: str, delta: CheckedDelta, terms: LedgerTerms, customer: CustomerRow) -> LedgerEntry:
     """The entry that follows a customer's last one; refused if there may be none."""
     verified = terms.verify == "inline"
     entry = seal_entry(
         LedgerEntry(
             id="",
             scope=scope,
-            customer=wanted.customer,
+            customer=delta.customer,
             seq=customer.seq + 1,
-            amount=wanted.amount,
-            reason=wanted.reason,
-            reference=wanted.reference,
-            metadata=wanted.metadata,
-            corrects=wanted.corrects,
-            period=_open_period(wanted, customer, terms),
+            amount=delta.amount,
+            reason=delta.reason,
+            reference=delta.reference,
+            metadata=delta.metadata,
+            corrects=delta.corrects,
+            period=_open_period(delta, customer, terms),
             booked_at=customer.now,
             previous=customer.head,
             hash="",
@@ -188,18 +188,18 @@ def _entry(scope: str, wanted: CheckedDelta, terms: LedgerTerms, customer: Custo
     return entry
 
 
-def require_same(entry: LedgerEntry, wanted: CheckedDelta) -> LedgerEntry:
-    """The entry of a reference, if it says what is wanted; `ReferenceReused` tells in what they differ."""
+def require_same(entry: LedgerEntry, delta: CheckedDelta) -> LedgerEntry:
+    """The entry that a reference has, if it equals this delta; `ReferenceReused` says in what they differ."""
     pairs: dict[str, tuple[Any, Any]] = {
-        "customerId": (entry.customer, wanted.customer),
-        "delta": (entry.amount, wanted.amount),
-        "reason": (entry.reason, wanted.reason),
-        "metadata": (entry.metadata, wanted.metadata),
-        "corrects": (entry.corrects, wanted.corrects),
+        "customerId": (entry.customer, delta.customer),
+        "delta": (entry.amount, delta.amount),
+        "reason": (entry.reason, delta.reason),
+        "metadata": (entry.metadata, delta.metadata),
+        "corrects": (entry.corrects, delta.corrects),
     }
     # A period that was not named is the one of that day: a retry past midnight is the same delta.
-    if wanted.period is not None and wanted.period > entry.period:
-        pairs["period"] = (entry.period, wanted.period)
+    if delta.period is not None and delta.period > entry.period:
+        pairs["period"] = (entry.period, delta.period)
     other = [name for name, (booked, sent) in pairs.items() if booked != sent]
     if other:
         raise ReferenceReused(
@@ -209,18 +209,18 @@ def require_same(entry: LedgerEntry, wanted: CheckedDelta) -> LedgerEntry:
     return entry
 
 
-def _check_corrected(scope: str, wanted: CheckedDelta) -> SqlSteps[None]:
-    row = one_or_none((yield Sql(_BY_ID, {"scope": scope, "id": wanted.corrects})))
-    if row is None or LedgerEntry(*row).customer != wanted.customer:
-        raise DeltaUnknown("corrects names no delta of this customer; nothing was booked")
+def _check_corrected(scope: str, delta: CheckedDelta) -> SqlSteps[None]:
+    row = one_or_none((yield Sql(_BY_ID, {"scope": scope, "id": delta.corrects})))
+    if row is None or LedgerEntry(*row).customer != delta.customer:
+        raise DeltaUnknown("corrects is not the id of a delta of this customer; nothing was booked")
 
 
-def _open_period(wanted: CheckedDelta, customer: CustomerRow, terms: LedgerTerms) -> str:
+def _open_period(delta: CheckedDelta, customer: CustomerRow, terms: LedgerTerms) -> str:
     """The period that an entry goes into."""
     current = period_at(customer.now)
-    period = wanted.period or current
+    period = delta.period or current
     if period > current:
-        raise RequestInvalid(f"the period {period} has not begun; leave period out, or name one up to {current}")
+        raise RequestInvalid(f"the period {period} has not begun; leave period out, or send one up to {current}")
     if period > customer.closed:
         return period
     opens = period_after(customer.closed)

@@ -33,4 +33,4 @@ def check_period(period: str) -> str:
     """Give the period back if it is one."""
     if _SPELLED.fullmatch(period):
         return period
-    raise RequestInvalid("a period is a month in UTC, such as 2026-11")
+    raise RequestInvalid("the period is not valid: send a month in UTC, such as 2026-11")

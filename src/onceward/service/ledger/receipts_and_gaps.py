@@ -1,13 +1,13 @@
 """
-What can be asked about a ledger without changing it: receipts and gaps.
+Receipts of deltas and periods, and gaps among the numbers of a customer's deltas.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from onceward.protocol.errors import NothingToReceipt, VerificationPending
 from onceward.service.ledger.checkpoints import find_checkpoint
-from onceward.service.ledger.errors import NothingToReceipt, VerificationPending
 from onceward.service.ledger.hash_chain import LedgerCheckpoint, LedgerEntry, receipt_id
 from onceward.service.ledger.ledger_entries import find_by_reference, find_customer
 from onceward.service.ledger.verification import QUEUED, VERIFIED
@@ -43,7 +43,7 @@ def receipt_of_reference(scope: str, customer: str, reference: str) -> SqlSteps[
     if entry is None or entry.customer != customer:
         raise NothingToReceipt("this customer has no delta with this referenceId")
     if entry.status == QUEUED:
-        raise VerificationPending("this delta waits for its verification; ask again then", retry_after_seconds=1.0)
+        raise VerificationPending("this delta is not verified yet; retry in a second", retry_after_seconds=1.0)
     if entry.status != VERIFIED:
         raise NothingToReceipt("this delta failed its verification and never counted, so there is no receipt for it")
     return LedgerReceipt(receipt_id(entry.hash), entry=entry)
@@ -60,11 +60,11 @@ def receipt_of_period(scope: str, customer: str, period: str) -> SqlSteps[Ledger
 def find_gaps(scope: str, customer: str) -> SqlSteps[LedgerGaps]:
     """What is missing between a customer's first number and its last. Nothing, unless rows were removed."""
     seen = yield from find_customer(scope, customer)
-    place = {"scope": scope, "customer": customer}
-    [(first, last)] = yield Sql(_ENDS, place)
+    values = {"scope": scope, "customer": customer}
+    [(first, last)] = yield Sql(_ENDS, values)
     if first is None:
         return LedgerGaps(seen.seq, [(1, seen.seq)] if seen.seq else [])
-    found = [(int(start), int(end)) for start, end in (yield Sql(_GAPS, {**place, "limit": GAPS_MAX}))]
+    found = [(int(start), int(end)) for start, end in (yield Sql(_GAPS, {**values, "limit": GAPS_MAX}))]
     if first > 1:
         found.insert(0, (1, first - 1))
     if last < seen.seq:

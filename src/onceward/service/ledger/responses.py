@@ -1,5 +1,5 @@
 """
-Rows as what goes over the wire.
+From rows of the ledger to its responses.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ import json
 from typing import Any
 
 from onceward._core.operation import to_datetime
+from onceward.protocol.amounts import format_amount
 from onceward.service.ledger import wire
-from onceward.service.ledger.amounts import format_amount
 from onceward.service.ledger.checkpoints import CloseResult, DerivedBalance, PeriodMark
 from onceward.service.ledger.hash_chain import LedgerCheckpoint, LedgerEntry
 from onceward.service.ledger.ledger_entries import BookingResult
@@ -130,5 +130,5 @@ def when(micros: int) -> str:
 
 
 def document(text: str) -> Any:
-    """A stored answer, as a document."""
+    """A stored response, as a document."""
     return json.loads(text)

@@ -1,5 +1,5 @@
 """
-What goes over the wire: names as the third document has them. Amounts come as numbers or texts, and go out as texts.
+Requests and responses of the ledger as msgspec structs. Amounts come as numbers or texts, and go out as texts.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from onceward._core.keys import KEY_CHARACTERS_MAX
+from onceward.protocol.limits import BATCH_MAX, CUSTOMER_CHARACTERS_MAX, CUSTOMER_PATTERN, REASON_CHARACTERS_MAX
+
 Amount = Annotated[
     Any,
     Meta(
@@ -16,10 +19,9 @@ Amount = Annotated[
         extra_json_schema={"type": ["number", "string"], "examples": [-1, "12.50"]},
     ),
 ]
-CUSTOMER = r"^[A-Za-z0-9_.:-]{1,128}\Z"
-Customer = Annotated[str, Meta(min_length=1, max_length=128, pattern=CUSTOMER)]
-Reason = Annotated[str, Meta(min_length=1, max_length=500)]
-Reference = Annotated[str, Meta(min_length=1, max_length=255)]
+Customer = Annotated[str, Meta(min_length=1, max_length=CUSTOMER_CHARACTERS_MAX, pattern=CUSTOMER_PATTERN)]
+Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)]
+Reference = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
 Period = Annotated[str, Meta(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])\Z", description="a month in UTC: 2026-11")]
 
 
@@ -42,7 +44,7 @@ class DeltaRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class DeltaBatchRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """Up to 100 deltas: one transaction, one key."""
 
-    deltas: Annotated[list[DeltaRequest], Meta(min_length=1, max_length=100)]
+    deltas: Annotated[list[DeltaRequest], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class CheckpointRequest(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """
-`/v1/records`: a tenant's records, for whoever has an admin token of it.
+`/v1/records`: the records of a tenant, for its admin tokens.
 
-What is in doubt is decided here as by the command line: it happened (with its result), or it did not.
+An operator decides what is in doubt: it happened (with its result), or it did not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from onceward._core.record import Record
 from onceward._core.store_protocols import Selection, Store
 from onceward.gate.operator_actions import find_records, reconcile_record
 from onceward.gate.record_view import RecordView, view
+from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Caller, Role, tenant_of
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, Parameter, build_application
-from onceward.service.web.problems import NotFoundError, RequestMalformed
+from onceward.service.web.problems import RequestMalformed
 
 GROUP = "Records"
 PAGE_MAX = 100
@@ -72,9 +73,9 @@ class DidNotHappenRequest(msgspec.Struct, forbid_unknown_fields=True):
 class RecordsApp:
     """The endpoints over one store. The store is a blocking one, and is asked in threads: operators are few."""
 
-    def __init__(self, store: Store, door: Authenticator) -> None:
+    def __init__(self, store: Store, authenticator: Authenticator) -> None:
         self._store = store
-        self._door = door
+        self._authenticator = authenticator
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
@@ -84,30 +85,30 @@ class RecordsApp:
             Parameter("after", "where the page begins, as the page before says", {"type": "string"}),
             Parameter("limit", "records of a page", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
         )
-        place = "/v1/records/{id}"
+        path = "/v1/records/{id}"
         return [
             ApiEndpoint("GET", "/v1/records", self.listed, "Show records.", RecordsResponse, role=Role.ADMIN,
                      parameters=query),
-            ApiEndpoint("GET", place, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
-            ApiEndpoint("POST", f"{place}/reconcile", self.reconciled, "Decide: it happened, with this result.",
+            ApiEndpoint("GET", path, self.shown, "Show one record, with its result.", RecordResponse, role=Role.ADMIN),
+            ApiEndpoint("POST", f"{path}/reconcile", self.reconciled, "Decide: it happened, with this result.",
                      RecordResponse, HappenedRequest, role=Role.ADMIN,
                      example={"result": {"id": "ch_1"}}),
-            ApiEndpoint("POST", f"{place}/release", self.released, "Decide: it did not happen.", RecordResponse,
+            ApiEndpoint("POST", f"{path}/release", self.released, "Decide: it did not happen.", RecordResponse,
                      DidNotHappenRequest, role=Role.ADMIN, example={}),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._authenticator)
 
     async def listed(self, call: ApiCall) -> EndpointResponse:
         """One page."""
         scope = call.query("scope") or call.caller.scope
         if not _owns(call.caller, scope):
-            raise NotFoundError("there is no such scope")
-        after, limit = call.query("after") or "", _whole(call.query("limit") or str(PAGE_MAX))
+            raise ResourceNotFound("there is no such scope")
+        after, limit = call.query("after") or "", call.limit(PAGE_MAX)
         if not set(after) <= ID_DIGITS or len(after) > 64 or len(after) % 2:
-            raise RequestMalformed("after is an id, as the page before gave it")
+            raise RequestMalformed("after is not valid: send the id that the page before ended with")
         selection = Selection(scope=scope, unsettled=call.query("unsettled") == "true")
         page = await asyncio.to_thread(self._store.scan, bytes.fromhex(after), limit, selection)
         shown = [_shown(view(record)) for record in page]
@@ -125,31 +126,25 @@ class RecordsApp:
         """It did not."""
         return await self._decide(call, NOT_FOUND)
 
-    async def _decide(self, call: ApiCall, answer: Any) -> EndpointResponse:
+    async def _decide(self, call: ApiCall, outcome: Any) -> EndpointResponse:
         found = await self._find(call)
-        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, answer, fence=call.body.fence)
+        decided = await asyncio.to_thread(reconcile_record, self._store, found.id, outcome, fence=call.body.fence)
         return EndpointResponse(_shown(view(decided), whole=True))
 
     async def _find(self, call: ApiCall) -> Record:
         """The record of an id (or of its first digits), if it is this tenant's; others look as if there were none."""
         digits = call.path("id")
         if not 12 <= len(digits) <= 64 or not set(digits) <= ID_DIGITS:
-            raise NotFoundError("there is no such record")
+            raise ResourceNotFound("there is no such record")
         found = await asyncio.to_thread(find_records, self._store, digits)
         own = [record for record in found if _owns(call.caller, record.scope)]
         if len(own) != 1:
-            raise NotFoundError("there is no such record")
+            raise ResourceNotFound("there is no such record")
         return own[0]
 
 
 def _owns(caller: Caller, scope: str) -> bool:
     return tenant_of(scope) == caller.tenant and scope.startswith(f"{caller.environment}:")
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= PAGE_MAX or len(text) > 9:
-        raise RequestMalformed(f"limit is a whole number from 1 to {PAGE_MAX}")
-    return int(text)
 
 
 def _shown(seen: RecordView, *, whole: bool = False) -> RecordResponse:

@@ -19,12 +19,14 @@ from starlette.applications import Starlette
 from onceward._core.canonical import canonical
 from onceward._core.errors import Forbidden, IllegalMove, OncewardError, OutcomeUnknown, QuotaExceeded
 from onceward.http.server.profile import PROFILES, Profile
+from onceward.protocol.errors import DatabaseUnknown
+from onceward.protocol.paths import DATABASES
 from onceward.service.access import Caller, Reservation, Role
 from onceward.service.sql.database_files import check_name, namespace_of
 from onceward.service.sql.engine import SqlEngine
-from onceward.service.sql.errors import DatabaseUnknown, NotReplayed
 from onceward.service.sql.requests import Identity, Keyed, SqlBatchResult, SqlResult, SqlStatement, Step
 from onceward.service.sql.statement_parser import needs_space
+from onceward.service.sql.worker_errors import NotReplayed
 from onceward.service.web.calls import ApiCall, Authenticator
 from onceward.service.web.endpoints import ApiEndpoint, EndpointResponse, build_application
 
@@ -116,41 +118,41 @@ class SqlApp:
     """The endpoints of one engine."""
 
     def __init__(
-        self, engine: SqlEngine, door: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
+        self, engine: SqlEngine, authenticator: Authenticator, *, profile: Profile = PROFILES["persql"], price: int = 0
     ) -> None:
         self._engine = engine
-        self._door = door
+        self._authenticator = authenticator
         self._profile = profile
         self._price = price
         """Micro-units that one statement costs a tenant who pays in advance."""
 
     def endpoints(self) -> list[ApiEndpoint]:
         """The table."""
-        place = "/v1/db/{namespace}/{database}"
+        path = f"{DATABASES}/{{namespace}}/{{database}}"
         example = {"sql": "INSERT INTO events (id, name) VALUES (?, ?)", "params": ["e-1", "click"]}
         return [
-            ApiEndpoint("POST", f"{place}/query", self.query, "Run one statement, once per key.",
+            ApiEndpoint("POST", f"{path}/query", self.query, "Run one statement, once per key.",
                         QueryResponse, QueryRequest, keyed=True, example=example),
-            ApiEndpoint("POST", f"{place}/batch", self.batch, "Run statements in one transaction, once per key.",
+            ApiEndpoint("POST", f"{path}/batch", self.batch, "Run statements in one transaction, once per key.",
                         BatchResponse, BatchRequest, keyed=True, example={"statements": [example]}),
-            ApiEndpoint("GET", f"{place}/tables", self.tables, "Show the tables of a database.", TablesResponse),
-            ApiEndpoint("GET", "/v1/db/{namespace}", self.databases, "Show the databases of a namespace.",
+            ApiEndpoint("GET", f"{path}/tables", self.tables, "Show the tables of a database.", TablesResponse),
+            ApiEndpoint("GET", f"{DATABASES}/{{namespace}}", self.databases, "Show the databases of a namespace.",
                         DatabasesResponse),
-            ApiEndpoint("PUT", place, self.create, "Make a database; asking again is harmless.",
+            ApiEndpoint("PUT", path, self.create, "Make a database; asking again is harmless.",
                         CreateDatabaseResponse, role=Role.ADMIN, statuses=(200, 201)),
-            ApiEndpoint("DELETE", place, self.drop, "Delete a database, and the records of its keys.",
+            ApiEndpoint("DELETE", path, self.drop, "Delete a database, and the records of its keys.",
                         DropDatabaseResponse, role=Role.ADMIN),
         ]  # fmt: skip
 
     def app(self) -> Starlette:
         """The application, to be mounted anywhere."""
-        return build_application(self.endpoints(), self._door)
+        return build_application(self.endpoints(), self._authenticator)
 
     # --- endpoints ---
 
     async def query(self, call: ApiCall) -> EndpointResponse:
         """One statement."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         identity = self._identity(call, database)
         readonly = call.caller.role == Role.READ
 
@@ -165,11 +167,11 @@ class SqlApp:
                 replay_only=replay_only,
             )
 
-        return self._answered(await self._held(call, identity, [call.body.sql], run), identity)
+        return self._respond(await self._within_quota(call, identity, [call.body.sql], run), identity)
 
     async def batch(self, call: ApiCall) -> EndpointResponse:
         """Several statements."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         identity = self._identity(call, database)
         statements = [SqlStatement(one.sql, one.params) for one in call.body.statements]
         readonly = call.caller.role == Role.READ
@@ -179,11 +181,11 @@ class SqlApp:
                 namespace, database, statements, identity=identity, readonly=readonly, replay_only=replay_only
             )
 
-        return self._answered(await self._held(call, identity, [one.sql for one in statements], run), identity)
+        return self._respond(await self._within_quota(call, identity, [one.sql for one in statements], run), identity)
 
     async def tables(self, call: ApiCall) -> EndpointResponse:
         """The tables of a database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         found = await self._of_this_environment(call, self._engine.tables(namespace, database))
         shown = [
             TableResponse(one.name, one.kind, [ColumnResponse(*column) for column in one.columns], one.rows, one.exact)
@@ -200,7 +202,7 @@ class SqlApp:
 
     async def create(self, call: ApiCall) -> EndpointResponse:
         """A new database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         created = await self._engine.create(namespace, database)
         return EndpointResponse(
             CreateDatabaseResponse(call.path("namespace"), database, created), 201 if created else 200
@@ -208,12 +210,12 @@ class SqlApp:
 
     async def drop(self, call: ApiCall) -> EndpointResponse:
         """No more database."""
-        namespace, database = self._place(call)
+        namespace, database = self._database_of(call)
         return EndpointResponse(
             DropDatabaseResponse(call.path("namespace"), database, await self._engine.drop(namespace, database))
         )
 
-    # --- who, where, under which key, for how much ---
+    # --- the tenant, the database, the key, the price ---
 
     def _namespace(self, call: ApiCall, database: str | None = None) -> str:
         """The engine's namespace: the tenant's own, in the token's environment. Asked before anything is looked up."""
@@ -221,7 +223,7 @@ class SqlApp:
         call.caller.require(tenant=tenant, database=database)
         return namespace_of(call.caller.environment, tenant)
 
-    def _place(self, call: ApiCall) -> tuple[str, str]:
+    def _database_of(self, call: ApiCall) -> tuple[str, str]:
         database = call.path("database")
         return self._namespace(call, database), check_name(database, "database")
 
@@ -232,20 +234,20 @@ class SqlApp:
         scope = call.caller.scope_for(database)
         return Keyed(scope, found.key) if found.plan is None else Step(scope, found.plan, found.key)
 
-    def _answered(self, answer: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
-        if not answer.replayed:
-            return EndpointResponse(answer.document)
+    def _respond(self, result: SqlResult | SqlBatchResult, identity: Identity | None) -> EndpointResponse:
+        if not result.replayed:
+            return EndpointResponse(result.document)
         header = self._profile.plan_replay_header if isinstance(identity, Step) else self._profile.replay_header
-        return EndpointResponse(answer.document, headers=((header, "true"),))
+        return EndpointResponse(result.document, headers=((header, "true"),))
 
-    async def _held(
+    async def _within_quota(
         self, call: ApiCall, identity: Identity | None, sqls: list[str], run: Callable[[bool], Awaitable[Any]]
     ) -> Any:
-        """Run what there is room for. Past its quota a tenant is still answered what it was answered before."""
-        tenant, access = call.caller.tenant, self._door.access
+        """Run within the tenant's quota. Beyond it, results that are there already are still replayed."""
+        tenant, access = call.caller.tenant, self._authenticator.access
         records, size = int(identity is not None), call.size if any(map(needs_space, sqls)) else 0
         if not records and not size:
-            return await self._paid(call, identity, len(sqls), partial(run, False))
+            return await self._charged(call, identity, len(sqls), partial(run, False))
         try:
             await access.admit(tenant, records=records, bytes=size)
         except QuotaExceeded as full:
@@ -255,25 +257,25 @@ class SqlApp:
                 return await self._of_this_environment(call, run(True))
             except NotReplayed:
                 raise full from None
-        answer = None
+        result = None
         try:
-            answer = await self._paid(call, identity, len(sqls), partial(run, False))
+            result = await self._charged(call, identity, len(sqls), partial(run, False))
         finally:
-            if answer is None or answer.replayed:
+            if result is None or result.replayed:
                 access.withdraw(tenant, records=records, bytes=size)
-        return answer
+        return result
 
-    async def _paid(
+    async def _charged(
         self, call: ApiCall, identity: Identity | None, statements: int, run: Callable[[], Awaitable[Any]]
     ) -> Any:
-        """Run what was paid for. At zero it is refused before anything runs, and the key stays unused."""
-        caller, access = call.caller, self._door.access
+        """Run, and charge the balance. At zero it is refused before anything runs, and the key stays unused."""
+        caller, access = call.caller, self._authenticator.access
         if not (caller.prepaid and self._price):
             return await self._of_this_environment(call, run())
         price, reference = self._price * statements, _reference(identity, call.body)
         reservation = await access.charge(caller.tenant, price, reference=reference)
         try:
-            answer = await self._of_this_environment(call, run())
+            result = await self._of_this_environment(call, run())
         except OutcomeUnknown:
             raise  # It may have run: the reservation lapses, or the retry of it pays.
         except OncewardError:
@@ -282,27 +284,27 @@ class SqlApp:
             raise
         if not reservation.committed:
             await self._commit(caller, reservation, price, reference)
-        return answer
+        return result
 
     async def _commit(self, caller: Caller, reservation: Reservation, price: int, reference: str | None) -> None:
-        access = self._door.access
+        access = self._authenticator.access
         try:
             await access.commit(reservation)
         except IllegalMove:
             # Another attempt under the same key failed meanwhile, and gave back what both of them had reserved.
             await access.commit(await access.charge(caller.tenant, price, reference=reference))
 
-    async def _of_this_environment(self, call: ApiCall, wanted: Awaitable[Any]) -> Any:
-        """What was asked for; or, if the database is in the tenant's other environment, why not."""
+    async def _of_this_environment(self, call: ApiCall, pending: Awaitable[Any]) -> Any:
+        """Await a result; if the database is in the tenant's other environment, say so."""
         try:
-            return await wanted
+            return await pending
         except DatabaseUnknown:
             caller = call.caller
             other = "test" if caller.environment == "live" else "live"
             names = {one.database for one in await self._engine.databases(namespace_of(other, caller.tenant))}
             if call.path("database") in names:
                 raise Forbidden(
-                    f"this is a {caller.environment} token, and the database is {other}; use a token for that"
+                    f"this is a {caller.environment} token, and the database is {other}; use a {other} token"
                 ) from None
             raise
 

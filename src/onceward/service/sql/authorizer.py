@@ -1,5 +1,5 @@
 """
-What a tenant's SQL may touch: nothing, unless a line here says so.
+What a tenant's SQL may touch: nothing, unless it is listed here.
 
 SQLite asks before it compiles each action of a statement. `SqlAuthorizer.authorize` looks the action up in `RULES`,
 where every action code is listed; a code that is not there (one of a later SQLite) is denied. The engine's own
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import TypeAlias
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 OWN_PREFIX = "onceward_"
 _SCHEMA = frozenset(("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema"))
@@ -135,9 +135,9 @@ class SqlAuthorizer:
 
 
 def readonly_error() -> SqlError:
-    """What a caller is told who may only read."""
+    """The error for a write with a token that may only read."""
     return SqlError(
-        SqlKind.READONLY, "this statement writes, and the caller may only read", hint="use a token that may write"
+        SqlKind.READONLY, "this statement writes, and the token may only read", hint="use a token that may write"
     )
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from onceward._core.display_text import json_kind
 from onceward._core.errors import ConfigurationError, StoreUnavailable
+from onceward.protocol.errors import NameInvalid
 from onceward.runtime import failpoints
-from onceward.service.sql.errors import NameInvalid
 
 NAME_CHARACTERS_MAX = 63
 """As long as a label of a host name; with its suffixes far below what file systems take."""
@@ -46,7 +46,7 @@ def check_name(name: str, what: str) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name) and name not in _DEVICES:
         return name
     shown = repr(name[:80]) if isinstance(name, str) else json_kind(name)
-    raise NameInvalid(f"{shown} cannot be the name of a {what}: {NameInvalid.__doc__}")
+    raise NameInvalid(f"{shown} is not a valid name of a {what}. {NameInvalid.__doc__}")
 
 
 def namespace_of(environment: str, tenant: str) -> str:
@@ -70,7 +70,7 @@ class DatabaseFolder:
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigurationError(f"{root} cannot be a folder for databases: {error.strerror}") from error
+            raise ConfigurationError(f"the folder {root} cannot be used for databases: {error.strerror}") from error
 
     def path(self, namespace: str, database: str) -> str:
         """The file of a database, whether or not it is there. Text, because every request asks for it."""

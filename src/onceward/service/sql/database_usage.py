@@ -1,5 +1,5 @@
 """
-What tenants hold in their databases: records of keys, and bytes. For quotas; files are looked at, nobody is asked.
+What tenants hold in their databases: records of keys, and bytes. For quotas. It reads the files and asks no worker.
 """
 
 from __future__ import annotations

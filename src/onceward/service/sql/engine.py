@@ -1,9 +1,9 @@
 """
 The engine: tenants' SQLite databases, written by one process each, read by several, and keys kept in the same file.
 
-    engine.query ---> Line ---> Desk ---> worker process      one writer per database, by the hash of its name:
-                  |                                           what has queued up shares a transaction and a sync
-                  +-> Line ---> Desks --> reader processes    statements that only read, on read-only connections
+    engine.query --> JobQueue --> WorkerSupervisor ---> writer process    one per database, by the hash of its name:
+                 |                                                        what has queued up shares one transaction
+                 +-> JobQueue --> WorkerSupervisors --> reader processes  statements that only read
 
 It is for asyncio, because the service is. `LocalDatabase` is the same without processes, for blocking callers.
 """
@@ -19,9 +19,10 @@ from typing import Any, Protocol, Self, Unpack
 from zlib import crc32
 
 from onceward.gate import Gate
+from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.database_files import DatabaseFolder, DatabaseName
-from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.key_terms import KeyTerms, key_options
 from onceward.service.sql.limits import DEFAULT_LIMITS, Limits
@@ -37,7 +38,6 @@ from onceward.service.sql.requests import (
     build_request,
 )
 from onceward.service.sql.tenant_database import RequestResult
-from onceward.service.sql.values import json_text
 from onceward.service.sql.worker_supervisor import COMMAND, WorkerSupervisor
 
 WRITERS = 2
@@ -64,7 +64,7 @@ class SqlEngine(Protocol):
         about: Any = None,
         replay_only: bool = False,
     ) -> SqlResult:
-        """Run one statement, once per identity; the answer, or the first answer."""
+        """Run one statement, once per identity; a retry gets the first result."""
 
     async def batch(
         self,
@@ -97,7 +97,7 @@ class SqlEngine(Protocol):
 
 class SqliteEngine:
     """
-    Tenants' SQLite databases in a folder. `async with Engine("databases") as engine:`
+    Tenants' SQLite databases in a folder. `async with SqliteEngine("databases") as engine:`
 
     `retain`, `tombstone` and `after_expiry` say for how long keys are remembered, as for a `Gate`.
     """
@@ -120,15 +120,15 @@ class SqliteEngine:
         self._environment = environment
         self._closed = False
         settings = {"limits": limits.document(), "options": options}
-        self._write_lines = [JobQueue(limits) for _ in range(writers)]
-        self._read_line = JobQueue(limits)
-        kinds = [(line, "writer", limits.group_length) for line in self._write_lines]
-        kinds += [(self._read_line, "reader", 1)] * readers
-        self._desks = [
+        self._write_queues = [JobQueue(limits) for _ in range(writers)]
+        self._read_queue = JobQueue(limits)
+        kinds = [(queue, "writer", limits.group_length) for queue in self._write_queues]
+        kinds += [(self._read_queue, "reader", 1)] * readers
+        self._supervisors = [
             WorkerSupervisor(
-                line, limits, {**settings, "role": role}, environment, together=together, command=worker_command
+                queue, limits, {**settings, "role": role}, environment, together=together, command=worker_command
             )
-            for line, role, together in kinds
+            for queue, role, together in kinds
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -145,12 +145,12 @@ class SqliteEngine:
         replay_only: bool = False,
     ) -> SqlResult:
         """
-        Run one statement, once per identity; the answer, or the first answer.
+        Run one statement, once per identity; a retry gets the first result.
 
         With an identity the record of it commits together with what the statement writes, in the same file. The same
         identity again replays; with another statement or other parameters it is `KeyReused`. A statement that fails
         frees the key. `readonly` is for callers who may not write; `about` is compared like the statement; with
-        `replay_only` nothing new is run: `NotReplayed`, if there is no first answer.
+        `replay_only` nothing new is run: `NotReplayed`, if there is no first result.
         """
         request = await self._checked(
             [(sql, params)], identity=identity, readonly=readonly, about=about, replay_only=replay_only
@@ -168,7 +168,7 @@ class SqliteEngine:
         about: Any = None,
         replay_only: bool = False,
     ) -> SqlBatchResult:
-        """Run statements in one transaction, all or none of them, once per identity. See `query`."""
+        """Run statements in one transaction, all or none of them, once per identity."""
         request = await self._checked(
             statements, identity=identity, readonly=readonly, batch=True, about=about, replay_only=replay_only
         )
@@ -177,7 +177,7 @@ class SqliteEngine:
     async def tables(self, namespace: str, database: str) -> list[TableInfo]:
         """The tables and views of a database, without the service's own; rows are counted up to 10,000."""
         path = self._folder.path(namespace, database)
-        found = await self._ask(self._read_line, path, "tables")
+        found = await self._ask(self._read_queue, path, "tables")
         return [
             TableInfo(name, kind, [ColumnInfo(*column) for column in columns], rows, exact)
             for name, kind, columns, rows, exact in found
@@ -199,16 +199,16 @@ class SqliteEngine:
         """
         Take no more work, finish what is under way, and let go of everything.
 
-        What is not done after so many seconds is told so: `EngineClosed` if it may be sent again as it is,
+        What is not done after so many seconds fails: `EngineClosed` if it may be sent again as it is,
         `OutcomeUnknown` for a write without a key that a worker had begun.
         """
         self._closed = True
         waited = 0.0
-        while waited < seconds and (any(map(len, self._lines)) or any(desk.is_busy for desk in self._desks)):
+        while waited < seconds and (any(map(len, self._queues)) or any(one.is_busy for one in self._supervisors)):
             await self._environment.asleep(0.01)
             waited += 0.01
-        for line in self._lines:
-            for job in line.clear():
+        for queue in self._queues:
+            for job in queue.clear():
                 if not job.future.done():
                     job.future.set_exception(EngineClosed())
         tasks, self._tasks = self._tasks, []
@@ -229,7 +229,7 @@ class SqliteEngine:
     async def _checked(
         self, statements: Iterable[SqlStatement | tuple[str, Params] | str], **options: Any
     ) -> SqlRequest:
-        """See `build_request`; a long request is read in a thread, so that the others are not held up."""
+        """Check a request; a long one in a thread, so that the others are not held up."""
         taken = list(statements)
         work = partial(build_request, taken, self._limits, **options)
         if sum(map(_characters, taken)) <= READ_AT_ONCE_CHARACTERS:
@@ -237,14 +237,14 @@ class SqliteEngine:
         return await asyncio.get_running_loop().run_in_executor(None, work)
 
     @property
-    def _lines(self) -> list[JobQueue]:
-        return [*self._write_lines, self._read_line]
+    def _queues(self) -> list[JobQueue]:
+        return [*self._write_queues, self._read_queue]
 
     async def _perform(self, namespace: str, database: str, request: SqlRequest) -> RequestResult:
         path = self._folder.path(namespace, database)
         if request.reads or (request.readonly and request.identity is None):
             try:
-                return await self._ask(self._read_line, path, "group", request)  # type: ignore[no-any-return]
+                return await self._ask(self._read_queue, path, "group", request)  # type: ignore[no-any-return]
             except SqlError as error:
                 # What looks like a read may be none: PRAGMA user_version = 7.
                 if error.kind is not SqlKind.READONLY or request.readonly:
@@ -256,13 +256,13 @@ class SqliteEngine:
         return bool(await self._ask(self._writer_of(path), path, what))
 
     def _writer_of(self, path: str) -> JobQueue:
-        return self._write_lines[crc32(path.encode()) % len(self._write_lines)]
+        return self._write_queues[crc32(path.encode()) % len(self._write_queues)]
 
-    async def _ask(self, line: JobQueue, path: str, what: str, request: SqlRequest | None = None) -> Any:
+    async def _ask(self, queue: JobQueue, path: str, what: str, request: SqlRequest | None = None) -> Any:
         if self._closed:
             raise EngineClosed
         if not self._tasks:
-            self._tasks = [asyncio.create_task(desk.run()) for desk in self._desks]
+            self._tasks = [asyncio.create_task(supervisor.run()) for supervisor in self._supervisors]
         job = WorkerJob(
             path,
             what,
@@ -271,7 +271,7 @@ class SqliteEngine:
             request,
             json_text(request.document()) if request is not None else "",
         )
-        line.put(job)
+        queue.put(job)
         return await job.future
 
 

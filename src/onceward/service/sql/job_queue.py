@@ -1,5 +1,5 @@
 """
-Requests that wait for a worker: a line per database, and the databases in turn, so that none starves another.
+The queue of requests for a worker: one queue per database, and the databases in turn, so that none starves another.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
 
@@ -36,13 +36,13 @@ class WorkerJob:
 
     @property
     def repeatable(self) -> bool:
-        """See `SqlRequest.repeatable`; making and dropping a database may be done again, too."""
+        """Whether it may be run again without knowing if it was done. Creating and dropping a database may, too."""
         return self.request is None or self.request.repeatable
 
 
 @dataclass(slots=True)
 class JobQueue:
-    """What waits."""
+    """Jobs that wait for a worker."""
 
     limits: Limits
     _waiting: OrderedDict[str, deque[WorkerJob]] = field(default_factory=OrderedDict)
@@ -52,20 +52,20 @@ class JobQueue:
         return sum(map(len, self._waiting.values()))
 
     def put(self, job: WorkerJob) -> None:
-        """Take a place at the end; refused if the line is too long."""
-        line = self._waiting.setdefault(job.path, deque())
-        if len(line) >= self.limits.queue_length:
+        """Add a job at the end; refused if the queue of its database is full."""
+        waiting = self._waiting.setdefault(job.path, deque())
+        if len(waiting) >= self.limits.queue_length:
             raise SqlError(
                 SqlKind.LOCKED,
-                f"{len(line)} requests wait for this database already; this one was not taken",
-                hint="send it again later, with the same key",
+                f"the database is busy: {len(waiting)} requests wait for it. This one was not run",
+                hint="send it again in a second, with the same key",
                 retry_after_seconds=1.0,
             )
-        line.append(job)
+        waiting.append(job)
         self._arrived.set()
 
     def put_back(self, jobs: list[WorkerJob]) -> None:
-        """Give jobs their places at the front again, in order."""
+        """Put jobs at the front again, in order."""
         for job in reversed(jobs):
             self._waiting.setdefault(job.path, deque()).appendleft(job)
             self._waiting.move_to_end(job.path, last=False)
@@ -76,26 +76,26 @@ class JobQueue:
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        path, line = self._waiting.popitem(last=False)
+        path, waiting = self._waiting.popitem(last=False)
         taken: list[WorkerJob] = []
         size = 0
-        while line and len(taken) < most:
-            job = line[0]
+        while waiting and len(taken) < most:
+            job = waiting[0]
             if taken and (job.alone or job.what != "group" or size + len(job.text) > GROUP_BYTES_MAX):
                 break
-            line.popleft()
+            waiting.popleft()
             if job.future.done():
                 continue  # Whoever asked has gone, and nothing was run.
             taken.append(job)
             size += len(job.text)
             if job.alone or job.what != "group":
                 break
-        if line:
-            self._waiting[path] = line  # At the end: the others first.
+        if waiting:
+            self._waiting[path] = waiting  # At the end: the others first.
         return taken
 
     def clear(self) -> list[WorkerJob]:
         """Take out everything."""
-        jobs = [job for line in self._waiting.values() for job in line]
+        jobs = [job for waiting in self._waiting.values() for job in waiting]
         self._waiting.clear()
         return jobs

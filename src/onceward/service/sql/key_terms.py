@@ -11,10 +11,10 @@ from onceward._core.errors import ConfigurationError
 
 
 class KeyTerms(TypedDict, total=False):
-    """What may be said about keys. Durations are in seconds; the defaults are the library's."""
+    """Options of keys. Durations are in seconds; the defaults are the library's."""
 
     retain: float
-    """How long an answer replays."""
+    """How long a result is replayed."""
     tombstone: float
     """How long after that a retry is refused as expired."""
     after_expiry: Literal["refuse", "run"]
@@ -26,6 +26,6 @@ def key_options(terms: Mapping[str, Any]) -> dict[str, Any]:
     unknown = terms.keys() - KeyTerms.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
-            f"there is no term {', '.join(sorted(unknown))}; known: retain, tombstone, after_expiry"
+            f"{', '.join(sorted(unknown))} is not an option of keys; there are retain, tombstone, after_expiry"
         )
     return dict(terms)

@@ -15,7 +15,7 @@ from onceward._core.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one statement, one answer, one database and one worker may take."""
+    """What one statement, one result, one database and one worker may take."""
 
     statement_seconds: float = 5.0
     """A request (all statements of a batch) that runs longer is interrupted; at twice that its process is killed."""
@@ -28,9 +28,9 @@ class Limits:
     statements: int = 100
     """Statements in one batch."""
     answer_rows: int = 10_000
-    """Rows in one answer; whoever wants more, pages."""
+    """Rows in one result. For more, page with LIMIT."""
     answer_bytes: int = 900_000
-    """Bytes of one answer as JSON. It has to fit into a record, and so below `value_bytes`."""
+    """Bytes of one result as JSON. It has to fit into a record, and so below `value_bytes`."""
     request_bytes: int = 4_000_000
     """Bytes of one request as JSON: sql and parameters of all its statements."""
     database_bytes: int = 1 << 30
@@ -60,7 +60,7 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0 or value == float("inf"):
-                raise ConfigurationError(f"the limit {field.name} is a number above zero, not {str(value)[:40]!r}")
+                raise ConfigurationError(f"the limit {field.name} must be a number above zero, not {str(value)[:40]!r}")
         if self.answer_bytes + 50_000 > self.value_bytes:
             raise ConfigurationError(
                 "answer_bytes must be at least 50,000 below value_bytes: an answer is stored in a record, as one value"
@@ -71,7 +71,7 @@ class Limits:
         return asdict(self)
 
     def of_sqlite(self) -> dict[int, int]:
-        """What `sqlite3.Connection.setlimit` is told."""
+        """The limits for `sqlite3.Connection.setlimit`."""
         return {
             sqlite3.SQLITE_LIMIT_LENGTH: self.value_bytes,
             # The engine puts a few characters in front of every statement.

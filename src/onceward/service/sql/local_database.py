@@ -1,5 +1,5 @@
 """
-The same SQL without a server: one file, in this process.
+A tenant database without a server: one SQLite file, in this process.
 
     with LocalDatabase("shop.db") as database:
         database.query("INSERT INTO orders VALUES (?)", ["o-17"], identity=Keyed("test:me", "order:o-17"))
@@ -59,7 +59,7 @@ class LocalDatabase:
         readonly: bool = False,
         about: Any = None,
     ) -> SqlResult:
-        """See `Engine.query`."""
+        """Run one statement, once per identity; a retry gets the first result."""
         request = build_request([(sql, params)], self._limits, identity=identity, readonly=readonly, about=about)
         return SqlResult(*self._run(request))
 
@@ -71,12 +71,12 @@ class LocalDatabase:
         readonly: bool = False,
         about: Any = None,
     ) -> SqlBatchResult:
-        """See `Engine.batch`."""
+        """Run statements in one transaction, all or none of them, once per identity."""
         request = build_request(statements, self._limits, identity=identity, readonly=readonly, batch=True, about=about)
         return SqlBatchResult(*self._run(request))
 
     def tables(self) -> list[TableInfo]:
-        """See `Engine.tables`."""
+        """The tables and views of the database."""
         with self._turn:
             return self._database.session.look(read_tables)
 

@@ -1,6 +1,6 @@
 """
-What is asked (`SqlStatement`, `Keyed`, `Step`, `SqlRequest`) and what is answered (`SqlResult`, `SqlBatchResult`,
-`TableInfo`).
+Requests to the SQL engine (`SqlStatement`, `SqlRequest`; `Keyed` and `Step` are their identity) and its results
+(`SqlResult`, `SqlBatchResult`, `TableInfo`).
 
 A request is checked here, before it goes anywhere: what cannot work is refused without having been run. Its plain form
 (`SqlRequest.document`) is what goes to a worker and, for a key, what is compared with the first request under that key.
@@ -8,16 +8,15 @@ A request is checked here, before it goes anywhere: what cannot work is refused 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from onceward._core.display_text import json_kind
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.sql_values import Value, blob_to_json, json_text, to_sqlite
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.statement_parser import READS, ParsedStatement, parse_statement
-from onceward.service.sql.values import Value, json_text, to_sqlite
 
 Params: TypeAlias = list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
 """Values for `?` as a list, for `:name` as a mapping."""
@@ -59,7 +58,7 @@ class SqlRequest(NamedTuple):
     about: Any = None
     """What else the key stands for, besides the statements."""
     replay_only: bool = False
-    """Whether only an answer that is there already may be given."""
+    """Whether only a result that is there already may be returned."""
 
     @property
     def reads(self) -> bool:
@@ -103,12 +102,12 @@ def build_request(
     about: Any = None,
     replay_only: bool = False,
 ) -> SqlRequest:
-    """A request from what a caller gave, or the error that says what is wrong with it."""
+    """A checked request; `SqlError` says what is wrong with it."""
     taken = tuple(statements)
     if not taken or len(taken) > limits.statements:
         raise SqlError(
             SqlKind.TOO_LARGE if taken else SqlKind.SYNTAX,
-            f"a batch has 1 to {limits.statements} statements, this one {len(taken)}",
+            f"the batch has {len(taken)} statements, and 1 to {limits.statements} are taken",
             hint="send it in parts, each with a key of its own",
         )
     plain = []
@@ -128,7 +127,7 @@ def build_request(
 def _plain(statement: SqlStatement | tuple[str, Params] | str, limits: Limits) -> tuple[str, Any]:
     sql, params = (statement, None) if isinstance(statement, str) else statement
     if not isinstance(sql, str):
-        raise SqlError(SqlKind.SYNTAX, f"a statement is text, not {json_kind(sql)}")
+        raise SqlError(SqlKind.SYNTAX, f"a statement must be text, not {json_kind(sql)}")
     if len(sql) > limits.sql_bytes or len(sql.encode("utf-8", "replace")) > limits.sql_bytes:
         raise SqlError(
             SqlKind.TOO_LARGE,
@@ -149,7 +148,7 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
         case _:
             raise SqlError(
                 SqlKind.WRONG_PARAMS,
-                f"parameters are a list for ?, or an object for :name, not {json_kind(params)}",
+                f"parameters must be a list for ?, or an object for :name, not {json_kind(params)}",
             )
     if len(params) > limits.parameters:
         raise SqlError(
@@ -162,7 +161,7 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
     if reading.names:
         raise SqlError(
             SqlKind.WRONG_PARAMS,
-            "the statement has named parameters, so they are given as an object by name",
+            "the statement has named parameters; send them as an object by name",
             hint=f"it names {', '.join(sorted(reading.names))[:200]}",
         )
     return [_wire(to_sqlite(value, str(number))) for number, value in enumerate(params, 1)]
@@ -170,7 +169,7 @@ def _plain_params(reading: ParsedStatement, params: Params, limits: Limits) -> A
 
 def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any]:
     if reading.positions:
-        raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? in it, so its parameters are given as a list")
+        raise SqlError(SqlKind.WRONG_PARAMS, "the statement has ? in it; send its parameters as a list")
     given = {str(name): value for name, value in params.items()}
     missing, unused = reading.names - given.keys(), given.keys() - reading.names
     if missing or unused:
@@ -181,16 +180,16 @@ def _named(reading: ParsedStatement, params: Mapping[str, Any]) -> dict[str, Any
 
 
 def _wire(value: Any) -> Any:
-    return {"base64": b64encode(value).decode()} if isinstance(value, bytes) else value
+    return blob_to_json(value) if isinstance(value, bytes) else value
 
 
 @dataclass(frozen=True, slots=True)
 class SqlResult:
-    """What one statement came to. `document` is the answer as stored and as sent; a replay's is equal to the first."""
+    """The result of one statement. `document` is what is stored and sent; a replay's is equal to the first."""
 
     document: dict[str, Any]
     replayed: bool = False
-    """True: the first answer under this key; the statement was not run now."""
+    """True: the first result under this key; the statement was not run now."""
 
     @property
     def columns(self) -> list[str]:
@@ -199,12 +198,12 @@ class SqlResult:
 
     @property
     def rows(self) -> list[list[Value]]:
-        """The rows, values in JSON's forms (see `values`)."""
+        """The rows, values in JSON's forms (see `protocol.sql_values`)."""
         return self.document["rows"]  # type: ignore[no-any-return]
 
     @property
     def rows_read(self) -> int:
-        """How many rows are in the answer."""
+        """How many rows are in the result."""
         return self.document["rowsRead"]  # type: ignore[no-any-return]
 
     @property
@@ -225,13 +224,13 @@ class SqlResult:
 
 @dataclass(frozen=True, slots=True)
 class SqlBatchResult:
-    """What a batch came to: an answer per statement, in order."""
+    """The results of a batch, one per statement, in order."""
 
     document: dict[str, Any]
     replayed: bool = False
 
     @property
-    def answers(self) -> list[SqlResult]:
+    def results(self) -> list[SqlResult]:
         """One per statement."""
         return [SqlResult(one, self.replayed) for one in self.document["results"]]
 

@@ -1,5 +1,5 @@
 """
-One connection that a tenant's SQL runs on: hardened, watched, and the place where a statement becomes an answer.
+A hardened SQLite connection that runs a tenant's statements within their limits.
 
 Workers and the local database use the same `Session`. It runs statements inside a transaction that somebody else began
 and will end; it keeps no state between two requests.
@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from onceward._core.errors import OncewardError
+from onceward.protocol.errors import SqlError, SqlKind
+from onceward.protocol.sql_values import json_text, to_json, to_sqlite
 from onceward.runtime.environment import REAL, Environment
 from onceward.service.sql.authorizer import (
     OWN_PREFIX,
@@ -23,12 +25,10 @@ from onceward.service.sql.authorizer import (
     SqlAuthorizer,
     readonly_error,
 )
-from onceward.service.sql.errors import SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.statement_parser import SCHEMA_VERBS, WRITES, parse_statement
-from onceward.service.sql.values import json_text, to_json, to_sqlite
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class Session:
 
     def run(self, request: SqlRequest) -> dict[str, Any]:
         """
-        Run a request's statements; the answer as it is stored and sent.
+        Run a request's statements; the result as it is stored and sent.
 
         Everything it raises is an `OncewardError`. What was written before the error is still there: the caller undoes
         it.
@@ -115,7 +115,7 @@ class Session:
         """
         Refuse what writes, without running it: for a caller who may only read, before its key is looked up.
 
-        By its verb, so that the answer is the same whether or not its tables are still there. Of the statements that
+        By its verb, so that the result is the same whether or not its tables are still there. Of the statements that
         are left only a PRAGMA can write, and SQLite is asked about that.
         """
         for number, (sql, _) in enumerate(request.statements):
@@ -203,7 +203,7 @@ class Session:
 
 
 class _Room:
-    """How much an answer may still hold."""
+    """How much a result may still hold."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -212,12 +212,12 @@ class _Room:
         self._bytes = limits.answer_bytes
 
     def take(self, value: Any) -> None:
-        """Count a part of the answer, or refuse the whole of it."""
+        """Count a part of the result, or refuse the whole of it."""
         self._bytes -= len(json_text(value).encode()) + 1
         if self._bytes < 0:
             raise SqlError(
                 SqlKind.TOO_LARGE,
-                f"the answer has more than {self._limits.answer_bytes} bytes",
+                f"the result has more than {self._limits.answer_bytes} bytes",
                 hint="select fewer columns, or page with LIMIT",
             )
 
@@ -226,7 +226,7 @@ class _Room:
         self._rows -= 1
         if self._rows < 0:
             raise SqlError(
-                SqlKind.TOO_LARGE, f"the answer has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
+                SqlKind.TOO_LARGE, f"the result has more than {self._limits.answer_rows} rows", hint="page with LIMIT"
             )
         values = [to_json(value, column) for value, column in zip(row, columns, strict=True)]
         self.take(values)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 # What hides words: comments, texts, and three kinds of quoted names. What is left open goes to the end: SQLite refuses
 # it, and looking for its end again and again would take a while.
@@ -66,7 +66,7 @@ def _read(sql: str) -> ParsedStatement:
     bare = _HIDING.sub(_blank, sql.removeprefix("\ufeff"))
     words = [word.upper() for word in islice((found[0] for found in _WORD.finditer(bare)), 3)]
     if not words:
-        raise SqlError(SqlKind.SYNTAX, "there is no statement in this text", hint="send one statement")
+        raise SqlError(SqlKind.SYNTAX, "the text has no SQL statement in it", hint="send one statement")
     _refuse(words, bare)
     verb = _verb_after_with(bare) if words[0] == "WITH" else words[0]
     return ParsedStatement(verb, frozenset(name[1:] for name in _NAME.findall(bare)), "?" in bare)
@@ -96,7 +96,7 @@ def _refuse(words: list[str], bare: str) -> None:
     if first in _TRANSACTIONS:
         raise SqlError(
             SqlKind.DENIED,
-            f"{first} is not yours to say here: every request is a transaction of its own",
+            f"{first} is not allowed: every request is a transaction of its own",
             hint="send the statements that belong together as one batch",
         )
     if first == "VACUUM":
@@ -104,11 +104,11 @@ def _refuse(words: list[str], bare: str) -> None:
     if first in ("ATTACH", "DETACH"):
         raise SqlError(SqlKind.DENIED, f"{first}: a request sees its own database and no other")
     if first == "EXPLAIN" and words[1:3] != ["QUERY", "PLAN"]:
-        raise SqlError(SqlKind.DENIED, "the bytecode of a statement is not shown", hint="use EXPLAIN QUERY PLAN")
+        raise SqlError(SqlKind.DENIED, "EXPLAIN is not allowed", hint="use EXPLAIN QUERY PLAN")
     if _ROLLBACK.search(bare):
         # ON CONFLICT ROLLBACK, OR ROLLBACK and RAISE(ROLLBACK) would undo the requests that share the commit.
         raise SqlError(
             SqlKind.DENIED,
-            "ROLLBACK as a conflict clause is not possible: it would end a transaction that is not yours alone",
+            "ROLLBACK is not allowed as a conflict clause: it would end a transaction that other requests share",
             hint="use ABORT, which undoes the statement; a name that is spelled so goes into double quotes",
         )

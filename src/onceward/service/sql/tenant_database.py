@@ -6,7 +6,7 @@ One database of a tenant's: its file, the connection its SQL runs on, and the ga
       SAVEPOINT  ...                        ROLLBACK TO  another one failed: only its own work is undone
     COMMIT                                               one sync for all of them; then they are answered
 
-The core decides what a key means; this only carries the statements to it and the answer back.
+The core decides what a key means; this only carries the statements to it and the result back.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, RetryTransaction, StoreFull
 from onceward.gate import Gate
+from onceward.protocol.errors import SqlError, SqlKind
 from onceward.runtime import failpoints
 from onceward.runtime.environment import REAL, Environment
-from onceward.service.sql.errors import NotReplayed, SqlError, SqlKind
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import Keyed, SqlRequest, Step
 from onceward.service.sql.session import Session, connect
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, commit_was_refused, translate_sqlite_error
+from onceward.service.sql.worker_errors import NotReplayed
 from onceward.stores import Store
 from onceward.stores.sqlite import SqliteStore
 
@@ -42,7 +43,7 @@ GATES_MAX = 256
 
 
 class RequestResult(NamedTuple):
-    """A request that was done, or whose first answer was found."""
+    """A request that was done, or whose first result was found."""
 
     document: dict[str, Any]
     replayed: bool
@@ -52,29 +53,29 @@ RequestOutcome: TypeAlias = RequestResult | OncewardError
 
 
 class GroupObserver(Protocol):
-    """Who wants to know how far a group has come."""
+    """Follows how far a group has come."""
 
     def at(self, number: int) -> None:
         """Request `number` of the group begins."""
 
     def committing(self) -> None:
-        """From here on nobody can say whether the group is committed."""
+        """From here on it is not known whether the group is committed."""
 
     def group_ended(self) -> None:
         """The group's transaction is over, and nothing of it is open."""
 
 
 class NoGroupObserver:
-    """Nobody is watching."""
+    """Ignores it all."""
 
     def at(self, number: int) -> None:
-        """See `GroupObserver.at`."""
+        """Ignored."""
 
     def committing(self) -> None:
-        """See `GroupObserver.committing`."""
+        """Ignored."""
 
     def group_ended(self) -> None:
-        """See `GroupObserver.group_ended`."""
+        """Ignored."""
 
 
 class WritableDatabase:
@@ -241,7 +242,7 @@ class WritableDatabase:
         """Forget what has expired: nobody else does, as every record here joins a transaction."""
         if self._since_purge >= PURGE_EVERY:
             self._since_purge = 0
-            with suppress(OncewardError):  # Tidying can wait; the answers cannot.
+            with suppress(OncewardError):  # Tidying can wait; the callers cannot.
                 self.store.purge(PURGE_LIMIT)
 
 
@@ -278,7 +279,8 @@ def _commit_failed(request: SqlRequest, error: BaseException) -> OncewardError:
     if request.repeatable:
         return translate_sqlite_error(error)
     return OutcomeUnknown(
-        "the disk failed while this write was committed; without a key nobody can tell whether it was"
+        "the disk failed during the commit of this write, and it may be written. Look whether it is; with an "
+        "idempotency key it can be sent again safely"
     )
 
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.protocol.errors import DatabaseUnknown
 from onceward.service.sql.database_files import create_file, drop_file, file_identity
-from onceward.service.sql.errors import DatabaseUnknown, to_wire
 from onceward.service.sql.frame_reader import read_frame
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.requests import SqlRequest
@@ -30,6 +30,7 @@ from onceward.service.sql.schema_inspector import read_tables
 from onceward.service.sql.sqlite_errors import DRIVER_ERRORS, translate_sqlite_error
 from onceward.service.sql.tenant_database import ReadOnlyDatabase, RequestOutcome, WritableDatabase
 from onceward.service.sql.worker_channel import ProgressPage, SocketStream, pack
+from onceward.service.sql.worker_errors import to_wire
 
 Open = TypeVar("Open", bound=WritableDatabase | ReadOnlyDatabase)
 
@@ -85,8 +86,8 @@ class OpenDatabases(Generic[Open]):
 class DatabaseWriter:
     """The one writer of the databases that fall to it."""
 
-    def __init__(self, limits: Limits, options: dict[str, Any], beat: ProgressPage) -> None:
-        self.databases = OpenDatabases(limits, lambda path: WritableDatabase(path, limits, options, watcher=beat))
+    def __init__(self, limits: Limits, options: dict[str, Any], progress: ProgressPage) -> None:
+        self.databases = OpenDatabases(limits, lambda path: WritableDatabase(path, limits, options, watcher=progress))
 
     def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
         """Run a group of requests."""
@@ -113,16 +114,16 @@ class DatabaseWriter:
 class DatabaseReader:
     """One of the readers, for all databases."""
 
-    def __init__(self, limits: Limits, beat: ProgressPage) -> None:
+    def __init__(self, limits: Limits, progress: ProgressPage) -> None:
         self.databases = OpenDatabases(limits, lambda path: ReadOnlyDatabase(path, limits))
-        self._beat = beat
+        self._progress = progress
 
     def group(self, path: Path, requests: list[SqlRequest]) -> list[RequestOutcome]:
         """Run requests one after the other."""
         database = self.databases.get(path)
         outcomes = []
         for number, request in enumerate(requests):
-            self._beat.at(number)
+            self._progress.at(number)
             outcomes.append(database.perform(request))
         return outcomes
 
@@ -134,14 +135,14 @@ class DatabaseReader:
 def apply_limits(limits: Limits) -> None:
     """Put the process under its limits, for good."""
     files = limits.open_databases * FILES_PER_DATABASE + FILES_BESIDES
-    for kind, wanted in (
+    for kind, limit in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, files),
         (resource.RLIMIT_FSIZE, 2 * limits.database_bytes + (64 << 20)),
         (resource.RLIMIT_AS, limits.address_bytes),
     ):
         _, most = resource.getrlimit(kind)
-        resource.setrlimit(kind, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+        resource.setrlimit(kind, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # Writing past the limit is an error then, and not the end.
     connection = sqlite3.connect(":memory:")
     connection.execute(f"PRAGMA soft_heap_limit = {limits.memory_bytes * 3 // 4}")
@@ -158,44 +159,46 @@ def extend_cpu_limit(limits: Limits, requests: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
 
 
-def serve(link: socket.socket, beat: ProgressPage) -> None:
+def serve(link: socket.socket, progress: ProgressPage) -> None:
     """Do what the engine asks, until it is gone."""
     stream = SocketStream(link)
     settings = read_frame(stream)
     limits = Limits(**settings["limits"])
     apply_limits(limits)
     worker: DatabaseWriter | DatabaseReader = (
-        DatabaseWriter(limits, settings["options"], beat)
+        DatabaseWriter(limits, settings["options"], progress)
         if settings["role"] == "writer"
-        else DatabaseReader(limits, beat)
+        else DatabaseReader(limits, progress)
     )
     link.sendall(pack({"ready": os.getpid()}))
     with suppress(EOFError):
         while True:
-            asked = read_frame(stream)
-            requests = [SqlRequest.from_document(one) for one in asked.get("requests", ())]
+            order = read_frame(stream)
+            requests = [SqlRequest.from_document(one) for one in order.get("requests", ())]
             extend_cpu_limit(limits, len(requests))
-            beat.begin(asked["group"])
-            link.sendall(b"".join(_answers(worker, asked, requests)))
+            progress.begin(order["group"])
+            link.sendall(b"".join(_response_frames(worker, order, requests)))
     worker.databases.close_all()
 
 
-def _answers(worker: DatabaseWriter | DatabaseReader, asked: dict[str, Any], requests: list[SqlRequest]) -> list[bytes]:
-    """The frames that answer: one per request, or one for anything else."""
-    path = Path(asked["path"])
+def _response_frames(
+    worker: DatabaseWriter | DatabaseReader, order: dict[str, Any], requests: list[SqlRequest]
+) -> list[bytes]:
+    """The frames to send back: one per request, or one for anything else."""
+    path = Path(order["path"])
     try:
         if requests:
             outcomes = worker.group(path, requests)
-            return [pack(_answer(outcome)) for outcome in outcomes]
-        return [pack({"value": getattr(worker, asked["what"])(path)})]
+            return [pack(_response(outcome)) for outcome in outcomes]
+        return [pack({"value": getattr(worker, order["what"])(path)})]
     except OncewardError as error:
         failure = error
     except OSError as error:
-        failure = StoreUnavailable(f"the database's file did not answer: {error.strerror}")
+        failure = StoreUnavailable(f"the database's file could not be read or written: {error.strerror}")
     return [pack({"error": to_wire(failure)})] * max(len(requests), 1)
 
 
-def _answer(outcome: RequestOutcome) -> dict[str, Any]:
+def _response(outcome: RequestOutcome) -> dict[str, Any]:
     if isinstance(outcome, OncewardError):
         return {"error": to_wire(outcome)}
     return {"value": outcome.document, "replayed": outcome.replayed}

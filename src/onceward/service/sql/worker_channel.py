@@ -13,7 +13,7 @@ import struct
 from typing import Any, NamedTuple
 
 from onceward._core.errors import StoreUnavailable
-from onceward.service.sql.values import json_text
+from onceward.protocol.sql_values import json_text
 
 HEADER = struct.Struct(">I")
 FRAME_MAX = 64 << 20
@@ -21,15 +21,15 @@ FRAME_MAX = 64 << 20
 
 
 def pack(document: Any) -> bytes:
-    """A document as it travels."""
+    """A frame with this document."""
     return packed(json_text(document))
 
 
 def packed(text: str) -> bytes:
-    """Same as `pack`, of JSON text."""
+    """A frame with this JSON text."""
     data = text.encode()
     if len(data) > FRAME_MAX:
-        raise StoreUnavailable(f"a frame of {len(data)} bytes is more than a worker takes")
+        raise StoreUnavailable(f"the request is too large for a worker: {len(data)} bytes, and {FRAME_MAX} are taken")
     return HEADER.pack(len(data)) + data
 
 
@@ -56,7 +56,7 @@ class WorkerProgress(NamedTuple):
     group: int
     committing: bool
     """Whether something of that group may have been committed."""
-    beats: int
+    steps: int
     """Changes whenever a request or a commit begins."""
     number: int
     """The request that began last; `IN_COMMIT` for a commit, `NOT_BEGUN` while a database is opened."""
@@ -69,7 +69,7 @@ _WORD = struct.Struct("<Q")
 
 class ProgressPage:
     """
-    A page that a worker writes and the engine reads; a `Watcher` of groups.
+    A page that a worker writes and the engine reads; a `GroupObserver`.
 
     Two words, each written as one: the group with what may have been committed of it, and what began last.
     """
@@ -79,7 +79,7 @@ class ProgressPage:
     def __init__(self, handle: int) -> None:
         self._page = mmap.mmap(handle, self.SIZE)
         self._group = 0
-        self._beats = 0
+        self._steps = 0
 
     def begin(self, group: int) -> None:
         """A group begins; nothing of it is committed."""
@@ -88,20 +88,20 @@ class ProgressPage:
         self._write(0, group << 1)
 
     def at(self, number: int) -> None:
-        """See `Watcher.at`."""
-        self._beats = (self._beats + 1) & 0xFFFFFFFF
-        self._write(8, self._beats << 32 | number)
+        """A request begins: its number in the group."""
+        self._steps = (self._steps + 1) & 0xFFFFFFFF
+        self._write(8, self._steps << 32 | number)
 
     def committing(self) -> None:
-        """See `Watcher.committing`."""
+        """The commit of the group begins."""
         self._write(0, self._group << 1 | 1)
         self.at(IN_COMMIT)
 
     def group_ended(self) -> None:
-        """See `Watcher.group_ended`."""
+        """Nothing to write: the next group begins with its own number."""
 
     def seen(self) -> WorkerProgress:
-        """What stands there now."""
+        """What the worker wrote last."""
         (first,) = _WORD.unpack_from(self._page, 0)
         (second,) = _WORD.unpack_from(self._page, 8)
         return WorkerProgress(first >> 1, bool(first & 1), second >> 32, second & 0xFFFFFFFF)

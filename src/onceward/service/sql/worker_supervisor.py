@@ -2,9 +2,8 @@
 The engine's side of one worker process: it starts it, hands it groups, watches it, and replaces it.
 
 A worker is killed when a request makes no progress for twice its deadline. What a dead worker leaves behind is judged
-by its page (`frames.Beat`): as long as no commit had begun, nothing happened, and everybody but the culprit is run
-again, alone. After that, requests with a key are run again (the key decides), and a write without one is answered
-honestly: its outcome is unknown.
+by its `ProgressPage`: as long as no commit had begun, nothing happened, and every request but the culprit is run again,
+alone. After that, requests with a key are run again (the key decides), and a write without one gets `OutcomeUnknown`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from contextlib import suppress
 from typing import Any
 
 from onceward._core.errors import OncewardError, OutcomeUnknown, StoreUnavailable
+from onceward.protocol.errors import EngineClosed, SqlError, SqlKind
+from onceward.protocol.sql_values import json_text
 from onceward.runtime.environment import Environment
-from onceward.service.sql.errors import EngineClosed, SqlError, SqlKind, from_wire
 from onceward.service.sql.frame_reader_async import read_frame_async
 from onceward.service.sql.job_queue import JobQueue, WorkerJob
 from onceward.service.sql.limits import Limits
 from onceward.service.sql.tenant_database import RequestResult
-from onceward.service.sql.values import json_text
 from onceward.service.sql.worker_channel import (
     IN_COMMIT,
     NOT_BEGUN,
@@ -35,6 +34,7 @@ from onceward.service.sql.worker_channel import (
     pack,
     packed,
 )
+from onceward.service.sql.worker_errors import from_wire
 
 COMMAND = (sys.executable, "-m", "onceward.service.sql.worker")
 START_SECONDS = 60.0
@@ -53,11 +53,11 @@ _log = logging.getLogger("onceward")
 
 
 class WorkerSupervisor:
-    """One worker after the other, and the line of jobs they work off."""
+    """Keeps one worker process running, and gives it the jobs of a queue."""
 
     def __init__(
         self,
-        line: JobQueue,
+        queue: JobQueue,
         limits: Limits,
         settings: dict[str, Any],
         environment: Environment,
@@ -65,7 +65,7 @@ class WorkerSupervisor:
         together: int,
         command: Sequence[str] = COMMAND,
     ) -> None:
-        self._line = line
+        self._queue = queue
         self._limits = limits
         self._settings = settings
         self._environment = environment
@@ -73,7 +73,7 @@ class WorkerSupervisor:
         self._command = command
         self._groups = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._beat: ProgressPage | None = None
+        self._progress: ProgressPage | None = None
         self._reader: asyncio.StreamReader
         self._writer: asyncio.StreamWriter | None = None
         self._busy: list[WorkerJob] = []
@@ -94,7 +94,7 @@ class WorkerSupervisor:
         """Work, until cancelled."""
         try:
             while True:
-                jobs = self._in_time(await self._line.take(self._together))
+                jobs = self._in_time(await self._queue.take(self._together))
                 if jobs:
                     self._busy = jobs
                     await self._do_safely(jobs)
@@ -110,8 +110,8 @@ class WorkerSupervisor:
             if job.queued_at < oldest and not job.deaths:
                 late = SqlError(
                     SqlKind.LOCKED,
-                    f"waited {self._limits.queue_seconds:g} seconds for the database; it was not run",
-                    hint="send it again later, with the same key",
+                    f"the database was busy for {self._limits.queue_seconds:g} s. The request was not run",
+                    hint="send it again in a second, with the same key",
                     retry_after_seconds=1.0,
                 )
                 _fail(job, late)
@@ -120,7 +120,7 @@ class WorkerSupervisor:
     # One group.
 
     async def _do_safely(self, jobs: list[WorkerJob]) -> None:
-        """Same as `_do`; should this very code be wrong, a line of callers must not wait for ever."""
+        """Run a group. If the engine itself has a bug, its callers get an error and do not wait for ever."""
         try:
             await self._do(jobs)
         except Exception:
@@ -149,25 +149,25 @@ class WorkerSupervisor:
             await self._stop(kill=True)
             self._after_death(jobs, overdue.seen, overdue=True)
         except (EOFError, OSError, ValueError, KeyError):  # Gone, or not in its right mind.
-            seen = self._beating.seen()
+            seen = self._progress_page.seen()
             await self._stop(kill=True)
             self._after_death(jobs, seen, overdue=False)
 
     async def _receive(self, jobs: list[WorkerJob]) -> None:
         for job in jobs:
-            _answer(job, await read_frame_async(self._reader))
+            _settle(job, await read_frame_async(self._reader))
 
     async def _watched(self, receiving: Coroutine[Any, Any, None]) -> None:
-        """Wait for the answers, for as long as there is progress."""
+        """Wait for the responses, for as long as there is progress."""
         task = asyncio.create_task(receiving)
         try:
-            last, since = self._beating.seen(), self._environment.monotonic()
+            last, since = self._progress_page.seen(), self._environment.monotonic()
             while True:
                 done, _ = await asyncio.wait((task,), timeout=self._limits.statement_seconds / 4)
                 if done:
                     task.result()
                     return
-                seen, now = self._beating.seen(), self._environment.monotonic()
+                seen, now = self._progress_page.seen(), self._environment.monotonic()
                 if seen != last:
                     last, since = seen, now
                 if now - since >= self._patience(seen):
@@ -199,13 +199,13 @@ class WorkerSupervisor:
             else:
                 job.alone = True
                 again.append(job)
-        self._line.put_back(again)
+        self._queue.put_back(again)
 
     def _given_up(self, *, overdue: bool) -> SqlError:
         if overdue:
             return SqlError(
                 SqlKind.TIMEOUT,
-                f"stopped by force after {2 * self._limits.statement_seconds:g} seconds; nothing was written",
+                f"the statement was stopped after {2 * self._limits.statement_seconds:g} s; nothing was written",
                 hint="make it cheaper: an index, a LIMIT, shorter texts",
             )
         return SqlError(
@@ -228,10 +228,10 @@ class WorkerSupervisor:
         return self._writer
 
     @property
-    def _beating(self) -> ProgressPage:
-        if self._beat is None:
+    def _progress_page(self) -> ProgressPage:
+        if self._progress is None:
             raise EOFError
-        return self._beat
+        return self._progress
 
     async def _start(self) -> None:
         for _ in range(STARTS_MAX):
@@ -241,14 +241,14 @@ class WorkerSupervisor:
                 await self._stop(kill=True)
             else:
                 return
-        raise StoreUnavailable("no process could be started to run SQL; nothing was run", retry_after_seconds=5.0)
+        raise StoreUnavailable("no worker process could be started; nothing was run", retry_after_seconds=5.0)
 
     async def _try_to_start(self) -> None:
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
         with theirs, tempfile.TemporaryFile() as page:
             page.truncate(ProgressPage.SIZE)
-            self._beat = ProgressPage(page.fileno())
+            self._progress = ProgressPage(page.fileno())
             ours.setblocking(False)
             self._reader, self._writer = await asyncio.open_connection(sock=ours)
             handles = (theirs.fileno(), page.fileno())
@@ -270,8 +270,8 @@ class WorkerSupervisor:
 
     async def _stop(self, *, kill: bool = False) -> None:
         """End the worker: it goes when its link is closed, or is killed."""
-        writer, process, beat = self._writer, self._process, self._beat
-        self._writer = self._process = self._beat = None
+        writer, process, progress = self._writer, self._process, self._progress
+        self._writer = self._process = self._progress = None
         if process is not None and kill:
             process.kill()
         if writer is not None:
@@ -280,8 +280,8 @@ class WorkerSupervisor:
                 await writer.wait_closed()
         if process is not None:
             await asyncio.get_running_loop().run_in_executor(None, _reap, process, self._limits.statement_seconds)
-        if beat is not None:
-            beat.close()
+        if progress is not None:
+            progress.close()
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -302,19 +302,19 @@ class _Overdue(Exception):
 
 def _unknown() -> OutcomeUnknown:
     return OutcomeUnknown(
-        "the process that ran this write ended while it may have committed, and without a key nobody can tell; "
-        "look, and give writes a key"
+        "the process that ran this write ended, and the write may be committed. Look whether it is; with an "
+        "idempotency key a write can be sent again safely"
     )
 
 
-def _answer(job: WorkerJob, answer: dict[str, Any]) -> None:
+def _settle(job: WorkerJob, response: dict[str, Any]) -> None:
     if job.future.done():
         return
-    if "error" in answer:
-        job.future.set_exception(from_wire(answer["error"]))
+    if "error" in response:
+        job.future.set_exception(from_wire(response["error"]))
     else:
-        value = answer["value"]
-        job.future.set_result(value if job.request is None else RequestResult(value, answer["replayed"]))
+        value = response["value"]
+        job.future.set_result(value if job.request is None else RequestResult(value, response["replayed"]))
 
 
 def _fail(job: WorkerJob, error: Exception) -> None:

@@ -1,6 +1,8 @@
 """
-How a call becomes an answer, for every app of the service: who is calling, a strict body, a problem for every refusal,
-and an OpenAPI document made of the same table that routes requests.
+From an HTTP request to a call, and from its result to a response: for every app of the service.
+
+It finds the caller, reads the body strictly, turns every refusal into problem+json, and makes the OpenAPI document from
+the table that routes requests. May import `access`, and no app of the service. Start with `endpoints.py`.
 """
 
 from onceward.service.web.calls import ApiCall, Authenticator

@@ -1,5 +1,5 @@
 """
-One call: who makes it, and what it says. And the door that it comes through.
+One call of the API (`ApiCall`), and `Authenticator`, which says who makes it.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from onceward.service.access.addresses import Network
 from onceward.service.web.problems import RequestMalformed
 
 OnCallEnded: TypeAlias = Callable[[Response | None, OncewardError | None], None]
-"""Told how a call ended: what was answered, and what it was refused with. No answer: it broke off."""
+"""Called when a call has ended, with the response and the refusal. No response: the client is gone."""
 
 
 class CallObserver(Protocol):
-    """Whoever is told of calls. It must not wait, and it must not raise."""
+    """Sees calls begin and end. It must not wait, and it must not raise."""
 
     def begun(self, caller: Caller, request: Request) -> OnCallEnded:
-        """Somebody who may call this has called."""
+        """A call of somebody who may make it begins; the result is called when it ends."""
 
 
 class Authenticator:
-    """Who may come in. Whoever has a valid token is never slowed; everybody else is counted by address."""
+    """Finds the caller of a request. A valid token is never slowed; other calls are limited by address."""
 
     def __init__(
         self,
         access: AsyncAccess,
         flood: FloodControl,
         trusted: Sequence[Network] = (),
-        witness: CallObserver | None = None,
+        observer: CallObserver | None = None,
     ) -> None:
         self.access = access
-        self.witness = witness
+        self.observer = observer
         self._flood = flood
         self._trusted = trusted
 
@@ -49,20 +49,21 @@ class Authenticator:
 
     def counted(self, request: Request, error: OncewardError) -> OncewardError:
         """
-        A call that was refused because it could not prove who sent it, where that is not said by a token.
+        The error for a call whose sender could not be verified by other means than a token: a wrong signature.
 
-        The error itself or, once too many of them came from its address, `RateLimitError`.
+        This is the error itself or, once too many such calls came from one address, `RateLimitError`.
         """
         wait = self._flood.retry_after(self._address(request))
         if wait is None:
             return error
         return RateLimitError(
-            f"too many calls that prove nothing from this address; come again in {wait} s", retry_after_seconds=wait
+            f"too many calls without a valid signature from this address. Retry in {wait} s",
+            retry_after_seconds=wait,
         )
 
     def _address(self, request: Request) -> str:
         peer = request.client.host if request.client is not None else "unknown"
-        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy nobody's word is taken.
+        raw = request.headers.raw if self._trusted else ()  # Without a trusted proxy these headers are ignored.
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
         return client_address(peer, headers, self._trusted)
 
@@ -86,8 +87,15 @@ class ApiCall:
         """A parameter of the query; refused if it is there twice."""
         values = self.request.query_params.getlist(name)
         if len(values) > 1:
-            raise RequestMalformed(f"the parameter {name} is there {len(values)} times; send it once")
+            raise RequestMalformed(f"the parameter {name} was sent {len(values)} times; send it once")
         return values[0] if values else None
+
+    def limit(self, most: int) -> int:
+        """How many entries a page shall have: the parameter `limit`, or as many as there may be."""
+        text = self.query("limit") or str(most)
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
+            raise RequestMalformed(f"limit must be a whole number from 1 to {most}")
+        return int(text)
 
     def identity(self, profile: Profile) -> RequestIdentity | None:
         """The key or the step that this call names."""

@@ -1,7 +1,7 @@
 """
-A table of endpoints, and the application that it makes.
+A table of endpoints (`ApiEndpoint`), and the application that it makes (`build_application`).
 
-An endpoint says who may call it, what it takes (a msgspec struct: unknown members are refused) and what it answers. The
+An endpoint says who may call it, what it takes (a msgspec struct: unknown members are refused) and what it returns. The
 same table makes the OpenAPI document, so that the two cannot part.
 """
 
@@ -23,12 +23,12 @@ from onceward._core.errors import BodyTooLarge, OncewardError, RequestInvalid
 from onceward.http.server.media_type import parse_media_type
 from onceward.http.server.profile import PROFILES, Profile
 from onceward.http.server.thread_offload import offload_if_large
+from onceward.protocol.errors import ResourceNotFound
 from onceward.service.access import Role
 from onceward.service.web.calls import ApiCall, Authenticator, OnCallEnded
 from onceward.service.web.problems import (
     MediaTypeUnsupported,
     MethodNotAllowed,
-    NotFoundError,
     RequestMalformed,
     error_response,
     handle_unexpected,
@@ -52,7 +52,7 @@ class Parameter(NamedTuple):
     name: str
     meaning: str
     schema: dict[str, Any]
-    place: str = "query"
+    location: str = "query"
 
 
 class ApiEndpoint(NamedTuple):
@@ -62,7 +62,7 @@ class ApiEndpoint(NamedTuple):
     path: str
     run: Callable[[ApiCall], Awaitable[EndpointResponse]]
     summary: str
-    answer: type[Any] | None = None
+    response: type[Any] | None = None
     body: type[msgspec.Struct] | None = None
     role: Role = Role.READ
     """What a caller's token must at least be for."""
@@ -70,7 +70,7 @@ class ApiEndpoint(NamedTuple):
     """No token: the sender's signature over the raw body is the credential, and the app serves it by itself."""
     parameters: tuple[Parameter, ...] = ()
     statuses: tuple[int, ...] = (200,)
-    """What a good answer may have."""
+    """Of successful responses."""
     keyed: bool = False
     """Whether a key or a step may come with it."""
     exact: bool = False
@@ -81,7 +81,7 @@ class ApiEndpoint(NamedTuple):
 
 def build_application(
     endpoints: Iterable[ApiEndpoint],
-    door: Authenticator,
+    authenticator: Authenticator,
     *,
     body_bytes_max: int = BODY_BYTES_MAX,
     profile: Profile = PROFILES["default"],
@@ -91,14 +91,14 @@ def build_application(
     for one in endpoints:
         by_path.setdefault(one.path, []).append(one)
     routes = [
-        Route(path, _Handler(some, door, body_bytes_max, profile).serve, methods=[one.method for one in some])
+        Route(path, _Handler(some, authenticator, body_bytes_max, profile).serve, methods=[one.method for one in some])
         for path, some in by_path.items()
     ]
     return strict_application(routes)
 
 
 def strict_application(routes: Sequence[BaseRoute]) -> Starlette:
-    """An application that answers at these addresses and at no others: not at one with a slash more."""
+    """An application for these addresses only: a path with a trailing slash is another one."""
     app = Starlette(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
     app.router.redirect_slashes = False
     return app
@@ -107,7 +107,7 @@ def strict_application(routes: Sequence[BaseRoute]) -> Starlette:
 async def _handle_http_exception(request: Request, error: Exception) -> Response:
     """What Starlette itself refuses: no such address, no such method."""
     status = error.status_code if isinstance(error, HTTPException) else 404
-    response = error_response(MethodNotAllowed() if status == 405 else NotFoundError())
+    response = error_response(MethodNotAllowed() if status == 405 else ResourceNotFound())
     allow = (getattr(error, "headers", None) or {}).get("Allow")
     if allow:
         response.headers["allow"] = allow
@@ -115,44 +115,44 @@ async def _handle_http_exception(request: Request, error: Exception) -> Response
 
 
 EXCEPTION_HANDLERS: dict[Any, Any] = {HTTPException: _handle_http_exception, Exception: handle_unexpected}
-"""How an application says what it does not have, and what it did not expect."""
+"""For unknown addresses and methods, and for errors that were not expected."""
 
 
 class _Handler:
     """One address, all its methods."""
 
     def __init__(
-        self, endpoints: Sequence[ApiEndpoint], door: Authenticator, body_bytes_max: int, profile: Profile
+        self, endpoints: Sequence[ApiEndpoint], authenticator: Authenticator, body_bytes_max: int, profile: Profile
     ) -> None:
         self._endpoints = {one.method: one for one in endpoints}
         if "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
-        self._door = door
+        self._authenticator = authenticator
         self._max = body_bytes_max
         self._profile = profile
 
     async def serve(self, request: Request) -> Response:
-        """One call, from the door to the answer."""
-        endpoint, witness = self._endpoints[request.method], self._door.witness
-        noted: OnCallEnded | None = None
+        """One call, from the request to the response."""
+        endpoint, observer = self._endpoints[request.method], self._authenticator.observer
+        on_ended: OnCallEnded | None = None
         refused: OncewardError | None = None
         response: Response | None = None
         try:
-            # First who is calling: whoever is nobody learns nothing, not even whether the body was right.
-            caller = await self._door.admit(request)
+            # First who is calling: without a token nobody learns anything, not even whether the body is valid.
+            caller = await self._authenticator.admit(request)
             caller.require(role=endpoint.role)
-            if witness is not None:
-                noted = witness.begun(caller, request)
+            if observer is not None:
+                on_ended = observer.begun(caller, request)
             if _is_ambiguous(request):
-                raise RequestMalformed("a request has a Content-Length or a Transfer-Encoding, not both")
+                raise RequestMalformed("the request has both Content-Length and Transfer-Encoding; send one of them")
             if b"%2f" in request.scope.get("raw_path", b"").lower():
                 # A name cannot have a slash in it, and whoever stands in front may see another path.
-                raise NotFoundError
+                raise ResourceNotFound
             _check_query(request, endpoint)
             body, size = await self._body(request, endpoint)
-            answered = await endpoint.run(ApiCall(request, caller, body, size))
-            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(answered.headers)}
-            response = Response(msgspec.json.encode(answered.value), answered.status, headers)
+            result = await endpoint.run(ApiCall(request, caller, body, size))
+            headers = {"content-type": "application/json", "cache-control": "no-store", **dict(result.headers)}
+            response = Response(msgspec.json.encode(result.value), result.status, headers)
         except OncewardError as error:
             refused, response = error, error_response(error, self._profile)
             if _is_ambiguous(request):
@@ -160,8 +160,8 @@ class _Handler:
         except ClientDisconnect:
             response = Response(status_code=499)
         finally:
-            if noted is not None:
-                noted(response, refused)
+            if on_ended is not None:
+                on_ended(response, refused)
         return response
 
     async def _body(self, request: Request, endpoint: ApiEndpoint) -> tuple[Any, int]:
@@ -170,19 +170,19 @@ class _Handler:
             return None, 0
         for name in ("content-type", "content-encoding"):
             if len(request.headers.getlist(name)) > 1:
-                raise RequestMalformed(f"the header {name} is there more than once; send it once")
+                raise RequestMalformed(f"the header {name} was sent more than once; send it once")
         kind, parameters = parse_media_type(request.headers.get("content-type", "").encode("latin-1"))
         if kind != "application/json" or parameters.get("charset", "utf-8").lower() not in ("utf-8", "utf8"):
             raise MediaTypeUnsupported
         if request.headers.get("content-encoding", "identity") != "identity":
-            raise MediaTypeUnsupported("bodies are not compressed here")
+            raise MediaTypeUnsupported("the body is compressed; send it uncompressed")
         read = await read_body(request, self._max)
         try:
             return await offload_if_large(partial(_parsed, read, endpoint), len(read)), len(read)
         except RequestInvalid:
             raise
         except msgspec.ValidationError as error:
-            raise RequestMalformed(f"the body is not what this endpoint takes: {error}") from None
+            raise RequestMalformed(f"the body is not valid for this endpoint: {error}") from None
 
 
 def _parsed(read: bytes, endpoint: ApiEndpoint) -> Any:
@@ -195,7 +195,7 @@ async def read_body(request: Request, most: int) -> bytes:
     async for piece in request.stream():
         size += len(piece)
         if size > most:
-            raise BodyTooLarge(f"a body has at most {most} bytes here; nothing was run")
+            raise BodyTooLarge(f"the body is too long: at most {most} bytes are taken. Nothing was run")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -208,9 +208,9 @@ def _is_ambiguous(request: Request) -> bool:
 def _check_query(request: Request, endpoint: ApiEndpoint) -> None:
     if not request.scope["query_string"]:
         return
-    known = {one.name for one in endpoint.parameters if one.place == "query"}
+    known = {one.name for one in endpoint.parameters if one.location == "query"}
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise RequestMalformed(
-            f"there is no parameter {unknown[0][:40]!r} here; there is {', '.join(sorted(known)) or 'none'}"
+            f"{unknown[0][:40]!r} is not a parameter of this endpoint; it has {', '.join(sorted(known)) or 'none'}"
         )

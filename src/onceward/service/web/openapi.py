@@ -16,7 +16,7 @@ from onceward import __version__
 from onceward.http.server.profile import Profile
 from onceward.service.web.endpoints import ApiEndpoint
 
-_PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 
 PENDING = "the first request with this key still runs; ask again with the same key"
 
@@ -40,7 +40,7 @@ def openapi_document(
 ) -> dict[str, Any]:
     """The document for groups of endpoints, each under its name."""
     taken = [(name, list(endpoints)) for name, endpoints in groups]
-    types = [one for _, endpoints in taken for end in endpoints for one in (end.body, end.answer) if one is not None]
+    types = [one for _, endpoints in taken for end in endpoints for one in (end.body, end.response) if one is not None]
     schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     found = dict(zip(map(id, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -61,15 +61,16 @@ def openapi_document(
 def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: Profile) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in _PLACE.findall(end.path)
+        for name in _PATH_PARAMETER.findall(end.path)
     ]
     parameters += [
-        {"name": one.name, "in": one.place, "description": one.meaning, "schema": one.schema} for one in end.parameters
+        {"name": one.name, "in": one.location, "description": one.meaning, "schema": one.schema}
+        for one in end.parameters
     ]
     if end.keyed:
         texts = {"type": "string", "minLength": 1, "maxLength": profile.key_characters_max, "pattern": "^[!-~]+$"}
         for header, meaning in (
-            (profile.key_header, "what this request is known by: a retry with it replays the first answer"),
+            (profile.key_header, "what this request is known by: a retry with it replays the first response"),
             (profile.plan_header, "the plan that this is a step of; goes with Plan-Step"),
             (profile.step_header, "the step's name in its plan; goes with Plan-Key"),
         ):
@@ -81,7 +82,7 @@ def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: P
         "security": [] if end.signed else [{"token": []}],
         "parameters": parameters,
         "responses": {
-            **{str(status): _answer(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
+            **{str(status): _success(end, schemas) if status != 202 else _problem(PENDING) for status in end.statuses},
             "4XX": _problem("refused: nothing was run, unless the code says otherwise"),
             "5XX": _problem("something is wrong on this side; `retry` says what is safe"),
         },
@@ -96,8 +97,8 @@ def _operation(group: str, end: ApiEndpoint, schemas: dict[int, Any], profile: P
     return operation
 
 
-def _answer(end: ApiEndpoint, schemas: dict[int, Any]) -> dict[str, Any]:
-    schema = schemas[id(end.answer)] if end.answer is not None else {}
+def _success(end: ApiEndpoint, schemas: dict[int, Any]) -> dict[str, Any]:
+    schema = schemas[id(end.response)] if end.response is not None else {}
     return {"description": end.summary, "content": {"application/json": {"schema": schema}}}
 
 

@@ -61,41 +61,35 @@ SQL_STATUSES: Mapping[str, int] = {
 
 
 class RequestMalformed(RequestInvalid):
-    """The request is not what this endpoint takes. Nothing was run."""
-
-
-class NotFoundError(OncewardError):
-    """There is nothing here."""
-
-    code = "not_found"
+    """The request is not valid for this endpoint. Nothing was run."""
 
 
 class MethodNotAllowed(OncewardError):
-    """This address does not take this method."""
+    """This address does not support this method."""
 
     code = "method_not_allowed"
 
 
 class MediaTypeUnsupported(OncewardError):
-    """Bodies are JSON here: send Content-Type: application/json."""
+    """The body must be JSON. Send Content-Type: application/json."""
 
     code = "media_type_unsupported"
 
 
 class HeadTooLarge(OncewardError):
-    """The headers are longer than any request here needs. Nothing was run."""
+    """The headers are too long. Nothing was run."""
 
     code = "head_too_large"
 
 
 class InternalError(OncewardError):
-    """Something went wrong on this side. With a key it is safe to send this again, unchanged."""
+    """The service has failed. With a key it is safe to send the request again, unchanged."""
 
     code = "internal"
 
 
 def error_response(error: OncewardError, profile: Profile = PROFILES["default"]) -> Response:
-    """An error as an answer."""
+    """An error as a response."""
     reply = problem_response(error, profile)
     kind = getattr(error, "kind", None)
     status = STATUSES.get(error.code, reply.status) if error.code != "sql_error" else SQL_STATUSES.get(str(kind), 400)
@@ -131,8 +125,8 @@ def _changed(reply: Reply, status: int, members: Mapping[str, Any], detail: str 
         document["detail"] = detail
     headers = reply.headers
     if status == 401:
-        asked = "Bearer" if document["code"] == "token_invalid" else "Signature"
-        headers = (*headers, ("www-authenticate", asked))
+        scheme = "Bearer" if document["code"] == "token_invalid" else "Signature"
+        headers = (*headers, ("www-authenticate", scheme))
     return Reply(status, headers, json.dumps(document).encode())
 
 
@@ -145,6 +139,6 @@ def starlette_response(reply: Reply) -> Response:
 
 
 async def handle_unexpected(request: Request, error: Exception) -> Response:
-    """The last resort: nothing about the error leaves the house."""
+    """For errors that nobody expected: logged, and nothing about them is sent."""
     log.error("unexpected %s", type(error).__name__, exc_info=error)
     return error_response(InternalError())

@@ -1,14 +1,14 @@
 """
-What can go wrong with a tenant's SQL, in words that a program and a person can act on.
+Errors that the service answers with and the client raises. Each has a stable code.
 
     OncewardError
-    +-- SqlError            the statement was not done; `kind` says why, and nothing was written
-    +-- DatabaseUnknown     there is no such database
-    +-- NameInvalid         that cannot be the name of a namespace or a database
-    +-- EngineClosed        the engine takes no more work
+    +-- SqlError                the statement was not done; `kind` says why, and nothing was written
+    +-- DatabaseUnknown, NameInvalid, EngineClosed
+    +-- ReferenceReused, PeriodClosed, PeriodNotOpen, CustomerUnknown, DeltaUnknown, DeltaRefused,
+    |   NothingToReceipt, VerificationPending       of the ledger
+    +-- ResourceNotFound        the service has nothing at this address, or under this id
 
-Errors cross from a worker process to the engine as data (`to_wire`, `from_wire`); the classes they may become again
-are listed here, and nothing is looked up by a name that somebody sent.
+Which HTTP status goes with a code is in `service/web/problems.py`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from onceward._core import errors as core_errors
 from onceward._core.errors import Fault, OncewardError, RetryAdvice
+
+
+class ResourceNotFound(OncewardError):
+    """There is nothing at this address or under this id. Check both, and which environment the token is for."""
+
+    code = "not_found"
 
 
 class SqlKind(StrEnum):
@@ -41,11 +46,11 @@ class SqlKind(StrEnum):
     NOT_IN_TRANSACTION = "notInTransaction"
     FULL = "full"
     INVALID = "invalid"
-    """SQLite refuses it for a reason of its own, which the message gives."""
+    """SQLite refuses it for another reason, which the message gives."""
 
 
 _PASSING = frozenset((SqlKind.LOCKED, SqlKind.TIMEOUT, SqlKind.FULL))
-"""What may be otherwise the next time, with the same statement and the same key."""
+"""Kinds that may pass: the same statement with the same key may succeed later."""
 
 
 class SqlError(OncewardError):
@@ -81,7 +86,7 @@ class SqlError(OncewardError):
             self.fault = Fault.CALLER if kind is SqlKind.TIMEOUT else Fault.STORE
 
     def document(self) -> dict[str, Any]:
-        """What is known, as the HTTP answers spell it."""
+        """The members of its problem document."""
         known = {
             "kind": self.kind.value,
             "message": str(self),
@@ -106,12 +111,6 @@ class NameInvalid(OncewardError):
     code = "name_invalid"
 
 
-class NotReplayed(OncewardError):
-    """Nothing ran under this key yet, and nothing new may run."""
-
-    code = "not_replayed"
-
-
 class EngineClosed(OncewardError):
     """The engine is closing and takes no more work. Nothing was run; send it again, with the same key, elsewhere."""
 
@@ -120,41 +119,52 @@ class EngineClosed(OncewardError):
     retry = RetryAdvice.SAME_KEY
 
 
-_PLAIN: dict[str, type[OncewardError]] = {
-    error.__name__: error
-    for error in (
-        *(core_errors.ConfigurationError, core_errors.ScopeMissing, core_errors.KeyInvalid, core_errors.KeyMissing),
-        *(
-            core_errors.RequestInvalid,
-            core_errors.ResultInvalid,
-            core_errors.KeyReused,
-            core_errors.InFlight,
-            core_errors.InDoubt,
-        ),
-        *(core_errors.Expired, core_errors.NotReplayable, core_errors.IllegalMove, core_errors.RetryTransaction),
-        *(core_errors.StoreUnavailable, core_errors.StoreContended, core_errors.StoreFull, core_errors.StoreCorrupt),
-        *(core_errors.RecordRefused, core_errors.SchemaMismatch, core_errors.OutcomeUnknown),
-        *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
-    )
-}
-"""Errors that are made anew from their message and their wait."""
+class ReferenceReused(OncewardError):
+    """This reference was booked before with something else. A different delta needs a reference of its own."""
+
+    code = "reference_reused"
+    retry = RetryAdvice.NEW_KEY
 
 
-def to_wire(error: OncewardError) -> dict[str, Any]:
-    """An error as data."""
-    if isinstance(error, SqlError):
-        return {"sql": error.document(), "wait": error.retry_after_seconds}
-    name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _PLAIN), "StoreUnavailable")
-    return {"name": name, "message": str(error), "wait": error.retry_after_seconds}
+class PeriodClosed(OncewardError):
+    """The period is closed by a checkpoint, and takes no more deltas."""
+
+    code = "period_closed"
 
 
-def from_wire(document: dict[str, Any]) -> OncewardError:
-    """The error that `to_wire` made data of."""
-    wait = document.get("wait")
-    if "sql" in document:
-        known = dict(document["sql"])
-        statement = known.pop("statement", None)
-        error = SqlError(SqlKind(known.pop("kind")), known.pop("message"), **known, retry_after_seconds=wait)
-        error.statement = statement
-        return error
-    return _PLAIN[document["name"]](document["message"], retry_after_seconds=wait)
+class PeriodNotOpen(OncewardError):
+    """The running period was closed before its end, and the next one has not begun. Send it again then, unchanged."""
+
+    code = "period_not_open"
+    retry = RetryAdvice.SAME_KEY
+
+
+class CustomerUnknown(OncewardError):
+    """There is no such customer in this ledger."""
+
+    code = "customer_unknown"
+
+
+class DeltaUnknown(OncewardError):
+    """There is no such delta in this ledger."""
+
+    code = "delta_unknown"
+
+
+class DeltaRefused(OncewardError):
+    """The ledger's rule refuses this delta. Nothing was booked."""
+
+    code = "delta_refused"
+
+
+class NothingToReceipt(OncewardError):
+    """There is nothing verified that a receipt could be for."""
+
+    code = "receipt_unknown"
+
+
+class VerificationPending(OncewardError):
+    """Deltas of this period still wait for their verification. Ask again when the verifier has seen them."""
+
+    code = "verification_pending"
+    retry = RetryAdvice.SAME_KEY

@@ -23,7 +23,7 @@ from math import isfinite
 from typing import Any, TypeAlias
 
 from onceward._core.display_text import json_kind
-from onceward.service.sql.errors import SqlError, SqlKind
+from onceward.protocol.errors import SqlError, SqlKind
 
 Value: TypeAlias = int | float | str | dict[str, str] | None
 """A value as JSON has it."""
@@ -93,7 +93,22 @@ def to_json(value: Any, column: str) -> Value:
                 hint="select CAST(... AS TEXT) instead",
             )
         return value  # type: ignore[no-any-return]
-    return {"base64": b64encode(value).decode()}
+    return blob_to_json(value)
+
+
+def blob_to_json(blob: bytes | bytearray | memoryview) -> dict[str, str]:
+    """A blob as JSON has it."""
+    return {"base64": b64encode(blob).decode()}
+
+
+def from_json(value: Any) -> Any:
+    """A value of a response as Python has it: blobs as bytes, and whole numbers of any size as ints."""
+    match value:
+        case {"base64": str(text)}:
+            return b64decode(text)
+        case {"integer": str(text)}:
+            return int(text)
+    return value
 
 
 def _refused(where: str, why: str, hint: str) -> SqlError:

@@ -3,7 +3,7 @@ Exact amounts: decimals with up to nine places, kept as whole billionths.
 
     on the wire     -1, 0.000000001, "12.50"        a JSON number or a text; read from its digits, never through a float
     in a row        -1000000000, 1, 12500000000     one bigint: the largest delta is 10^18 billionths, and fits
-    in an answer    "-1", "0.000000001", "12.5"     a text: no reader of JSON can round it
+    in a response   "-1", "0.000000001", "12.5"     a text: no reader of JSON can round it
 
 More than nine places are refused and not rounded: a ledger that rounds is wrong by a little, for ever.
 """
@@ -19,7 +19,7 @@ from onceward._core.errors import RequestInvalid
 PLACES = 9
 BILLION = 10**PLACES
 DELTA_MAX = 10**9
-"""Units, of either sign; the third document's bound."""
+"""Units, of either sign; the bound of the API."""
 TEXT_CHARACTERS_MAX = 64
 """A text longer than that is no amount, whatever it says."""
 
@@ -35,7 +35,7 @@ def parse_amount(value: object) -> int:
         raise _refused("is not a finite number")
     # The exponent is looked at before anything is multiplied out: 1e999999999 would be a gigabyte of digits.
     if not any(digits):
-        raise _refused("is zero, and a delta of nothing is no delta")
+        raise _refused("is zero")
     if number.adjusted() > 9:
         raise _refused("is out of bounds")
     # Zeros at the end say nothing, however many there are: 1.000 is 1.
@@ -62,7 +62,7 @@ def _decimal(value: object) -> Decimal:
     if isinstance(value, str) and len(value) <= TEXT_CHARACTERS_MAX and _SPELLED.fullmatch(value):
         return Decimal(value)
     if isinstance(value, str):
-        raise _refused("is a text that is no decimal number")
+        raise _refused("is not a decimal number")
     # A float has lost digits before it came here; bool is an int to Python, and to nobody else.
     raise _refused("is a float" if isinstance(value, float) else f"is {json_kind(value)}")
 

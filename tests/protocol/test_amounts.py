@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from onceward.errors import RequestInvalid
 from onceward.keys import parse_json
-from onceward.service.ledger.amounts import BILLION, DELTA_MAX, format_amount, parse_amount
+from onceward.protocol.amounts import BILLION, DELTA_MAX, format_amount, parse_amount
 
 
 @pytest.mark.requirement("C17")

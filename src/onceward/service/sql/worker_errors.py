@@ -1,0 +1,59 @@
+"""
+Errors on their way from a worker process to the engine: as data, and as errors again.
+
+Only the classes listed here can be made again; nothing is looked up by a name that somebody sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from onceward._core import errors as core_errors
+from onceward._core.errors import OncewardError
+from onceward.protocol.errors import DatabaseUnknown, EngineClosed, NameInvalid, SqlError, SqlKind
+
+
+class NotReplayed(OncewardError):
+    """Nothing ran under this key yet, and nothing new may run."""
+
+    code = "not_replayed"
+
+
+_PLAIN: dict[str, type[OncewardError]] = {
+    error.__name__: error
+    for error in (
+        *(core_errors.ConfigurationError, core_errors.ScopeMissing, core_errors.KeyInvalid, core_errors.KeyMissing),
+        *(
+            core_errors.RequestInvalid,
+            core_errors.ResultInvalid,
+            core_errors.KeyReused,
+            core_errors.InFlight,
+            core_errors.InDoubt,
+        ),
+        *(core_errors.Expired, core_errors.NotReplayable, core_errors.IllegalMove, core_errors.RetryTransaction),
+        *(core_errors.StoreUnavailable, core_errors.StoreContended, core_errors.StoreFull, core_errors.StoreCorrupt),
+        *(core_errors.RecordRefused, core_errors.SchemaMismatch, core_errors.OutcomeUnknown),
+        *(DatabaseUnknown, NameInvalid, NotReplayed, EngineClosed),
+    )
+}
+"""Errors that are made anew from their message and their wait."""
+
+
+def to_wire(error: OncewardError) -> dict[str, Any]:
+    """An error as data."""
+    if isinstance(error, SqlError):
+        return {"sql": error.document(), "wait": error.retry_after_seconds}
+    name = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _PLAIN), "StoreUnavailable")
+    return {"name": name, "message": str(error), "wait": error.retry_after_seconds}
+
+
+def from_wire(document: dict[str, Any]) -> OncewardError:
+    """The error that `to_wire` made data of."""
+    wait = document.get("wait")
+    if "sql" in document:
+        known = dict(document["sql"])
+        statement = known.pop("statement", None)
+        error = SqlError(SqlKind(known.pop("kind")), known.pop("message"), **known, retry_after_seconds=wait)
+        error.statement = statement
+        return error
+    return _PLAIN[document["name"]](document["message"], retry_after_seconds=wait)
