@@ -155,7 +155,7 @@ class BreakerBase:
         """The error for a call that was not made."""
         after = refused.retry_after
         return CircuitOpen(
-            f"the circuit {self.name} is open, so no call was made. Come back in {format_seconds(after)}.",
+            f"the circuit {self.name} is open, so no call was made. Retry in {format_seconds(after)}.",
             retry_after_seconds=after,
             retry_at=time_after(self.environment.wall_us(), after),
         )

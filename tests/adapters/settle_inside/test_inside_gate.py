@@ -267,7 +267,7 @@ class TestAnswers:
                 operation.settle_inside(session, "charged")
                 savepoint.rollback()
 
-        with pytest.raises(InDoubt, match="savepoint that was undone"):
+        with pytest.raises(InDoubt, match="savepoint that is rolled back"):
             bench.gate.run("order:1", nested, **OPTIONS)
 
         assert (bench.rows, bench.state()) == (1, "in_doubt")
@@ -395,7 +395,7 @@ class TestNobodyCanSay:
             bench.gate.settle(operation, bench.connection, "charged")
 
         bench.store.refuses = frozenset(("released",))  # As a database does for as long as it is open.
-        with pytest.raises(NotSettled, match="commit it before the function returns"):
+        with pytest.raises(NotSettled, match="Commit it before the function returns"):
             bench.gate.run("order:1", leaves_it_open, **OPTIONS)
         bench.store.refuses = frozenset()
 
