@@ -36,5 +36,5 @@ def put_in_doubt(refuse: Refuse, chance: bytes) -> Flow[Record | None]:
     None: somebody else was quicker, so that it has to be looked at again.
     """
     write = record.abandon(refuse.record, token=chance[:16], version=chance[16:32])
-    standing: PutResult = yield Put("abandoned", write, refuse.record.version)
-    return standing.record if standing.landed else None
+    put: PutResult = yield Put("abandoned", write, refuse.record.version)
+    return put.record if put.landed else None

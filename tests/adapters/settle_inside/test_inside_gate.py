@@ -244,7 +244,7 @@ class TestAnswers:
         """
         The transaction is undone with it, and the key is free.
         """
-        with pytest.raises(ResultInvalid, match="your rows are undone"):
+        with pytest.raises(ResultInvalid, match="your rows are rolled back"):
             bench.gate.run(
                 "order:1", lambda operation: bench.charge(operation, answer), result_bytes_max=1_000, **OPTIONS
             )
