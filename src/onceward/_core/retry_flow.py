@@ -126,7 +126,7 @@ class CallFacts(Protocol):
 
     @property
     def amplification(self) -> int:
-        """See `Stop.amplification`."""
+        """How many calls one call at the top of the call tree may become, at this depth."""
 
 
 class _RetriedCall:

@@ -1,5 +1,5 @@
 """
-What both colours of a breaker share: the clock, the lock, the verdicts. The state machine is in `_core/circuit.py`.
+The part of a breaker that has no colour: the clock, the lock, the verdicts. The state machine is in `_core/circuit.py`.
 """
 
 from __future__ import annotations
