@@ -300,17 +300,8 @@ def settle(
 ) -> Write:
     """Claimed -> settled. Without codec and error: it happened, and its result is not stored."""
     _must_hold(held, "settle")
-    return _next(
-        held,
-        _SETTLED,
-        version,
-        replay=replay,
-        forget=forget,
-        codec=codec,
-        result=result,
-        error=error,
-        relaxed=relaxed,
-    )
+    ended = _next(held, _SETTLED, version, replay=replay, forget=forget, codec=codec, result=result, error=error)
+    return ended._replace(relaxed=True) if relaxed else ended
 
 
 def settle_unclaimed(
@@ -435,7 +426,6 @@ def _next(
     codec: str | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
-    relaxed: bool = False,
 ) -> Write:
     """The row that follows `found`. Identity, fingerprint, fence and attempt stay; so does the token, unless given."""
     return Write(
@@ -462,7 +452,6 @@ def _next(
         result,
         error,
         rise=False,
-        relaxed=relaxed,
         # Who ran it matters only while it runs, and while its outcome is unknown.
         holder=found.holder if state in (_CLAIMED, _IN_DOUBT) else None,
     )

@@ -40,10 +40,10 @@ def operate_in_sequence(request: OperationRequest, name: str, number: int) -> Fl
             found = yield Load("entry.load", entry_id(scope, name, number))
         if found is None or not record.is_settled(found) or _gone(found):
             raise SequenceForgotten(
-                f"number {number} lies behind this sequence's mark ({expected} is next) and its result is not stored "
-                "any more: it did run; it will not run again"
+                f"number {number} ran before ({expected} is next), and its result is not stored any more. It will not "
+                "run again"
                 if number >= 1
-                else f"a sequence begins with 1, so there was never a number {number}"
+                else f"there is no number {number}: a sequence begins with 1"
             )
         _refuse_other(found, request)
         return outcome_of(found, request.restore)
