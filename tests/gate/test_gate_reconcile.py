@@ -60,7 +60,7 @@ def test_after_a_crash_the_error_says_that_the_holder_is_gone(world: Any) -> Non
     world.crash("charge:1")
     world.env.advance(61)
 
-    with pytest.raises(InDoubt, match="its holder's lease ran out"):
+    with pytest.raises(InDoubt, match="its lease ran out"):
         world.gate().run("charge:1", world.Effect())
 
 

@@ -223,7 +223,7 @@ class TestTheSameKeyWithAnotherRequest:
         before = gate.get("charge:1")
 
         for other in ({"customer": "c-1", "amount": 99}, {"customer": "c-2", "amount": 12}):
-            with pytest.raises(KeyReused, match="a different request needs a new key"):
+            with pytest.raises(KeyReused, match="use a new key for a new one"):
                 gate.run("charge:1", charge, request=other)
 
         assert charge.count == 1

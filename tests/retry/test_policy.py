@@ -111,7 +111,7 @@ class TestHowOften:
         Setting anything on it is refused, and it stays as it was.
         """
         policy = Retry()
-        with pytest.raises(ConfigurationError, match="does not change"):
+        with pytest.raises(ConfigurationError, match="cannot be changed"):
             policy.elapsed = 5
         assert policy.elapsed == 60
 
@@ -949,8 +949,8 @@ def test_two_thousand_failures_are_a_handful_of_lines(call: Any, still: Sleeples
         call(Retry(breaker=breaker, environment=still, name="fetch"), Script("done"))
 
     assert [record.getMessage() for record in caplog.records] == [
-        "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)",
-        "onceward: fetch stopped after 1 attempt in less than 1 ms: no more are allowed (attempts)"
+        "onceward: fetch stopped after 1 attempt in less than 1 ms: the policy allows no more (attempts)",
+        "onceward: fetch stopped after 1 attempt in less than 1 ms: the policy allows no more (attempts)"
         " (and 1999 more like it since the last such line)",
         "onceward: fetch was not called: the circuit is open (breaker)",
     ]

@@ -89,37 +89,37 @@ _AttemptEnd: TypeAlias = Outcome[Any] | RememberedFailure | UndoneFailure | Wait
 """What one attempt came to."""
 
 
-def operate_atomic(ask: OperationRequest) -> Flow[Outcome[Any]]:
+def operate_atomic(request: OperationRequest) -> Flow[Outcome[Any]]:
     """Run an operation once inside the caller's transaction, or learn what became of it."""
-    inside = _claim_last if ask.terms.claim == "last" else _claim_first
+    inside = _claim_last if request.terms.claim == "last" else _claim_first
     deadline, poll, spins = None, POLL_FIRST, 0
     while True:
         chance = yield RANDOM_BYTES
         opened = None
         try:
             opened = yield Begin("begin")
-            came_to = yield from inside(ask, chance, opened)
+            came_to = yield from inside(request, chance, opened)
         except GeneratorExit:
             raise
         except BaseException as error:
             undone = yield Rollback("rollback")
             if not undone and opened is not None:
-                yield from _record_parted_transaction(ask, chance, error)
+                yield from _record_parted_transaction(request, chance, error)
             raise
         match came_to:
             case Outcome() if came_to.replayed:
-                yield from _emit_replayed(ask, EventType.REPLAYED, came_to.attempt, came_to.fence)
+                yield from _emit_replayed(request, EventType.REPLAYED, came_to.attempt, came_to.fence)
                 return came_to
             case Outcome():
-                yield _after_commit(ask, chance, opened, came_to.attempt, came_to.fence)
+                yield _after_commit(request, chance, opened, came_to.attempt, came_to.fence)
                 return came_to
             case RememberedFailure(failure, kept):
-                yield _after_commit(ask, chance, opened, kept.attempt, kept.fence, type(failure).__name__)
+                yield _after_commit(request, chance, opened, kept.attempt, kept.fence, type(failure).__name__)
                 raise failure  # Its record is committed, its rows are not.
             case UndoneFailure(failure):
                 undone = yield Rollback("rollback")
                 if not undone:
-                    yield from _record_parted_transaction(ask, chance, failure)
+                    yield from _record_parted_transaction(request, chance, failure)
                 raise failure
             case TryAgain():
                 spins += 1
@@ -130,141 +130,141 @@ def operate_atomic(ask: OperationRequest) -> Flow[Outcome[Any]]:
                 yield Rollback("rollback")
                 if opened:  # Inside a transaction of the caller's own, the store might wait for it, and it for us.
                     found = (yield from put_in_doubt(came_to, chance)) or found
-                yield from emit_event(ask, EventType.REFUSED, found, why.value)
+                yield from emit_event(request, EventType.REFUSED, found, why.value)
                 raise advice.refusal(why, found)
         # Somebody holds it outside this transaction. Waiting inside would keep that holder from settling.
         yield Rollback("rollback")
         now = yield MONOTONIC
         if deadline is None:
-            deadline = now + ask.terms.wait / 1e6
-            yield from emit_event(ask, EventType.WAITING, came_to.record)
-        if not opened or ask.terms.in_flight != "wait" or now >= deadline:
-            yield from emit_event(ask, EventType.REFUSED, came_to.record, "in_flight")
-            after = record.retry_after_seconds_of(came_to, ask.claimant.lease)
+            deadline = now + request.terms.wait / 1e6
+            yield from emit_event(request, EventType.WAITING, came_to.record)
+        if not opened or request.terms.in_flight != "wait" or now >= deadline:
+            yield from emit_event(request, EventType.REFUSED, came_to.record, "in_flight")
+            after = record.retry_after_seconds_of(came_to, request.claimant.lease)
             raise advice.about(InFlight(advice.in_flight(came_to), retry_after_seconds=after), came_to.record)
-        yield Pause(ask.claimant.id, min(poll, deadline - now))
+        yield Pause(request.claimant.id, min(poll, deadline - now))
         poll = min(poll * 1.6, POLL_MAX)
 
 
-def _claim_first(ask: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
-    yield from _touch(ask)
+def _claim_first(request: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+    yield from _touch(request)
     start = record.FRESH
     for _ in range(CLAIM_SPINS_MAX):
-        write = record.claim(ask.claimant, start, token=chance[:16], version=chance[16:32])
-        standing = yield Put("claim", write, None if start.over is None else start.over.version)
-        if standing.landed and standing.record is not None:
-            return (yield from _run(ask, _claimed(ask, standing.record, chance, opened)))
-        decision = yield from _decided(ask, standing.record)
+        write = record.claim(request.claimant, start, token=chance[:16], version=chance[16:32])
+        put = yield Put("claim", write, None if start.over is None else start.over.version)
+        if put.landed and put.record is not None:
+            return (yield from _run(request, _claimed(request, put.record, chance, opened)))
+        decision = yield from _decided(request, put.record)
         if not isinstance(decision, Start):
-            return (yield from _not_run(ask, decision))
+            return (yield from _not_run(request, decision))
         start = decision
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
-def _claim_last(ask: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
-    yield from _touch(ask)
-    found: Record | None = yield LoadInTransaction("peek", ask.claimant.id)
-    decision = yield from _decided(ask, found)
+def _claim_last(request: OperationRequest, chance: bytes, opened: bool) -> Flow[_AttemptEnd]:
+    yield from _touch(request)
+    found: Record | None = yield LoadInTransaction("peek", request.claimant.id)
+    decision = yield from _decided(request, found)
     if not isinstance(decision, Start):
-        return (yield from _not_run(ask, decision))
-    return (yield from _run(ask, _unclaimed(ask, decision, chance, opened)))
+        return (yield from _not_run(request, decision))
+    return (yield from _run(request, _unclaimed(request, decision, chance, opened)))
 
 
-def _emit_replayed(ask: OperationRequest, happening: EventType, attempt: int, fence: int) -> Flow[None]:
+def _emit_replayed(request: OperationRequest, happening: EventType, attempt: int, fence: int) -> Flow[None]:
     """Tell at once: nothing was written."""
-    if ask.listening:
-        yield Emit(_event(ask, happening, attempt, fence))
+    if request.listening:
+        yield Emit(_event(request, happening, attempt, fence))
 
 
 def _after_commit(
-    ask: OperationRequest, chance: bytes, opened: bool, attempt: int, fence: int, failure: str = ""
+    request: OperationRequest, chance: bytes, opened: bool, attempt: int, fence: int, failure: str = ""
 ) -> AfterCommit:
     """It ran: what is to be told when it is committed."""
     events: tuple[Event, ...] = ()
-    if ask.listening:
-        claimed = _event(ask, EventType.CLAIMED, attempt, fence)
-        events = (claimed, _event(ask, EventType.SETTLED, attempt, fence, failure))
-    return AfterCommit(ask.claimant.id, chance[:16], events, opened)
+    if request.listening:
+        claimed = _event(request, EventType.CLAIMED, attempt, fence)
+        events = (claimed, _event(request, EventType.SETTLED, attempt, fence, failure))
+    return AfterCommit(request.claimant.id, chance[:16], events, opened)
 
 
-def _event(ask: OperationRequest, happening: EventType, attempt: int, fence: int, detail: str = "") -> Event:
-    claimant = ask.claimant
+def _event(request: OperationRequest, happening: EventType, attempt: int, fence: int, detail: str = "") -> Event:
+    claimant = request.claimant
     return Event(happening, digest_of(claimant.id), claimant.scope, claimant.operation, attempt, fence, detail)
 
 
-def _touch(ask: OperationRequest) -> Flow[None]:
-    if ask.claimant.family is not None:
-        yield Extend("touch", ask.claimant.family, ask.terms.retain, ask.terms.forget)
+def _touch(request: OperationRequest) -> Flow[None]:
+    if request.claimant.family is not None:
+        yield Extend("touch", request.claimant.family, request.terms.retain, request.terms.forget)
 
 
-def _decided(ask: OperationRequest, found: Record | None) -> Flow[Decision]:
-    decision = record.decide(found, ask.claimant)
-    return (yield from decide_with_holder(decision, ask.claimant)) if isinstance(decision, Wait) else decision
+def _decided(request: OperationRequest, found: Record | None) -> Flow[Decision]:
+    decision = record.decide(found, request.claimant)
+    return (yield from decide_with_holder(decision, request.claimant)) if isinstance(decision, Wait) else decision
 
 
-def _not_run(ask: OperationRequest, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait | Refuse]:
+def _not_run(request: OperationRequest, decision: Replay | Refuse | Wait) -> Flow[Outcome[Any] | Wait | Refuse]:
     if isinstance(decision, Wait):
         return decision
     if isinstance(decision, Refuse):
         if record.is_abandoned(decision):
             return decision  # Its holder is dead, which is to be stored outside of this transaction.
-        yield from emit_event(ask, EventType.REFUSED, decision.record, decision.why.value)
+        yield from emit_event(request, EventType.REFUSED, decision.record, decision.why.value)
         raise advice.refusal(decision.why, decision.record)
-    outcome = outcome_of(decision.record, ask.restore)
+    outcome = outcome_of(decision.record, request.restore)
     yield Commit("commit")
     return outcome
 
 
-def _claimed(ask: OperationRequest, held: Record, chance: bytes, opened: bool) -> _Run:
-    terms = ask.terms
+def _claimed(request: OperationRequest, held: Record, chance: bytes, opened: bool) -> _Run:
+    terms = request.terms
     ending = partial(record.settle, held, version=chance[32:], replay=terms.retain, forget=terms.forget)
-    return _Run(AtomicOperation(held, ask.given), ending, held.version, opened)
+    return _Run(AtomicOperation(held, request.given), ending, held.version, opened)
 
 
-def _unclaimed(ask: OperationRequest, start: Start, chance: bytes, opened: bool) -> _Run:
+def _unclaimed(request: OperationRequest, start: Start, chance: bytes, opened: bool) -> _Run:
     ending = partial(
         record.settle_unclaimed,
-        ask.claimant,
+        request.claimant,
         start,
         token=chance[:16],
         version=chance[32:],
-        replay=ask.terms.retain,
-        forget=ask.terms.forget,
+        replay=request.terms.retain,
+        forget=request.terms.forget,
     )
-    shown = record.record_from_claimant(ask.claimant, first_at=0, attempt=ending().attempt, fence=0)
+    shown = record.record_from_claimant(request.claimant, first_at=0, attempt=ending().attempt, fence=0)
     return _Run(
-        UnclaimedOperation(shown, ask.given), ending, None if start.over is None else start.over.version, opened
+        UnclaimedOperation(shown, request.given), ending, None if start.over is None else start.over.version, opened
     )
 
 
-def _run(ask: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+def _run(request: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
     """Run the function; a failure that is to be remembered keeps its record and undoes its rows."""
-    remembers_failures = ask.terms.remember == "all"
+    remembers_failures = request.terms.remember == "all"
     if remembers_failures:
         yield Begin("begin")  # A savepoint around the function.
     ended = yield from call_function(run.operation)
     if isinstance(ended, Returned):
         if remembers_failures:
             yield from _release_savepoint()
-        return (yield from _settle(ask, run, ended.value))
+        return (yield from _settle(request, run, ended.value))
     if remembers_failures:
         yield Rollback("rollback")
         if isinstance(ended.error, Exception) and not isinstance(ended.error, UnrunResult):
-            return (yield from _remember(ask, run, ended))
+            return (yield from _remember(request, run, ended))
     mark_judged(ended.error)
     return UndoneFailure(ended.error)
 
 
-def _remember(ask: OperationRequest, run: _Run, ended: Raised) -> Flow[_AttemptEnd]:
+def _remember(request: OperationRequest, run: _Run, ended: Raised) -> Flow[_AttemptEnd]:
     """Keep the record of a failure. If the transaction can keep nothing any more, the failure itself is the news."""
     try:
-        standing = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
+        put = yield Finish("settle", run.ending(error=encode_failure(ended.error)), run.expect)
     except OncewardError as lost:
         ended.error.add_note(f"This failure could not be remembered: {lost}")
         return UndoneFailure(ended.error)
-    if not standing.landed or standing.record is None:
-        return (yield from _overtaken(ask, run))
-    return RememberedFailure(ended.error, standing.record)
+    if not put.landed or put.record is None:
+        return (yield from _overtaken(request, run))
+    return RememberedFailure(ended.error, put.record)
 
 
 def _release_savepoint() -> Flow[None]:
@@ -278,40 +278,41 @@ def _release_savepoint() -> Flow[None]:
         raise
 
 
-def _settle(ask: OperationRequest, run: _Run, value: Any) -> Flow[_AttemptEnd]:
+def _settle(request: OperationRequest, run: _Run, value: Any) -> Flow[_AttemptEnd]:
     try:
         kept = encode(value)
     except NotEncodable as error:
-        raise ResultInvalid(f"{error}. Nothing happened: your transaction was undone") from None
-    if kept.data is not None and len(kept.data) > ask.terms.result_bytes_max:
+        raise ResultInvalid(f"{error}. Your transaction was rolled back, so nothing happened") from None
+    if kept.data is not None and len(kept.data) > request.terms.result_bytes_max:
         raise ResultInvalid(
-            f"the result has {len(kept.data)} bytes and at most {ask.terms.result_bytes_max} are stored; return less, "
-            "or raise result_bytes_max. Nothing happened: your transaction was undone"
+            f"the result is too large to store: {len(kept.data)} bytes, and the limit is "
+            f"{request.terms.result_bytes_max}. Return less, or raise result_bytes_max. Your transaction was "
+            "rolled back"
         )
-    standing: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
-    if not standing.landed or standing.record is None:
-        return (yield from _overtaken(ask, run))
-    settled = standing.record
-    return Outcome(decode(kept, ask.restore), False, settled.first_at, settled.attempt, settled.fence)
+    put: PutResult = yield Finish("settle", run.ending(codec=kept.codec, result=kept.data), run.expect)
+    if not put.landed or put.record is None:
+        return (yield from _overtaken(request, run))
+    settled = put.record
+    return Outcome(decode(kept, request.restore), False, settled.first_at, settled.attempt, settled.fence)
 
 
-def _overtaken(ask: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
+def _overtaken(request: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
     """The ending did not land, and the work is undone. Whoever has claimed nothing may have lost a race."""
     if not isinstance(run.operation, UnclaimedOperation):
         raise IllegalMove(
-            "the claim of this transaction is gone: your function ended the transaction that it was given; leave the "
-            "ending to the gate"
+            "your function ended the transaction that it was given, so the claim in it is gone. Leave commit and "
+            "rollback to the gate"
         )
     # Only now: what stood in the way may have been put by the function itself, and is undone with the rest.
-    found: Record | None = yield (Load if run.opened else LoadInTransaction)("peek", ask.claimant.id)
+    found: Record | None = yield (Load if run.opened else LoadInTransaction)("peek", request.claimant.id)
     if (None if found is None else found.version) == run.expect:
         raise IllegalMove(
-            "your function ran this very key itself, inside of this operation, so neither could be kept: everything is "
-            "undone. Give the inner operation a key of its own"
+            "your function used the same key again inside this operation, so everything was rolled back. Give the "
+            "inner operation a key of its own"
         )
-    match (yield from _decided(ask, found)):
+    match (yield from _decided(request, found)):
         case Replay(won):
-            return outcome_of(won, ask.restore)
+            return outcome_of(won, request.restore)
         case Refuse(why, won) as decision:
             if record.is_abandoned(decision):
                 return decision
@@ -321,7 +322,7 @@ def _overtaken(ask: OperationRequest, run: _Run) -> Flow[_AttemptEnd]:
     return TryAgain()
 
 
-def _record_parted_transaction(ask: OperationRequest, chance: bytes, error: BaseException) -> Flow[None]:
+def _record_parted_transaction(request: OperationRequest, chance: bytes, error: BaseException) -> Flow[None]:
     """
     The function ended the transaction itself, and then failed: what it committed cannot be undone.
 
@@ -329,16 +330,16 @@ def _record_parted_transaction(ask: OperationRequest, chance: bytes, error: Base
     is put into the store and not through the caller's connection, which the function may have closed.
     """
     try:
-        yield from _leave_in_doubt(ask, chance)
+        yield from _leave_in_doubt(request, chance)
     except OncewardError as silent:
         error.add_note(f"Your function had ended its transaction, and that could not be recorded: {silent}")
 
 
-def _leave_in_doubt(ask: OperationRequest, chance: bytes) -> Flow[None]:
-    found: Record | None = yield Load("parted.load", ask.claimant.id)
-    decision = record.decide(found, ask.claimant)
-    if ask.terms.claim == "last" and isinstance(decision, Start):
-        write = record.doubt_unclaimed(ask.claimant, decision, token=chance[:16], version=chance[32:])
+def _leave_in_doubt(request: OperationRequest, chance: bytes) -> Flow[None]:
+    found: Record | None = yield Load("parted.load", request.claimant.id)
+    decision = record.decide(found, request.claimant)
+    if request.terms.claim == "last" and isinstance(decision, Start):
+        write = record.doubt_unclaimed(request.claimant, decision, token=chance[:16], version=chance[32:])
         yield Put("parted", write, None if found is None else found.version)
     elif found is not None and record.still_holds(found, chance[:16]):
         yield Put("parted", record.leave_in_doubt(found, version=chance[32:]), found.version)

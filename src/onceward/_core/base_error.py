@@ -1,5 +1,5 @@
 """
-What every error of ours is: whose fault, what a caller may do next, and the operation that it is about.
+`OncewardError`, the root of all errors: whose fault it is, what is safe to do next, and which operation it is about.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Fault(StrEnum):
 
 
 class RetryAdvice(StrEnum):
-    """What a caller may do about an error: the words are those of the HTTP answers."""
+    """What a caller may safely do about an error. HTTP responses use the same words."""
 
     SAME_KEY = "same-key"
     NEW_KEY = "new-key"
@@ -27,14 +27,14 @@ class RetryAdvice(StrEnum):
 
 
 PUBLIC_HOME = "onceward.errors"
-"""The module that all of them are offered by."""
+"""The module that users import every error from."""
 
 
 class OncewardError(Exception):
     """
-    Something about a gated operation went wrong.
+    A gated operation failed. Read `retry` for what is safe to do next.
 
-    A loop may repeat what says so: read `retry`, or the class.
+    A loop may repeat only what says so: read `retry`, or the class.
     """
 
     code: str = "error"
@@ -42,26 +42,26 @@ class OncewardError(Exception):
     retry: RetryAdvice = RetryAdvice.NEVER
 
     key: str | None = None
-    """The key of the operation that it is about, as the record has it. Not in the message: keys can be personal."""
+    """The operation's key, as it is stored. It is never in the message, because keys can be personal data."""
     digest: str | None = None
-    """What logs and commands show in place of the key."""
+    """A short hash of the key: what logs and commands show instead."""
     fence: int | None = None
-    """The claim that it is about: rises with every claim of this key."""
+    """The claim's number. It rises with every claim of this key."""
     operation: str | None = None
-    """What the operation is called."""
+    """The operation's name."""
     first_at: datetime | None = None
     """When the operation was first claimed (UTC)."""
 
     def __init_subclass__(cls) -> None:
-        # People meet them as `onceward.errors.InDoubt`: tracebacks, histories and logs say so, too.
+        # Users import `onceward.errors.InDoubt`, so tracebacks and logs show that name, too.
         if cls.__module__.startswith("onceward._core."):
             cls.__module__ = PUBLIC_HOME
 
     def __init__(
         self, message: str | None = None, *, retry_after_seconds: float | None = None, retry_at: datetime | None = None
     ) -> None:
-        # The default message is the class's docstring, so that text and documentation cannot part.
-        super().__init__(message if message is not None else _said(self.__doc__))
+        # The default message is the class's docstring, so that message and documentation always agree.
+        super().__init__(message if message is not None else _message_from(self.__doc__))
         self.retry_after_seconds = retry_after_seconds
         self.retry_at = retry_at
 
@@ -74,7 +74,7 @@ class OncewardError(Exception):
         operation: str | None = None,
         first_at: datetime | None = None,
     ) -> Self:
-        """Say which operation this is about. What is known already stays: the innermost operation is the one meant."""
+        """Add which operation this is about. What is set stays: the innermost operation failed."""
         if self.digest is None or self.digest == digest:
             self.key = key if self.key is None else self.key
             self.digest = digest
@@ -84,8 +84,8 @@ class OncewardError(Exception):
         return self
 
 
-def _said(docstring: str | None) -> str:
-    """A docstring as a message: without what it says to whoever writes a loop."""
+def _message_from(docstring: str | None) -> str:
+    """A class's docstring as a message, without the paragraph for people who write retry loops."""
     paragraphs = (docstring or "").split("\n\n")
     return " ".join(" ".join(one.split()) for one in paragraphs if not one.strip().startswith("A loop "))
 

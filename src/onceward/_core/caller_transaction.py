@@ -32,16 +32,16 @@ class CallerTransaction(Protocol):
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
         """
-        Same as `Store.put`, inside the transaction.
+        Put a record inside the transaction, with the rules of `Store.put`.
 
         Where another transaction holds the row, wait for its end and answer what stands there then.
         """
 
     def load(self, id: bytes) -> Record | None:
-        """Same as `Store.load`, inside the transaction."""
+        """Read one record inside the transaction."""
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `Store.extend`, inside the transaction."""
+        """Lengthen the life of a family of records inside the transaction; says how many."""
 
     def commit(self) -> None:
         """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""

@@ -32,16 +32,16 @@ class AsyncCallerTransaction(Protocol):
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
         """
-        Same as `AsyncStore.put`, inside the transaction.
+        Put a record inside the transaction, with the rules of `AsyncStore.put`.
 
         Where another transaction holds the row, wait for its end and answer what stands there then.
         """
 
     async def load(self, id: bytes) -> Record | None:
-        """Same as `AsyncStore.load`, inside the transaction."""
+        """Read one record inside the transaction."""
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `AsyncStore.extend`, inside the transaction."""
+        """Lengthen the life of a family of records inside the transaction; says how many."""
 
     async def commit(self) -> None:
         """End the innermost thing that `begin` opened, keeping it; `IllegalMove` if somebody else had ended it."""

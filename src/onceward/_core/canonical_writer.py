@@ -31,7 +31,7 @@ _INT_END = 10**INT_DIGITS_MAX
 
 
 def canonical_pure(value: object) -> bytes:
-    """Same as `canonical`, without orjson: the way that every other way must agree with."""
+    """The canonical bytes, written without orjson. Every faster way must produce the same bytes."""
     try:
         return write_value(value, DEPTH_MAX).encode("utf-8")
     except NoCanonicalForm as refusal:

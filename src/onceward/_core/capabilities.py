@@ -34,36 +34,36 @@ class AwaitedTransaction:
         self._joined = joined
 
     async def begin(self) -> bool:
-        """See `CallerTransaction.begin`."""
+        """Open or join the caller's transaction."""
         return self._joined.begin()
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `CallerTransaction.put`."""
+        """Put a record inside the transaction."""
         return self._joined.put(write, expect)
 
     async def load(self, id: bytes) -> Record | None:
-        """See `CallerTransaction.load`."""
+        """Read one record inside the transaction."""
         return self._joined.load(id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `CallerTransaction.extend`."""
+        """Lengthen the life of a family of records inside the transaction."""
         return self._joined.extend(family, replay, forget)
 
     async def commit(self) -> None:
-        """See `CallerTransaction.commit`."""
+        """Commit, or release the savepoint."""
         self._joined.commit()
 
     async def rollback(self) -> bool:
-        """See `CallerTransaction.rollback`."""
+        """Roll back what `begin` opened."""
         return self._joined.rollback()
 
     def is_over(self) -> bool:
-        """See `CallerTransaction.is_over`."""
+        """Whether the transaction has ended."""
         return self._joined.is_over()
 
     @property
     def nested(self) -> bool:
-        """See `CallerTransaction`; one that does not say is in no savepoint of the caller's."""
+        """Whether it is inside a savepoint of the caller's; False unless it says so."""
         return nested(self._joined)
 
 
@@ -79,7 +79,7 @@ class TransactionJoiner(Protocol):
         """
 
     def join_async(self, connection: Any) -> AsyncCallerTransaction:
-        """Same as `join`, for a function that awaits; refuse what cannot be awaited, if it would stop the loop."""
+        """The transaction on a connection for a function that awaits; refuse one that would block the event loop."""
 
 
 @dataclass(frozen=True, slots=True)

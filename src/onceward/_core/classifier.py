@@ -3,7 +3,7 @@ From an exception or a response to a verdict: the one place that decides what "r
 
     what you taught it        by exception type, the most specific first
     our own errors            their code, advice and wait
-    what libraries raise      by qualified name along the MRO, wrapped causes looked through (judging/)
+    what libraries raise      by qualified name along the MRO, wrapped causes looked through (verdict_tables/)
     an HTTP status            on the problem itself or on its response, with its code and headers
     anything else             unknown, and never tried again
 

@@ -1,7 +1,7 @@
 """
-Waiting for a holder that may be dead: look, where it can be seen, and decide with what was seen.
+What to do about a claim whose holder may be dead: check whether its process lives, then decide.
 
-The rules are those of `record.py`; whether a process lives is asked of the shell.
+The rules are in `record.py`; `CheckProcess` finds out whether a process lives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from onceward._core.record import Claimant, Decision, PutResult, Record, Refuse,
 
 
 def decide_with_holder(wait: Wait, claimant: Claimant) -> Flow[Decision]:
-    """What follows for a claimant who would have to wait, once somebody has looked for the holder."""
+    """The decision for a claimant who would have to wait, once it is known whether the holder lives."""
     alive = yield from lives(wait.record)
     if alive is False:
         return record.decide(wait.record, claimant, died=True)
@@ -21,7 +21,7 @@ def decide_with_holder(wait: Wait, claimant: Claimant) -> Flow[Decision]:
 
 
 def lives(found: Record) -> Flow[bool | None]:
-    """Whether the holder of a claim lives; None: nobody can tell from here."""
+    """Whether the holder of a claim lives; None: it cannot be told from here."""
     process = holder_of(found)
     if process is None:
         return None
@@ -31,10 +31,10 @@ def lives(found: Record) -> Flow[bool | None]:
 
 def put_in_doubt(refuse: Refuse, chance: bytes) -> Flow[Record | None]:
     """
-    Store that a dead holder's operation is in doubt, for everybody to see and to decide; what stands there then.
+    Store that a dead holder's operation is in doubt, and return the stored record.
 
-    None: somebody else was quicker, so that it has to be looked at again.
+    None: somebody else was quicker, so decide again.
     """
     write = record.abandon(refuse.record, token=chance[:16], version=chance[16:32])
-    standing: PutResult = yield Put("abandoned", write, refuse.record.version)
-    return standing.record if standing.landed else None
+    put: PutResult = yield Put("abandoned", write, refuse.record.version)
+    return put.record if put.landed else None

@@ -179,10 +179,10 @@ def put_dead_letter(draft: DeadLetterDraft, keep: int) -> Flow[DeadLetter]:
         document = draft.document if not is_dead_letter(found) else _counted_up(found, draft.document)
         chance = yield RANDOM_BYTES
         write = _write(draft, document, keep, found, chance)
-        standing = yield Put("dead", write, None if found is None else found.version)
-        if standing.landed or (standing.record is not None and standing.record.version == write.version):
-            return dead_letter_of(standing.record)
-        found = standing.record
+        put = yield Put("dead", write, None if found is None else found.version)
+        if put.landed or (put.record is not None and put.record.version == write.version):
+            return dead_letter_of(put.record)
+        found = put.record
     raise StoreContended
 
 
@@ -218,10 +218,10 @@ def discard(id: bytes) -> Flow[bool]:
         draft = DeadLetterDraft(found.id, found.scope, found.key, found.operation, found.fingerprint, {})
         chance = yield RANDOM_BYTES
         write = _write(draft, None, SECOND, found, chance)
-        standing = yield Put("dead.discard", write, found.version)
-        if standing.landed or (standing.record is not None and standing.record.version == write.version):
+        put = yield Put("dead.discard", write, found.version)
+        if put.landed or (put.record is not None and put.record.version == write.version):
             return True
-        found = standing.record
+        found = put.record
     raise StoreContended
 
 

@@ -1,7 +1,7 @@
 """
-What can go wrong around an operation: on the way to a service, at the edge of HTTP and webhooks, and in who may call.
+Errors around an operation: of clients, HTTP requests, webhooks, tokens and quotas.
 
-`errors` draws all of them, and is where they are imported from.
+`errors.py` has the drawing of all errors, and everybody imports them from there.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from onceward._core.base_error import Fault, OncewardError, RetryAdvice
 
 class RateLimitError(OncewardError):
     """
-    The other side asks for a pause. Nothing happened; send it again, unchanged, after the pause.
+    The server asks for a pause. Nothing happened; retry with the same key after the pause.
 
-    For clients to raise: `RateLimitError(retry_after_seconds=30)`. `response` is the answer itself, if there is one.
+    Clients raise it: `RateLimitError(retry_after_seconds=30)`. `response` is the HTTP response, if there is one.
 
     A loop may repeat it, with the same key, after the pause.
     """
@@ -39,7 +39,7 @@ class RateLimitError(OncewardError):
 
 class ServiceUnreachable(OncewardError):
     """
-    The service did not answer, or could not be reached. Sent again, unchanged, this call happens once.
+    The service could not be reached, or did not respond. Retry with the same key: the call happens once.
 
     Raised by `Client` where a call has a key, only reads, or is known not to have arrived. The HTTP library's own
     error is the cause.
@@ -54,7 +54,7 @@ class ServiceUnreachable(OncewardError):
 
 class SpoolFull(OncewardError):
     """
-    Too many items wait in the emitter's spool. This one was not taken: slow down, and emit it again later.
+    The emitter's spool is full, so this item was not added. Slow down, and emit it again later.
 
     A loop may repeat it, with the same key, after a pause.
     """
@@ -66,7 +66,7 @@ class SpoolFull(OncewardError):
 
 class PlanIncomplete(OncewardError, RuntimeError):
     """
-    A step is named by two headers, Plan-Key and Plan-Step. One of them is missing; nothing was run.
+    One of the headers Plan-Key and Plan-Step is missing, so nothing was run. Send both.
 
     A loop must not repeat it: send both headers.
     """
@@ -76,7 +76,7 @@ class PlanIncomplete(OncewardError, RuntimeError):
 
 class AmbiguousIdentity(OncewardError, RuntimeError):
     """
-    The request names a key and a step, which are two operations. Nothing was run.
+    The request has a key and a step, which are two operations, so nothing was run. Send one of them.
 
     A loop must not repeat it: send one of the two.
     """
@@ -86,7 +86,7 @@ class AmbiguousIdentity(OncewardError, RuntimeError):
 
 class BodyTooLarge(OncewardError, RuntimeError):
     """
-    The request's body is longer than this service takes under a key. Nothing was run.
+    The request's body is too large for a request with a key, so nothing was run. Send less.
 
     A loop must not repeat it: send less.
     """
@@ -96,7 +96,7 @@ class BodyTooLarge(OncewardError, RuntimeError):
 
 class UploadTimeout(OncewardError):
     """
-    The request's body did not arrive in time. Nothing was run; send it again with the same key.
+    The request's body did not arrive in time, so nothing was run. Retry with the same key.
 
     A loop may repeat it, with the same key.
     """
@@ -107,9 +107,9 @@ class UploadTimeout(OncewardError):
 
 class HandlerFailed(OncewardError, RuntimeError):
     """
-    The handler failed, and its failure is what this key is remembered by.
+    The handler failed, and every retry with this key gets this failure. A new try needs a new key.
 
-    A loop must not repeat it: this key replays its failure. A new try needs a new key.
+    A loop must not repeat it: this key replays the failure.
     """
 
     code = "handler_failed"
@@ -119,9 +119,9 @@ class HandlerFailed(OncewardError, RuntimeError):
 
 class SignatureInvalid(OncewardError, RuntimeError):
     """
-    A webhook's signature, time or id is not right, so it was not believed, and nothing was kept of it.
+    The webhook's signature, time or id is wrong, so it was rejected. Check the secret and the clocks.
 
-    A loop must not repeat it: the same bytes stay unbelieved.
+    A loop must not repeat it: the same bytes are rejected again.
     """
 
     code = "signature_invalid"
@@ -129,7 +129,7 @@ class SignatureInvalid(OncewardError, RuntimeError):
 
 class EventInvalid(SignatureInvalid):
     """
-    The event's id is missing, or cannot be one, so a redelivery could not be told from another event.
+    The event's id is missing or not valid, so it was rejected. Send an id that is the same on every delivery.
 
     A loop must not repeat it: the event needs an id.
     """
@@ -139,7 +139,7 @@ class EventInvalid(SignatureInvalid):
 
 class SourceUnknown(OncewardError, RuntimeError):
     """
-    Nothing is received here under this name.
+    This source of webhooks is not known here. Check the address, or add the source.
 
     A loop must not repeat it: add the source first.
     """
@@ -149,7 +149,7 @@ class SourceUnknown(OncewardError, RuntimeError):
 
 class SourceUnready(OncewardError):
     """
-    What this source signs with cannot be read here, so nothing was believed and nothing kept. Send it again.
+    This source's secret cannot be read here, so the webhook was rejected. Deliver it again later.
 
     A loop may repeat it, as it is, after a pause.
     """
@@ -161,9 +161,9 @@ class SourceUnready(OncewardError):
 
 class TargetRefused(OncewardError, RuntimeError):
     """
-    A webhook's URL leads where this service does not send, so nothing was sent.
+    This service does not send to the webhook's URL, so nothing was sent. Use a public https URL.
 
-    A loop must not repeat it: the URL stays what it is.
+    A loop must not repeat it: the URL stays the same.
     """
 
     code = "target_refused"
@@ -171,7 +171,7 @@ class TargetRefused(OncewardError, RuntimeError):
 
 class TokenInvalid(OncewardError, RuntimeError):
     """
-    This token is not valid: unknown, revoked, expired or damaged. Which of these it is, is not told.
+    This token is not valid: it is unknown, revoked, expired or damaged. Use a valid one.
 
     A loop must not repeat it: use a valid token.
     """
@@ -181,7 +181,7 @@ class TokenInvalid(OncewardError, RuntimeError):
 
 class Forbidden(OncewardError, RuntimeError):
     """
-    The token is valid and may not do this: its role, its environment or its list of databases does not cover it.
+    This token may not do that: its role, environment or list of databases does not allow it. Use one that may.
 
     A loop must not repeat it: use a token that may.
     """
@@ -191,9 +191,9 @@ class Forbidden(OncewardError, RuntimeError):
 
 class BalanceExhausted(OncewardError, RuntimeError):
     """
-    The tenant's prepaid balance does not cover this call. Nothing ran, and the key is unused: top up, then retry.
+    The tenant's prepaid balance is too low, so nothing was run. Top up, then retry with the same key.
 
-    A loop must not repeat it: top up first, then the same key may be used.
+    A loop must not repeat it: top up first.
     """
 
     code = "balance_exhausted"
@@ -206,9 +206,9 @@ class BalanceExhausted(OncewardError, RuntimeError):
 
 class QuotaExceeded(OncewardError, RuntimeError):
     """
-    The tenant holds as many records, or bytes, as its quota allows. Nothing ran, and the key is unused.
+    The tenant's quota of records or bytes is used up, so nothing was run. Make room, then retry with the same key.
 
-    A loop must not repeat it: make room first, then the same key may be used.
+    A loop must not repeat it: make room first.
     """
 
     code = "quota_exceeded"

@@ -60,9 +60,9 @@ def _leave_one(id: bytes) -> Flow[None]:
     for _ in range(SPINS_MAX):
         chance = yield RANDOM_BYTES
         write = _mark(id, fence, chance)
-        standing = yield Put("erase.mark", write, expect)
-        found = standing.record
-        if standing.landed or (found is not None and found.version == write.version):
+        put = yield Put("erase.mark", write, expect)
+        found = put.record
+        if put.landed or (found is not None and found.version == write.version):
             return
         expect, fence = (None, 1) if found is None else (found.version, found.fence + 1)
     raise StoreContended

@@ -1,30 +1,30 @@
 """
-What can go wrong, whose fault it is, and what a caller may safely do next.
+Every error of Onceward: what happened, whose fault it is, and what a caller may safely do next.
 
     OncewardError
-    +-- ConfigurationError    declared wrongly                         never: fix the declaration
-    |   +-- ScopeMissing      nobody said who is calling               never: pass scope=
-    +-- KeyInvalid            the key cannot be a key                  never: fix the key
+    +-- ConfigurationError    a setting cannot work                    never: fix the declaration
+    |   +-- ScopeMissing      no scope was given                       never: pass scope=
+    +-- KeyInvalid            not a valid key                          never: fix the key
     |   +-- KeyMissing        there is no key                          never: give it one
     +-- RequestInvalid        the request has no canonical form        never: fix the request
     +-- ResultInvalid         a stored result cannot be read back      never: look at the record
-    +-- KeyReused             same key, other request                  new key
-    +-- InFlight              another holder has it                    same key, after a pause
+    +-- KeyReused             same key, different request              new key
+    +-- InFlight              another caller is running it             same key, after a pause
     +-- InDoubt               it may have happened                     never: reconcile first
     |   +-- StoreForgot       it ran, and the store lost its claim     never: the value is on the error
-    +-- Expired               it happened; the answer is gone          never: it ran
-    +-- NotReplayable         it happened; the answer was not kept     never: it ran
+    +-- Expired               it happened; its result has expired      never: it ran
+    +-- NotReplayable         it happened; its result was not stored   never: it ran
     +-- NothingHappened       raised by your code: no effect took place  same key
-    +-- OwnershipLost         overtaken while running                  same key: to learn the answer
+    +-- OwnershipLost         overtaken while running                  same key: to get the result
     +-- AlreadySettled        settled before, with another result      never: a bug
     +-- IllegalMove           the record does not allow that           never: look at the record
     +-- RecordedFailure       the remembered failure of the first run  never, or a new key
     +-- OutOfOrder            a sequence expected another number       same key, after the others
-    +-- SequenceForgotten     an old number nobody remembers           never
+    +-- SequenceForgotten     an old number, no longer stored          never
     +-- NotSettled            settled inside, and never committed      same key, at once
     +-- RetryTransaction      your transaction must start over         same key, at once
-    +-- StoreUnavailable      the store did not answer                 same key, after a pause
-    |   +-- StoreContended    the record kept moving                   same key, after a pause
+    +-- StoreUnavailable      the store did not respond                same key, after a pause
+    |   +-- StoreContended    others kept changing the record          same key, after a pause
     |   +-- StoreFull         no room left to write                    same key, once there is room
     |   +-- RecordRefused     the store cannot hold this record        never: make it smaller, or plainer
     |   +-- StoreCorrupt      the store's file is damaged              never: restore it
@@ -34,29 +34,28 @@ What can go wrong, whose fault it is, and what a caller may safely do next.
     +-- DeadlineExceeded      no time is left to try again             never now: `retry_at` says when
     +-- BudgetExhausted       too many retries for this much traffic   never now: later, with the same key
     +-- CircuitOpen           the dependency is failing; not called    never now: `retry_at` says when
-    +-- RateLimitError        the other side asks for a pause          same key, after the pause
-    +-- ServiceUnreachable    the service did not answer               same key, after a pause
+    +-- RateLimitError        the server asks for a pause              same key, after the pause
+    +-- ServiceUnreachable    the service did not respond              same key, after a pause
     +-- SpoolFull             too many items wait to be sent           same key, after a pause
     +-- PlanIncomplete        a step without its plan, or the reverse  never: send both headers
     +-- AmbiguousIdentity     a key and a step on one request          never: send one of them
     +-- BodyTooLarge          the request's body is too long           never: send less
     +-- UploadTimeout         the request's body did not arrive        same key, at once
     +-- HandlerFailed         the handler failed; that is remembered   new key
-    +-- SignatureInvalid      a webhook's signature is not right       never: check the secret
-    |   +-- EventInvalid      a webhook's event has no id to know it by  never: send one
-    +-- SourceUnknown         no webhooks are taken from this source   never: add the source
+    +-- SignatureInvalid      a webhook's signature is wrong           never: check the secret
+    |   +-- EventInvalid      a webhook's event has no valid id        never: send one
+    +-- SourceUnknown         this source of webhooks is not known     never: add the source
     +-- SourceUnready         the source's secret cannot be read       same event, after a pause
-    +-- TargetRefused         a webhook's URL leads inside             never: use a public https URL
-    +-- TokenInvalid          nobody is known by this token            never: use one that is valid
+    +-- TargetRefused         a webhook's URL is not a public address  never: use a public https URL
+    +-- TokenInvalid          this token is not valid                  never: use one that is valid
     +-- Forbidden             this token may not do that               never: use one that may
     +-- BalanceExhausted      the prepaid balance does not cover it    never now: top up, then the same key
     +-- QuotaExceeded         the tenant's quota is used up            never now: make room, then the same key
 
-Every error carries, as attributes, what people, programs and agents all need: `code` (stable, the
-same word as on HTTP and in the CLI), `fault`, `retry` and, when known, `retry_after_seconds` and `retry_at`; and, of
-the operation that it is about, `key`, `digest`, `fence`, `operation` and `first_at`. Each class says whether a loop may
-repeat it. Those that it must not repeat are `RuntimeError`s, too, which frameworks do not repeat by default.
-Tests hold the drawing to the classes, and the classes to their words.
+Every error has these attributes: `code` (stable, the same word on HTTP and in the CLI), `fault`, `retry` and, when
+known, `retry_after_seconds` and `retry_at`. `key`, `digest`, `fence`, `operation` and `first_at` say which operation it
+is about. Each class says whether a loop may repeat it. Those that it must not repeat are `RuntimeError`s, too, which
+frameworks do not retry by default. Tests compare this drawing with the classes.
 """
 
 from __future__ import annotations
@@ -106,14 +105,14 @@ __all__ = [
     "TokenInvalid",
     "UploadTimeout",
 ]
-# What is written elsewhere and imported from here, as the rest is.
+# Defined in other files; imported from here like the rest.
 
 
 class ConfigurationError(OncewardError, RuntimeError):
     """
-    The gate, the operation or the store was declared in a way that cannot work.
+    The gate, the operation or the store has a setting that cannot work. Change it.
 
-    A loop must not repeat it: the declaration stays wrong until somebody mends it.
+    A loop must not repeat it: the setting stays wrong until somebody changes it.
     """
 
     code = "configuration"
@@ -121,7 +120,7 @@ class ConfigurationError(OncewardError, RuntimeError):
 
 class ScopeMissing(ConfigurationError):
     """
-    A gate needs a scope: say who is calling, for example scope="live:acme" (environment and tenant).
+    No scope was given. Pass the environment and tenant that keys belong to, for example scope="live:acme".
 
     A loop must not repeat it: the scope stays missing.
     """
@@ -131,7 +130,7 @@ class ScopeMissing(ConfigurationError):
 
 class KeyInvalid(OncewardError, RuntimeError):
     """
-    A key is 1 to 255 visible ASCII characters, chosen by the caller and the same on every attempt.
+    This is not a valid key. A key is 1 to 255 visible ASCII characters, and the same on every attempt.
 
     A loop must not repeat it: the key stays what it is.
     """
@@ -141,7 +140,7 @@ class KeyInvalid(OncewardError, RuntimeError):
 
 class KeyMissing(KeyInvalid):
     """
-    There is no key, so a retry could not be told from another operation. Nothing was run.
+    There is no key, and nothing was run. Give the call a key, so that a retry can be told from a new operation.
 
     A loop must not repeat it: give the call a key first.
     """
@@ -151,7 +150,7 @@ class KeyMissing(KeyInvalid):
 
 class RequestInvalid(OncewardError, RuntimeError):
     """
-    The request has no canonical form, so a retry could not be told from another request.
+    The request cannot be compared with a retry, because it has no canonical form. Send plain data.
 
     A loop must not repeat it: the request stays what it is.
     """
@@ -161,9 +160,9 @@ class RequestInvalid(OncewardError, RuntimeError):
 
 class ResultInvalid(OncewardError, RuntimeError):
     """
-    A stored result cannot be turned back into the type that the function declares.
+    The stored result does not fit the type that the function declares. Declare a type that accepts it.
 
-    A loop must not repeat it: the stored result stays what it is.
+    A loop must not repeat it: the stored result stays the same.
     """
 
     code = "result_invalid"
@@ -171,9 +170,9 @@ class ResultInvalid(OncewardError, RuntimeError):
 
 class KeyReused(OncewardError, RuntimeError):
     """
-    This key was used for a different request. A different request needs a key of its own.
+    This key was used for a different request. Retry with the same request, or use a new key for a new one.
 
-    A loop must not repeat it: under this key the answer stays no. Another request needs another key.
+    A loop must not repeat it: this key is refused every time. A different request needs a different key.
     """
 
     code = "key_reused"
@@ -182,7 +181,7 @@ class KeyReused(OncewardError, RuntimeError):
 
 class InFlight(OncewardError):
     """
-    Another caller is running this operation right now. Ask again with the same key.
+    Another caller is running this operation right now. Retry with the same key.
 
     A loop may repeat it, with the same key, after a pause (`retry_after_seconds`).
     """
@@ -194,9 +193,9 @@ class InFlight(OncewardError):
 
 class InDoubt(OncewardError, RuntimeError):
     """
-    This operation may have happened, and nobody knows. It will not run again until someone decides.
+    This operation may have happened. Check whether it did, then reconcile it; it does not run before that.
 
-    A loop must not repeat it: the answer stays the same until somebody decides.
+    A loop must not repeat it: it is refused until somebody decides.
     """
 
     code = "in_doubt"
@@ -205,12 +204,12 @@ class InDoubt(OncewardError, RuntimeError):
 
 class StoreForgot(InDoubt):
     """
-    The operation ran, and meanwhile the store lost its claim (a failover, a restored backup), or it was erased.
+    The operation ran, but the store lost its claim (failover, restored backup, erasure). Check whether it happened.
 
-    `value` is what it returned, if it did. Raised only if its ending could not be put back; if it could, the caller has
-    its result, and listeners hear `store_forgot`.
+    `value` is what it returned, if it did. Raised only if the result could not be stored again. If it could, the caller
+    gets the result, and listeners get the event `store_forgot`.
 
-    A loop must not repeat it: look whether it happened.
+    A loop must not repeat it: check whether it happened.
     """
 
     code = "store_forgot"
@@ -223,7 +222,7 @@ class StoreForgot(InDoubt):
 
 class Expired(OncewardError, RuntimeError):
     """
-    This operation did happen, and its stored answer is past its retention. It will not run again.
+    This operation happened, and its stored result has expired. It will not run again under this key.
 
     A loop must not repeat it: it ran.
     """
@@ -233,7 +232,7 @@ class Expired(OncewardError, RuntimeError):
 
 class NotReplayable(OncewardError, RuntimeError):
     """
-    This operation did happen, and its answer could not be kept. It will not run again.
+    This operation happened, but its result could not be stored. It will not run again under this key.
 
     A loop must not repeat it: it ran.
     """
@@ -244,7 +243,9 @@ class NotReplayable(OncewardError, RuntimeError):
 
 class NothingHappened(OncewardError):
     """
-    Raise this from your function when you know that its effect did not take place: the key is released.
+    The effect did not take place. Retry with the same key.
+
+    Raise this from your function when you know that: it releases the key.
 
     A loop may repeat it, with the same key.
     """
@@ -256,11 +257,11 @@ class NothingHappened(OncewardError):
 
 class OwnershipLost(OncewardError):
     """
-    This holder was overtaken: its lease ran out, another caller took the key, and nothing of this run was stored.
+    This run took longer than its lease, and another caller took over. Nothing was stored; retry with the same key.
 
-    `outcome` is the winner's outcome if there is one yet; otherwise ask again with the same key.
+    `outcome` is the other caller's outcome, if there is one yet. If not, retry with the same key.
 
-    A loop may repeat it, with the same key: it then learns the winner's answer.
+    A loop may repeat it, with the same key: it then gets the other caller's result.
     """
 
     code = "ownership_lost"
@@ -284,7 +285,7 @@ class AlreadySettled(OncewardError, RuntimeError):
 
 class IllegalMove(OncewardError, RuntimeError):
     """
-    The record's state does not allow this move. Nothing was changed.
+    The record's state does not allow this change. Nothing was changed; look at the record.
 
     A loop must not repeat it: the record stays as it is.
     """
@@ -294,11 +295,11 @@ class IllegalMove(OncewardError, RuntimeError):
 
 class RecordedFailure(OncewardError, RuntimeError):
     """
-    The first run of this operation failed, and its failure was remembered.
+    The first run of this operation failed, and this is that failure. A new try needs a new key.
 
-    The failure is data (`type`, `message`, `failure_code`), never a re-created exception class.
+    The failure is data (`type`, `message`, `failure_code`), never the original exception class.
 
-    A loop must not repeat it: this key replays its failure. A new try needs a new key.
+    A loop must not repeat it: this key replays the failure.
     """
 
     code = "recorded_failure"
@@ -306,7 +307,7 @@ class RecordedFailure(OncewardError, RuntimeError):
     retry = RetryAdvice.NEW_KEY
 
     def __init__(self, type: str, message: str, failure_code: str | None = None) -> None:
-        super().__init__(f"the first run failed and its failure was remembered: {type}: {message}")
+        super().__init__(f"the first run failed: {type}: {message}. Every retry with this key gets this failure")
         self.type = type
         self.message = message
         self.failure_code = failure_code
@@ -314,7 +315,7 @@ class RecordedFailure(OncewardError, RuntimeError):
 
 class OutOfOrder(OncewardError):
     """
-    A sequence takes its numbers in order.
+    This is not the next number of the sequence. Send the missing numbers first.
 
     A loop may repeat it, with the same key, once the earlier numbers have been sent.
     """
@@ -330,7 +331,7 @@ class OutOfOrder(OncewardError):
 
 class SequenceForgotten(OncewardError, RuntimeError):
     """
-    This number lies behind the sequence's mark, and its result is not (or no longer) stored.
+    The sequence is past this number, and its result is not stored any more. It will not run again.
 
     A loop must not repeat it: the number stays forgotten.
     """
@@ -340,7 +341,7 @@ class SequenceForgotten(OncewardError, RuntimeError):
 
 class NotSettled(OncewardError):
     """
-    The function settled inside its transaction, and that was not committed. Nothing happened; use the same key.
+    The function settled in its own transaction, and that was not committed. Nothing happened; retry with the same key.
 
     A loop may repeat it, with the same key.
     """
@@ -351,7 +352,7 @@ class NotSettled(OncewardError):
 
 class RetryTransaction(OncewardError):
     """
-    Your transaction lost a race it cannot win by waiting. Roll it back and run it again with the same key.
+    Your transaction conflicts with another one. Roll it back and run all of it again with the same key.
 
     A loop may repeat the whole transaction, with the same key.
     """
@@ -363,7 +364,7 @@ class RetryTransaction(OncewardError):
 
 class StoreUnavailable(OncewardError):
     """
-    The store did not answer, so nothing was started. Try again with the same key.
+    The store did not respond, so nothing was started. Retry with the same key.
 
     A loop may repeat it, with the same key, after a pause.
     """
@@ -375,7 +376,7 @@ class StoreUnavailable(OncewardError):
 
 class StoreContended(StoreUnavailable):
     """
-    The record kept moving while this caller tried to claim it. Try again with the same key.
+    Other callers kept changing this record, so it could not be claimed. Retry with the same key.
 
     A loop may repeat it, with the same key, after a pause.
     """
@@ -385,7 +386,7 @@ class StoreContended(StoreUnavailable):
 
 class StoreFull(StoreUnavailable):
     """
-    The store has no room left to write. Nothing was started; free some space, then use the same key.
+    The store is full, so nothing was started. Free some space, then retry with the same key.
 
     A loop may repeat it, with the same key, once there is room.
     """
@@ -395,9 +396,9 @@ class StoreFull(StoreUnavailable):
 
 class RecordRefused(StoreUnavailable, RuntimeError):
     """
-    The store cannot hold this record as it is: it is too large for it, or has text that it does not take.
+    The store cannot hold this record: it is too large, or has text that the store does not accept. Make it smaller.
 
-    A loop must not repeat it: the record stays too large, or its text stays what it is.
+    A loop must not repeat it: the record stays the same.
     """
 
     code = "record_refused"
@@ -407,7 +408,7 @@ class RecordRefused(StoreUnavailable, RuntimeError):
 
 class StoreCorrupt(StoreUnavailable, RuntimeError):
     """
-    The store's file is damaged or is not a store. Nothing is read from it: restore a backup.
+    The store's file is damaged, or is not a store. Restore a backup; nothing was read from it.
 
     A loop must not repeat it: the file stays damaged until it is restored.
     """
@@ -418,9 +419,9 @@ class StoreCorrupt(StoreUnavailable, RuntimeError):
 
 class Unrecorded(StoreUnavailable, RuntimeError):
     """
-    The operation ran, and its result could not be recorded before the lease ran out.
+    The operation ran, but its result could not be stored. Do not run it again: use `value`, and reconcile the record.
 
-    `value` is what it returned. Do not run it again: the record is claimed and will be in doubt.
+    `value` is what it returned. The record is still claimed, and in doubt once its lease is over.
 
     A loop must not repeat it: it ran.
     """
@@ -435,7 +436,7 @@ class Unrecorded(StoreUnavailable, RuntimeError):
 
 class SchemaMismatch(OncewardError, RuntimeError):
     """
-    The store or the record was written by a version of Onceward that this one does not understand.
+    The store or the record was written by another version of Onceward. Upgrade, or run `onceward store migrate`.
 
     A loop must not repeat it: upgrade or migrate first.
     """
@@ -446,9 +447,9 @@ class SchemaMismatch(OncewardError, RuntimeError):
 
 class OutcomeUnknown(OncewardError, RuntimeError):
     """
-    This attempt may have had its effect, and trying again could repeat it: no key, no probe, not declared safe.
+    This call may have happened, and a retry could repeat it. Check whether it did.
 
-    Look whether it happened. To let a retry decide by itself, give the call a key that the other side honours.
+    It has no key and no probe, and was not declared safe. Give it a key that the server honours, and retries are safe.
 
     A loop must not repeat it: that could do it twice.
     """
@@ -459,11 +460,11 @@ class OutcomeUnknown(OncewardError, RuntimeError):
 
 class DeadlineExceeded(OncewardError, RuntimeError):
     """
-    There is no time left to try again, so nothing was waited for.
+    The deadline leaves no time for another attempt. Retry later with the same key.
 
-    `retry_at` (UTC) is when the other side wants to be asked again, if it said so.
+    `retry_at` (UTC) is the time that the server gave for a retry, if it gave one.
 
-    A loop must not repeat it now: the time is over. Later, with the same key, it may be called again.
+    A loop must not repeat it now: the time is over. Later, it may be called again with the same key.
     """
 
     code = "deadline_exceeded"
@@ -472,12 +473,11 @@ class DeadlineExceeded(OncewardError, RuntimeError):
 
 class BudgetExhausted(OncewardError, RuntimeError):
     """
-    There have been too many retries for this much traffic, so this call was not tried again.
+    The retry budget is used up, so this call was not retried. Retry later with the same key.
 
-    The last attempt's error is the cause. Later, the same key may be tried again.
+    There were too many retries for this much traffic. The last attempt's error is the cause.
 
-    A loop must not repeat it now: that is what the budget refuses. Later, with the same key, it may be called
-    again.
+    A loop must not repeat it now: that is what the budget prevents. Later, it may be called again with the same key.
     """
 
     code = "budget_exhausted"
@@ -486,12 +486,11 @@ class BudgetExhausted(OncewardError, RuntimeError):
 
 class CircuitOpen(OncewardError, RuntimeError):
     """
-    The dependency is failing, so it was not called. Trying again at once would not call it, either.
+    The circuit is open because the dependency is failing, so it was not called. Retry later with the same key.
 
-    `retry_at` (UTC) and `retry_after_seconds` say when the next call will be let through.
+    `retry_at` (UTC) and `retry_after_seconds` say when the next call is let through.
 
-    A loop must not repeat it now: the call is not made before `retry_at`. Later, with the same key, it may be
-    called again.
+    A loop must not repeat it now: no call is made before `retry_at`. Later, it may be called again with the same key.
     """
 
     code = "circuit_open"

@@ -1,7 +1,7 @@
 """
-How a claim ends: the ending is put, whatever the store does meanwhile, and told.
+How a claim ends: the final record is put, and listeners are told.
 
-What follows a lost race, a lost answer or a store that is away is the same for every ending, and is here.
+Every ending handles a lost race, a lost reply and a store that is away in the same way, and that is here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from onceward._core.operation_flow import OperationRequest
 
 CLAIM_SPINS_MAX: Final = 20
-"""Lost races in a row before giving up: each loss means that somebody else moved the record, so one is plenty."""
+"""Lost races in a row before giving up. Each loss means that somebody else changed the record."""
 
 POLL_MAX: Final = 0.25
-"""Seconds: how seldom another holder's record is looked at, at last."""
+"""The longest pause between looks at another holder's record, in seconds."""
 
 STORE_RETRY_FIRST = 0.02
 STORE_RETRY_MAX = 1.0
@@ -48,7 +48,7 @@ EVENT_TYPE_OF_STATE = {
 
 
 def finish_claim(
-    ask: OperationRequest,
+    request: OperationRequest,
     held: Record,
     write: Write,
     operation: Operation | None,
@@ -57,84 +57,88 @@ def finish_claim(
     patient: bool = True,
 ) -> Flow[Record]:
     """
-    Put the ending of a claim. Retried within the lease if the store is away, with the same version, so that an
-    answer that was lost is recognised; moved on by our own renewal, put again; overtaken, told; forgotten by the store,
-    put back.
+    Put the final record of a claim, and return what is stored.
+
+    If the store is away, it is retried within the lease, with the same version: a put that landed although its reply
+    was lost is recognised. If our own renewal changed the record, it is put again. If the store lost the claim, it is
+    put back. If another caller took over, `OwnershipLost` is raised.
     """
     expect, pause, spins, gone, ending = held.version, STORE_RETRY_FIRST, 0, False, write
     while spins < CLAIM_SPINS_MAX:
         try:
-            standing: PutResult = yield put_back_effect(write) if gone else Put(_AT[write.state], write, expect)
+            put: PutResult = yield put_back_effect(write) if gone else Put(_AT[write.state], write, expect)
         except StoreUnavailable as error:
             if isinstance(error, RecordRefused) and write.result is not None:
-                # No patience makes it fit, and it has happened all the same.
+                # It will never fit, but the operation happened: store it without its result.
                 write = ending = record.without_result(write)
                 continue
-            yield from _wait_for_store(ask, held, operation if patient else None, error, pause, value)
+            yield from _wait_for_store(request, held, operation if patient else None, error, pause, value)
             pause = min(pause * 2, STORE_RETRY_MAX)
             continue
-        found = standing.record
-        if found is not None and has_landed(standing, write):
+        found = put.record
+        if found is not None and has_landed(put, write):
             if not gone:
                 return found
-            yield from emit_event(ask, EventType.STORE_FORGOT, found, f"put back as {found.state}")
+            yield from emit_event(request, EventType.STORE_FORGOT, found, f"put back as {found.state}")
             if write is ending:
                 return found
-            raise (yield from store_forgot_error(ask, held, found, advice.forgotten(held, found), value))
+            raise (yield from store_forgot_error(request, held, found, advice.forgotten(held, found), value))
         if (gone and found is None) or is_claimed_anew(found, held):
-            yield from emit_event(ask, EventType.STORE_FORGOT, held, "not put back")
-            raise (yield from store_forgot_error(ask, held, found, advice.forgotten(held, found, erased=True), value))
+            yield from emit_event(request, EventType.STORE_FORGOT, held, "not put back")
+            raise (
+                yield from store_forgot_error(request, held, found, advice.forgotten(held, found, erased=True), value)
+            )
         if found is None:
-            within = yield from within_lease(ask, held, operation)
+            within = yield from within_lease(request, held, operation)
             if within is None:
-                yield from emit_event(ask, EventType.STORE_FORGOT, held, "too late to put it back")
-                raise (yield from store_forgot_error(ask, held, None, advice.forgotten(held, None), value))
+                yield from emit_event(request, EventType.STORE_FORGOT, held, "too late to put it back")
+                raise (yield from store_forgot_error(request, held, None, advice.forgotten(held, None), value))
             write = record.put_back(held, ending, within_lease=within)
             gone, spins = True, spins + 1
             continue
         if record.belongs_to_another(found, held.token):
-            yield from emit_event(ask, EventType.OVERTAKEN, held)
-            raise advice.lost(held, found, winner_of(found, ask.restore))
+            yield from emit_event(request, EventType.OVERTAKEN, held)
+            raise advice.lost(held, found, winner_of(found, request.restore))
         if record.same_ending(found, write):
             return found
         if not record.is_claimed(found):
             raise advice.about(AlreadySettled(advice.already_settled(found)), found)
-        expect, gone, write = found.version, False, ending  # Our own renewal moved it, or has put it back.
+        expect, gone, write = found.version, False, ending  # Our own renewal changed it, or has put it back.
         spins += 1
     raise StoreContended(retry_after_seconds=POLL_MAX)
 
 
 def is_claimed_anew(found: Record | None, held: Record) -> bool:
-    """Whether another caller has begun where the store had forgotten this claim."""
+    """Whether another caller has claimed the key after the store lost this claim."""
     return (
         found is not None and record.belongs_to_another(found, held.token) and not record.came_after_claim(found, held)
     )
 
 
 def store_forgot_error(
-    ask: OperationRequest, held: Record, found: Record | None, said: str, value: Any = None
+    request: OperationRequest, held: Record, found: Record | None, message: str, value: Any = None
 ) -> Flow[StoreForgot]:
-    """The error for a claim that the store forgot, and whose ending does not stand."""
-    yield from emit_event(ask, EventType.IN_DOUBT, found or held, "the store forgot")
-    return advice.about(StoreForgot(said, value=value), held)
+    """The error for a claim that the store lost, where the final record could not be put back."""
+    yield from emit_event(request, EventType.IN_DOUBT, found or held, "the store forgot")
+    return advice.about(StoreForgot(message, value=value), held)
 
 
 def put_back_effect(write: Write) -> PutBack:
-    """Put where nothing stands, and where nothing was erased."""
+    """The effect that puts a record back where there is none, unless its scope was erased."""
     return PutBack("putback", write, marks_of(write.id, write.scope))
 
 
-def within_lease(ask: OperationRequest, held: Record, operation: Operation | None) -> Flow[bool | None]:
+def within_lease(request: OperationRequest, held: Record, operation: Operation | None) -> Flow[bool | None]:
     """
-    Whether the last confirmed lease of a claim that the store forgot still holds, on a clock that counts suspension.
+    Whether the last confirmed lease of a claim that the store lost still holds, on a clock that counts suspension.
 
-    None: it was claimed so long ago that nothing may be put back, not even doubt. By then the mark of an erasure is
+    None: it was claimed so long ago that nothing may be put back, not even doubt. By then the mark of an erasure may be
     gone, too, and what was erased would come back.
     """
     if operation is None:
         return None
     now: float = yield BOOTTIME
-    if now >= operation.claimed_at + ask.terms.lease_max / 1e6:
+    if now >= operation.claimed_at + request.terms.lease_max / 1e6:
         return None
     return now < operation.confirmed_until
 
@@ -147,23 +151,28 @@ _AT = {
 
 
 def _wait_for_store(
-    ask: OperationRequest, held: Record, operation: Operation | None, error: StoreUnavailable, pause: float, value: Any
+    request: OperationRequest,
+    held: Record,
+    operation: Operation | None,
+    error: StoreUnavailable,
+    pause: float,
+    value: Any,
 ) -> Flow[None]:
-    """The store is away: pause if the lease allows it, else give the caller the value with the error."""
+    """The store is away: pause if the lease allows it; if not, raise `Unrecorded` with the value."""
     left = 0.0 if operation is None else operation.held_until - (yield MONOTONIC)
     if left <= 0:
         raise advice.about(Unrecorded(advice.unrecorded(held, error), value=value), held) from error
-    yield from emit_event(ask, EventType.STORE_RETRIED, held, type(error).__name__)
+    yield from emit_event(request, EventType.STORE_RETRIED, held, type(error).__name__)
     yield Sleep(min(pause, left))
 
 
-def has_landed(standing: PutResult, write: Write) -> bool:
-    """Whether our write stands there: it landed now, or it did before and the answer was lost."""
-    return standing.landed or (standing.record is not None and standing.record.version == write.version)
+def has_landed(put: PutResult, write: Write) -> bool:
+    """Whether our write is stored: it landed now, or it did before and the reply was lost."""
+    return put.landed or (put.record is not None and put.record.version == write.version)
 
 
 def outcome_of(found: Record | PeekResult, restore: Restorer | None) -> Outcome[Any]:
-    """The stored answer of a settled record; a remembered failure is raised, as data."""
+    """The stored result of a settled record; a stored failure is raised as `RecordedFailure`."""
     if found.error is not None:
         failure = decode_failure(found.error)
         if isinstance(found, Record):
@@ -184,7 +193,7 @@ def add_note(error: BaseException, note: str) -> None:
         error.add_note(note)
 
 
-def emit_event(ask: OperationRequest, happening: EventType, about: Record, detail: str = "") -> Flow[None]:
-    if ask.listening:
+def emit_event(request: OperationRequest, happening: EventType, about: Record, detail: str = "") -> Flow[None]:
+    if request.listening:
         digest = digest_of(about.id)
         yield Emit(Event(happening, digest, about.scope, about.operation, about.attempt, about.fence, detail))

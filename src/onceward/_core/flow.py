@@ -1,9 +1,9 @@
 """
-One piece of logic, both colours of Python.
+The effects that flows yield: everything that a rule may need done.
 
-A *flow* is a generator that yields what it needs done (an effect) and is sent the answer. It performs no I/O, reads
-no clock and never sleeps, so it cannot tell whether the loop that drives it blocks or awaits. Neither can a test: a
-crash is not resuming a flow, a race is choosing whose flow to resume. `onceward.runtime.flow_driver` has the two loops.
+A *flow* is a generator that yields what it needs done (an effect) and is sent the result. It performs no I/O, reads
+no clock and never sleeps, so one text serves blocking and awaiting callers. A test can play both: to crash is not to
+resume a flow, to race is to choose whose flow to resume. `onceward.runtime.flow_driver` has the two loops.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Put(NamedTuple):
-    """Store, answer `Standing`: put this record where a record of that version (or none) stands."""
+    """Store, returns `PutResult`: put this record in the place of one with that version (None: where there is none)."""
 
     at: str
     """Where in the operation's life this is: names the failpoints on both sides."""
@@ -28,7 +28,7 @@ class Put(NamedTuple):
 
 
 class PutBack(NamedTuple):
-    """Store, answer `Standing`: put this record where nothing stands, and none of these marks of an erasure does."""
+    """Store, returns `PutResult`: put this record where there is none, unless one of these erasure marks exists."""
 
     at: str
     write: Write
@@ -36,14 +36,14 @@ class PutBack(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Store, answer `Record | None`."""
+    """Store, returns `Record | None`: read one record."""
 
     at: str
     id: bytes
 
 
 class Extend(NamedTuple):
-    """Store, answer how many: lengthen the life of a family of settled records."""
+    """Store, returns how many: lengthen the life of a family of settled records."""
 
     at: str
     family: bytes
@@ -52,45 +52,45 @@ class Extend(NamedTuple):
 
 
 class RandomBytes(NamedTuple):
-    """Answer: 48 unpredictable bytes (a token, and versions for the writes to come)."""
+    """Returns 48 unpredictable bytes (a token, and versions for the writes to come)."""
 
 
 class Monotonic(NamedTuple):
-    """Answer: seconds on a clock that never goes back."""
+    """Returns seconds on a clock that never goes back."""
 
 
 class Boottime(NamedTuple):
-    """Answer: seconds on a clock that never goes back, and also counts while the host is suspended."""
+    """Returns seconds on a clock that never goes back, and also counts while the host is suspended."""
 
 
 class CheckProcess(NamedTuple):
-    """Answer: whether that process lives. True; False (it is proved dead); None (nobody can tell from here)."""
+    """Returns whether that process lives: True; False (it is proved dead); None (it cannot be told from here)."""
 
     process: Process
 
 
 class Pause(NamedTuple):
-    """Wait this long at most; earlier if the record of that id is known to have moved."""
+    """Wait this long at most; less if that record is known to have changed."""
 
     id: bytes
     seconds: float
 
 
 class Sleep(NamedTuple):
-    """Wait this long. A retry is answered as by `Monotonic`."""
+    """Wait this long. For retries, returns what `Monotonic` returns."""
 
     seconds: float
 
 
 class CallFunction(NamedTuple):
-    """Run the user's function with this operation; answer `Returned | Raised`."""
+    """Run the user's function with this operation; returns `Returned | Raised`."""
 
     at: str
     operation: Any
 
 
 class Probe(NamedTuple):
-    """Ask the user's probe about this operation; answer `Returned | Raised`."""
+    """Run the user's probe for this operation; returns `Returned | Raised`."""
 
     at: str
     operation: Any
@@ -103,20 +103,20 @@ class HandOver(NamedTuple):
 
 
 class Emit(NamedTuple):
-    """Tell whoever listens."""
+    """Send this event to the listeners."""
 
     event: Event
 
 
 class AfterCommit(NamedTuple):
-    """Atomic mode: it ran, and its record is in the transaction. Once that is committed, tell of these events."""
+    """Atomic mode: it ran, and its record is in the transaction. Once that is committed, send these events."""
 
     id: bytes
     token: bytes
-    """By which the record is known to be this run's."""
+    """The claim's token, to recognise this run's record."""
     events: tuple[Event, ...]
     committed: bool
-    """Whether it is committed by now; otherwise the transaction is the caller's, who may undo it yet."""
+    """Whether it is committed; if not, the transaction is the caller's, who may still roll it back."""
 
 
 class Begin(NamedTuple):
@@ -132,7 +132,7 @@ class Commit(NamedTuple):
 
 
 class LoadInTransaction(NamedTuple):
-    """Atomic mode, answer `Record | None`: look at the record, if possible in the caller's transaction."""
+    """Atomic mode, returns `Record | None`: read the record, if possible in the caller's transaction."""
 
     at: str
     id: bytes
@@ -140,7 +140,7 @@ class LoadInTransaction(NamedTuple):
 
 class Finish(NamedTuple):
     """
-    Atomic mode, answer `Standing`: put this record and do as `Commit` does; if it does not land, as `Rollback`.
+    Atomic mode, returns `PutResult`: put this record and commit; if it does not land, roll back.
 
     One effect, because a database that can be sent several statements at once makes it one round trip.
     """
@@ -151,29 +151,29 @@ class Finish(NamedTuple):
 
 
 class Rollback(NamedTuple):
-    """Atomic mode: end what `Begin` opened, undoing it; answer whether that was still possible."""
+    """Atomic mode: roll back what `Begin` opened; returns whether that was still possible."""
 
     at: str
 
 
 class CheckRefusal(NamedTuple):
-    """Composition, answer an error or None: may the operation be claimed now, as its breaker and deadline see it?"""
+    """Resilience, returns an error or None: do breaker and deadline allow a claim now?"""
 
     resilience: Any
 
 
 class PayForRerun(NamedTuple):
-    """Composition, answer whether: pay from the budget for a run that follows a failed one."""
+    """Resilience, returns whether: pay from the budget for a run that follows a failed one."""
 
     resilience: Any
 
 
 class Clocks(NamedTuple):
-    """Answer: seconds on the clock that never goes back, microseconds since 1970 on the host's, and a chance."""
+    """Returns monotonic seconds, wall-clock microseconds since 1970, and a random number from 0 to 1."""
 
 
 class Try(NamedTuple):
-    """Retry: run the user's function once more; answer `AttemptResult`."""
+    """Retry: run the user's function once more; returns `AttemptResult`."""
 
     number: int
     """1 was the first."""
@@ -184,7 +184,7 @@ class Try(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """Retry: pay for a retry from the budget; answer what it cost, or None."""
+    """Retry: pay for a retry from the budget; returns what it cost, or None."""
 
     throttled: bool
 
@@ -196,7 +196,7 @@ class Refund(NamedTuple):
 
 
 class Admit(NamedTuple):
-    """Retry: ask the breaker; answer a ticket or `Refused`. With `peek`: no slot is taken."""
+    """Retry: may the call go out? Returns the breaker's ticket or `Refused`. With `peek`: takes no slot."""
 
     peek: bool = False
 
@@ -285,7 +285,7 @@ BOOTTIME = Boottime()
 CLOCKS = Clocks()
 
 INSTANT = frozenset((RandomBytes, Monotonic, Boottime, CheckProcess, Emit, Clocks, Refund, CheckRefusal))
-"""Answered on the spot, in either colour."""
+"""Effects that take no time, so they are never awaited."""
 
 INTERRUPTIBLE = frozenset(
     (
@@ -303,13 +303,13 @@ INTERRUPTIBLE = frozenset(
         PutDeadLetter,
     )
 )
-"""Where a cancellation may strike. Anywhere else it waits: a write is never abandoned half way."""
+"""Effects that a cancellation may interrupt. At any other it waits: a write is never abandoned half way."""
 
 LEASE_BEGINS = frozenset(("claim", "renew"))
 """Where a put begins a lease: whoever performs it notes when it was sent."""
 
 OUTSIDE_TRANSACTION = frozenset(("parted", "abandoned"))
-"""Puts that go into the store by themselves, also in atomic mode: the caller's transaction must not take them back."""
+"""Puts that go straight to the store, also in atomic mode: the caller's rollback must not undo them."""
 
 BOUNDARIES = {
     "peek": "the record is looked at",
@@ -338,4 +338,4 @@ BOUNDARIES = {
     "mark": "a sequence's mark is moved",
     "entry.load": "a sequence's entry is looked up",
 }
-"""Every place where a flow lets go: each has a failpoint before it and one after it."""
+"""The effects with a failpoint before and after them, by name."""

@@ -197,7 +197,7 @@ class Operation:
         self._settler().settle(connection, value)
 
     async def settle_inside_async(self, connection: Any, value: Any) -> None:
-        """Same as `settle_inside`, for connections and sessions that are awaited."""
+        """Settle inside the function's own transaction, on a connection or session that is awaited."""
         await self._settler().settle_async(connection, value)
 
     def _settler(self) -> TransactionSettler:
@@ -288,7 +288,7 @@ class TransactionSettler:
         raise NotImplementedError
 
     async def settle_async(self, connection: Any, value: Any) -> None:
-        """Same as `settle`, but awaits."""
+        """Store the result and end the claim, and await that."""
         raise NotImplementedError
 
 

@@ -11,19 +11,19 @@ The life of a key. Every rule about it is in this file, and nothing elsewhere co
 
 Laws of this file:
 
-1. It does no I/O, reads no clock and rolls no dice. Time arrives as *durations left*, measured on the
-   store's own clock; chance arrives as bytes.
+1. It does no I/O, reads no clock and uses no randomness. Time comes in as *durations left*, measured on the
+   store's own clock; randomness comes in as bytes.
 2. Every write names the version it replaces and carries a new one. Settle, release and renew also need the
-   token that was captured at the claim: a holder that was overtaken can change nothing. Only an effect in the
+   token of the claim: a holder that was overtaken can change nothing. Only an effect in the
    same transaction may be claimed and settled by one write.
 3. The fingerprint is stored at the claim and is carried through every later write.
-4. Doubt is sticky: only a settle or a reconcile clears it. A rejection speaks for its own attempt only.
+4. Doubt is sticky: only a settle or a reconcile clears it. A rejection is about its own attempt only.
 5. The fence only rises, across release, expiry and purge.
 6. A claim is never purged: one that is gone was lost by the store, or erased. Its holder was not overtaken.
 7. A claim passes on when its lease ends, or when its holder is *proved* dead. That proof arrives as a fact, too.
 8. Illegal moves raise and change nothing.
 
-The rows themselves are plain tuples, in `record_types.py`. A store moves them by compare-and-swap and judges nothing.
+The rows themselves are plain tuples, in `record_types.py`. A store swaps them by compare-and-swap and decides nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from onceward._core.record_types import record_from_write as record_from_write
 
 
 class State(StrEnum):
-    """What is stored of a key's life. That a claim has lapsed is never stored: it is derived from the lease."""
+    """The stored state of a key. That a claim has lapsed is not stored: it follows from the lease."""
 
     CLAIMED = "claimed"
     SETTLED = "settled"
@@ -53,45 +53,45 @@ class State(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """What kind of effect an operation has: what is known about it after a crash or an unknown error."""
+    """What kind of effect an operation has, which says what to do after a crash or an unknown error."""
 
     ATOMIC = "atomic"
-    """Writes to the same database in the same transaction as the record: nothing happened."""
+    """It writes in the same database transaction as the record: after a crash, nothing happened."""
     REPEATABLE = "repeatable"
-    """Harmless to run again: run it again."""
+    """It is harmless to run again: run it again."""
     KEYED = "keyed"
-    """Calls something that honours a key we pass on, for a stated time: send the same key again."""
+    """It calls a service that honours our key for a stated time: send the same key again."""
     PROBED = "probed"
-    """Can be looked up: ask, then settle or run."""
+    """It can be looked up: run the probe, then settle or run."""
     BLIND = "blind"
     """None of these: in doubt until someone decides. The default."""
 
 
-# What a caller hears. Outcomes are values, matched and not caught: losing a race is not exceptional.
+# The decisions. They are values and not exceptions, because losing a race is nothing exceptional.
 
 
 class Start(NamedTuple):
-    """Run it: put this claim where `over` stands (None: where nothing stands)."""
+    """Run it: put the claim in the place of `over` (None: where there is no record)."""
 
     over: Record | None
     doubt: bool = False
     probe: bool = False
-    """Ask the outside world first: an earlier attempt may have done it."""
+    """Run the probe first: an earlier attempt may have done it."""
 
 
 class Replay(NamedTuple):
-    """Here is the first answer."""
+    """Return the stored result of this record."""
 
     record: Record
 
 
 class Wait(NamedTuple):
-    """Another holder has it, for this long at most (microseconds) unless it renews."""
+    """Another caller is running it, for this long at most (microseconds) unless it renews its lease."""
 
     record: Record
     lease_left: int
     alive: bool | None = None
-    """Whether its holder is seen alive: True, False (it is dead, and its lease is waited for all the same), or None."""
+    """Whether its holder is alive: True; False (it is dead, but its lease still has to run out); None (not known)."""
 
 
 class Refusal(StrEnum):
@@ -104,7 +104,7 @@ class Refusal(StrEnum):
 
 
 class Refuse(NamedTuple):
-    """No, and why."""
+    """Refuse the call, and why."""
 
     why: Refusal
     record: Record
@@ -126,12 +126,12 @@ _HARMLESS = frozenset((Guarantee.ATOMIC.value, Guarantee.REPEATABLE.value))
 
 
 def decide(found: Record | None, claimant: Claimant, *, died: bool = False) -> Decision:
-    """What happens when this pair of scope and key shows up again; `died`: its holder is proved dead."""
+    """What to do for a call with this scope and key; `died`: the holder of the claim is proved dead."""
     if found is None:
         return FRESH
     _check_known(found)
     if found.forget_left is not None and found.forget_left <= 0:
-        return Start(found)  # As good as absent; the row is only there because nobody has purged it yet.
+        return Start(found)  # As good as absent: it has only not been purged yet.
     if found.fingerprint != claimant.fingerprint:
         return Refuse(Refusal.REUSED, found)
     if found.state == State.SETTLED:
@@ -144,26 +144,26 @@ def decide(found: Record | None, claimant: Claimant, *, died: bool = False) -> D
 
 
 def _passes_on(found: Record, claimant: Claimant) -> bool:
-    """Whether the claim of a dead holder is anybody's before its lease ends: neither side may have said otherwise."""
+    """Whether a dead holder's claim may be taken before its lease ends: neither side asked to wait for the lease."""
     if claimant.by_lease or is_by_lease(found):
         return False
-    # What a probe is asked right after a crash it may answer too early: a request can still be on its way.
-    asks = claimant.can_probe or found.guarantee == Guarantee.PROBED
-    return not asks or (found.guarantee in _HARMLESS and not found.doubt)
+    # Right after a crash a probe may look too early: the request can still be on its way.
+    probes = claimant.can_probe or found.guarantee == Guarantee.PROBED
+    return not probes or (found.guarantee in _HARMLESS and not found.doubt)
 
 
 def is_abandoned(refuse: Refuse) -> bool:
-    """Whether it is refused because its holder died, although the lease lasts: that is known to nobody else yet."""
+    """Whether it is refused because its holder died within its lease, which is not stored yet."""
     return refuse.why is Refusal.IN_DOUBT and is_live(refuse.record)
 
 
 def retry_after_seconds_of(wait: Wait, lease: int) -> float:
     """
-    Seconds after which a caller who does not wait should ask again; `lease` is how long such a claim holds.
+    Seconds after which a caller who does not wait should retry; `lease` is the full lease of such a claim.
 
-    A holder that is seen alive is probably quick: a second. One that is dead holds until its lease ends, and no longer.
-    Of one that cannot be seen, as long again as nothing was heard of it (it claimed, or renewed, so long ago), and at
-    most until its lease ends: short at first, and few questions in all if it is dead.
+    If the holder is alive, it is probably quick: one second. If it is dead: when its lease ends. If that is not known:
+    as long as since its claim or last renewal, and at most until its lease ends. So the first retries come soon, and
+    there are few of them if the holder is dead.
     """
     left = wait.lease_left / 1e6
     if wait.alive is False:
@@ -172,7 +172,7 @@ def retry_after_seconds_of(wait: Wait, lease: int) -> float:
 
 
 def replays(seen: PeekResult, fingerprint: bytes) -> bool:
-    """Whether `decide` would say replay. A glance guards nothing: for every other case the claim is put and judged."""
+    """Whether `decide` would say replay. A quick look decides nothing else: in every other case the claim is put."""
     forget_left, replay_left = seen.forget_left, seen.replay_left
     return (
         seen.state == State.SETTLED
@@ -192,7 +192,7 @@ def _decide_settled(found: Record) -> Decision:
 
 
 def _decide_unknown(found: Record, claimant: Claimant) -> Decision:
-    """A lapsed claim, or one that ended without saying what happened. The *stored* guarantee decides."""
+    """A lapsed claim, or one that ended with an unknown outcome. The *stored* guarantee decides."""
     if found.state == State.CLAIMED and found.guarantee in _HARMLESS and not found.doubt:
         return Start(found)
     if claimant.can_probe:
@@ -205,20 +205,20 @@ def _decide_unknown(found: Record, claimant: Claimant) -> Decision:
 
 def still_honoured(found: Record, claimant: Claimant) -> bool:
     """
-    Whether the downstream will still know the key when a call sent under this claim reaches it.
+    Whether the downstream still knows the key when a call under this claim reaches it.
 
-    A call may be sent at any time while the lease holds, so the whole lease has to fit into the downstream's time.
+    The call may be sent at any time within the lease, so the whole lease has to fit into `keyed_for`.
     """
     return found.age + claimant.lease < claimant.keyed_for
 
 
 def is_live(record: Record) -> bool:
-    """Whether somebody holds it: claimed, and its lease lasts."""
+    """Whether somebody is running it: claimed, and the lease has not run out."""
     return record.state == State.CLAIMED and record.lease_left is not None and record.lease_left > 0
 
 
 def is_in_doubt(record: Record) -> bool:
-    """Whether nobody knows if this record's effect took place: stored as such, or a claim that lapsed."""
+    """Whether it is unknown if the effect took place: stored as in doubt, or a claim that lapsed."""
     if record.state == State.IN_DOUBT:
         return True
     lapsed = record.state == State.CLAIMED and (record.lease_left is None or record.lease_left <= 0)
@@ -226,7 +226,7 @@ def is_in_doubt(record: Record) -> bool:
 
 
 def shown_state(record: Record) -> str:
-    """The state in the words of the glossary, with what is derived: `in_doubt`, `lapsed`, `expired`, `absent`."""
+    """The state as it is shown to people, which also knows `lapsed`, `expired` and `absent`."""
     if record.forget_left is not None and record.forget_left <= 0:
         return "absent"
     if is_in_doubt(record):
@@ -239,18 +239,19 @@ def shown_state(record: Record) -> str:
 
 
 def _check_known(record: Record) -> None:
-    """Refuse what a later version wrote: a row half understood is worse than an error."""
+    """Refuse a record that a newer version wrote: half understanding it is worse than an error."""
     if record.state not in _STATES:
         raise SchemaMismatch(
-            f"a record has the unknown state {record.state!r}: it was written by a newer version of Onceward; upgrade"
+            f"a record was written by a newer version of Onceward: its state {record.state!r} is unknown. Upgrade"
         )
     if not record.fingerprint or record.fingerprint[0] not in _SCHEMES:
         raise SchemaMismatch(
-            "a record has an unknown fingerprint scheme: it was written by a newer version of Onceward; upgrade"
+            "a record was written by a newer version of Onceward: its fingerprint scheme is unknown. Upgrade"
         )
 
 
-# The moves. Each returns the row to put in the place of the one given, and raises if the record does not allow it.
+# The moves. Each returns the row to put in the place of the given one, or raises if its state does not allow that.
+# `Write` and `Record` are built by position, because one of each is made for every call.
 
 
 def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> Write:
@@ -272,7 +273,7 @@ def claim(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> 
         token,
         1 if over is None else over.fence + 1,
         over.attempt + 1 if over is not None and again else 1,
-        # A keyed downstream counts its time from the first send that may have arrived.
+        # A keyed downstream counts its time from the first request that may have arrived.
         over.first_at if over is not None and start.doubt else NOW,
         None,
         claimant.lease,
@@ -297,9 +298,10 @@ def settle(
     error: bytes | None = None,
     relaxed: bool = False,
 ) -> Write:
-    """Claimed -> settled. No codec and no error: executed, not replayable."""
+    """Claimed -> settled. Without codec and error: it happened, and its result is not stored."""
     _must_hold(held, "settle")
-    return _ended(held, _SETTLED, version, held.token, 0, replay, forget, codec, result, error, relaxed)
+    ended = _next(held, _SETTLED, version, replay=replay, forget=forget, codec=codec, result=result, error=error)
+    return ended._replace(relaxed=True) if relaxed else ended
 
 
 def settle_unclaimed(
@@ -314,9 +316,9 @@ def settle_unclaimed(
     result: bytes | None = None,
     error: bytes | None = None,
 ) -> Write:
-    """Absent, released, forgotten or lapsed -> settled, in one write: for an effect that commits with it or not."""
+    """Absent, released, forgotten or lapsed -> settled, in one write: for an effect in the same transaction."""
     if claimant.guarantee != Guarantee.ATOMIC or start.doubt or start.probe:
-        raise IllegalMove("only an effect in the same transaction may run before its key is written")
+        raise IllegalMove("only an effect in the same transaction may run before its key is claimed")
     return claim(claimant, start, token=token, version=version)._replace(
         state=State.SETTLED.value,
         settled_at=NOW,
@@ -331,12 +333,12 @@ def settle_unclaimed(
 
 
 def without_result(write: Write) -> Write:
-    """The same ending without its answer, which could not be stored: executed, not replayable."""
+    """The same write without its result, which could not be stored: it happened, and cannot be replayed."""
     return write._replace(codec=None, result=None)
 
 
 def doubt_unclaimed(claimant: Claimant, start: Start, *, token: bytes, version: bytes) -> Write:
-    """Same as `settle_unclaimed`, for an effect that was parted from its transaction: straight into doubt."""
+    """Absent, released, forgotten or lapsed -> in doubt: the function committed its effect apart from the record."""
     return claim(claimant, start, token=token, version=version)._replace(
         state=State.IN_DOUBT.value, doubt=1, lease=None
     )
@@ -346,39 +348,39 @@ def release(held: Record, *, version: bytes, forget: int, error: bytes | None = 
     """Claimed -> released, or back into doubt if an earlier attempt left any: doubt is sticky."""
     _must_hold(held, "release")
     if held.doubt:
-        return _ended(held, _IN_DOUBT, version, held.token, 1, None, None, error=error)
-    return _ended(held, _RELEASED, version, held.token, 0, None, forget, error=error)
+        return _next(held, _IN_DOUBT, version, doubt=1, error=error)
+    return _next(held, _RELEASED, version, forget=forget, error=error)
 
 
 def leave_in_doubt(held: Record, *, version: bytes, error: bytes | None = None) -> Write:
-    """Claimed -> in doubt: this attempt cannot say what happened."""
+    """Claimed -> in doubt: it is not known what this attempt did."""
     _must_hold(held, "leave in doubt")
-    return _ended(held, _IN_DOUBT, version, held.token, 1, None, None, error=error)
+    return _next(held, _IN_DOUBT, version, doubt=1, error=error)
 
 
 def abandon(found: Record, *, token: bytes, version: bytes) -> Write:
-    """Claimed -> in doubt, by somebody else: its holder is dead. A new token, so that nothing of it lands any more."""
+    """Claimed -> in doubt, by somebody else, because its holder is dead. A new token, so that its late writes fail."""
     _must_hold(found, "leave in doubt")
     holder = None if found.holder is None else restamp_holder(found.holder, token)
-    return _ended(found, _IN_DOUBT, version, token, 1, None, None)._replace(holder=holder)
+    return _next(found, _IN_DOUBT, version, token=token, doubt=1)._replace(holder=holder)
 
 
 def renew(held: Record, *, version: bytes, lease: int) -> Write:
     """Claimed -> claimed, for longer."""
     _must_hold(held, "renew")
-    return _ended(held, _CLAIMED, version, held.token, held.doubt, None, None)._replace(lease=lease)
+    return _next(held, _CLAIMED, version, doubt=held.doubt)._replace(lease=lease)
 
 
 def put_back(held: Record, write: Write, *, within_lease: bool) -> Write:
     """
-    Absent, though held: what to put where nothing stands, because the store forgot the claim that `write` was to end.
+    Absent, though held: what to put where the store lost the claim that `write` was to end.
 
-    While the lease held, nobody else can have had it: the ending is put as it is. Later somebody may have, and may have
-    been forgotten as well: then doubt is all that is known, unless this ending was one that lets it run again anyway.
+    Within the lease nobody else can have run it: `write` is put as it is. Later somebody may have, and the store may
+    have lost that as well. Then it is in doubt, unless `write` lets it run again anyway.
     """
     if within_lease or (held.guarantee in _HARMLESS and write.state == _RELEASED):
         return write
-    return _ended(held, _IN_DOUBT, write.version, held.token, 1, None, None, error=write.error)
+    return _next(held, _IN_DOUBT, write.version, doubt=1, error=write.error)
 
 
 def reconcile(
@@ -397,35 +399,35 @@ def reconcile(
     if is_live(found) and (not died or is_by_lease(found)):
         left = (found.lease_left or 0) / 1e6
         raise IllegalMove(
-            f"a holder still has this operation for {left:.1f} s unless it renews; "
-            "reconcile when its lease has run out",
+            f"this operation is still running, for {left:.1f} s unless it renews its lease. Reconcile it when "
+            "its lease has run out",
             retry_after_seconds=left,
         )
     if found.state not in (State.CLAIMED, State.IN_DOUBT):
-        raise IllegalMove(f"this operation is {shown_state(found)}, not in doubt: there is nothing to reconcile")
+        raise IllegalMove(f"this operation is {shown_state(found)}, not in doubt, so there is nothing to reconcile")
     state = _SETTLED if happened else _RELEASED
-    return _ended(found, state, version, token, 0, replay, forget, codec=codec, result=result)
+    return _next(found, state, version, token=token, replay=replay, forget=forget, codec=codec, result=result)
 
 
 def _must_hold(held: Record, move: str) -> None:
     if held.state != State.CLAIMED:
-        raise IllegalMove(f"cannot {move} an operation that is {shown_state(held)}; only a claimed one")
+        raise IllegalMove(f"cannot {move} this operation: it is {shown_state(held)}, not claimed")
 
 
-def _ended(
+def _next(
     found: Record,
     state: str,
     version: bytes,
-    token: bytes,
-    doubt: int,
-    replay: int | None,
-    forget: int | None,
+    *,
+    token: bytes | None = None,
+    doubt: int = 0,
+    replay: int | None = None,
+    forget: int | None = None,
     codec: str | None = None,
     result: bytes | None = None,
     error: bytes | None = None,
-    relaxed: bool = False,
 ) -> Write:
-    """The row that follows `found`: identity, fingerprint, fence and attempt are carried over, always."""
+    """The row that follows `found`. Identity, fingerprint, fence and attempt stay; so does the token, unless given."""
     return Write(
         found.id,
         found.kind,
@@ -438,7 +440,7 @@ def _ended(
         doubt,
         found.fingerprint,
         version,
-        token,
+        found.token if token is None else token,
         found.fence,
         found.attempt,
         found.first_at,
@@ -450,38 +452,37 @@ def _ended(
         result,
         error,
         rise=False,
-        relaxed=relaxed,
-        # Who ran it matters while somebody does, and while nobody knows what became of it.
+        # Who ran it matters only while it runs, and while its outcome is unknown.
         holder=found.holder if state in (_CLAIMED, _IN_DOUBT) else None,
     )
 
 
 def belongs_to_another(found: Record | None, token: bytes) -> bool:
-    """Whether what stands there belongs to somebody other than the holder of `token`."""
+    """Whether the stored record belongs to somebody other than the holder of `token`."""
     return found is None or found.token != token
 
 
 def came_after_claim(found: Record, held: Record) -> bool:
     """
-    Whether what stands there, and is somebody else's, came after this claim: claimed over it, or decided by someone.
+    Whether another caller's record came after this claim: it claimed the key over it, or somebody reconciled it.
 
-    If not, it was begun where nothing stood, because the store had forgotten the claim.
+    If not, the other caller found no record, because the store had lost the claim.
     """
     return found.attempt > held.attempt or found.fence == held.fence
 
 
 def still_holds(found: Record | None, token: bytes) -> bool:
-    """Whether the claim of the holder of `token` stands there, and has not ended."""
+    """Whether the stored record is the claim with this `token`, and has not ended."""
     return found is not None and found.token == token and found.state == State.CLAIMED
 
 
 def is_claimed(found: Record) -> bool:
-    """Whether a claim stands there, live or lapsed."""
+    """Whether the stored record is a claim, live or lapsed."""
     return found.state == State.CLAIMED
 
 
 def is_settled(found: Record | None) -> bool:
-    """Whether it has run to its end, and that is stored."""
+    """Whether it is stored that it happened."""
     return found is not None and found.state == State.SETTLED
 
 
@@ -491,7 +492,7 @@ def is_released(found: Record) -> bool:
 
 
 def same_ending(found: Record, write: Write) -> bool:
-    """Whether `found` was settled with the very result that `write` carries: settling again is then a no-op."""
+    """Whether `found` was settled with the same result as `write`: then there is nothing left to do."""
     return found.state == State.SETTLED and (found.codec, found.result, found.error) == (
         write.codec,
         write.result,

@@ -2,7 +2,8 @@
 What crosses the seam between the rules and the stores: plain tuples, because one of each is made for every call.
 
 `Record` is what a store reads, `Write` is what it is given, `PutResult` is its answer; `PeekResult` is what a quick
-look shows, and `Claimant` is what a caller brings. What they mean is decided in `record.py`.
+look shows, and `Claimant` is what a caller brings. `Selection` says which records a scan shows, and `PurgeResult` what
+a purge did. What records mean is decided in `record.py`.
 """
 
 from __future__ import annotations
@@ -124,6 +125,24 @@ class Claimant(NamedTuple):
     """The process that asks; None: it does not say."""
     by_lease: bool = False
     """Whether a claim passes on only when its lease ends, whatever became of its holder."""
+
+
+class PurgeResult(NamedTuple):
+    """What one bounded purge did."""
+
+    forgotten: int
+    """Rows deleted: settled or released, and past their time to be forgotten."""
+    shrunk: int
+    """Rows made tombstones: settled, past their retention; result, codec and error are dropped, the rest stays."""
+
+
+class Selection(NamedTuple):
+    """Which records a scan is to show."""
+
+    scope: str | None = None
+    kind: str | None = None
+    unsettled: bool = False
+    """Only claimed and in-doubt records."""
 
 
 def record_from_write(write: Write, *, now: int, fence: int) -> Record:

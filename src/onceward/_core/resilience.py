@@ -33,19 +33,19 @@ class Resilience(Protocol):
         """Pay for a run that follows a failed one; False: the budget is used up."""
 
     async def apay(self) -> bool:
-        """Same as `pay`, but awaits."""
+        """Await the payment for a run that follows a failed one; False: the budget is used up."""
 
     def run(self, operation: Any, called: Any) -> Any:
         """Call the function under the claim, and again if need be."""
 
     async def arun(self, operation: Any, called: Any) -> Any:
-        """Same as `run`, but awaits."""
+        """Run the function under policy and breaker, and await it."""
 
     def enter(self, operation: Any) -> Callable[[Any], None]:
-        """For work that its caller does by himself: begin it, or refuse; what it returns is told how that ended."""
+        """Begin work that the caller does itself, or refuse it. Call what it returns with how the work ended."""
 
     async def aenter(self, operation: Any) -> Callable[[Any], Awaitable[None]]:
-        """Same as `enter`, but awaits."""
+        """Begin one attempt, awaiting breaker and budget, or refuse it."""
 
 
 @runtime_checkable

@@ -126,7 +126,7 @@ class CallFacts(Protocol):
 
     @property
     def amplification(self) -> int:
-        """See `Stop.amplification`."""
+        """How many calls one call at the top of the call tree may become, at this depth."""
 
 
 class _RetriedCall:
@@ -400,14 +400,14 @@ _ERRORS_BY_REASON: dict[StopReason, type[OncewardError]] = {
 def _error_of(stop: Stop) -> OncewardError:
     kind = _ERRORS_BY_REASON[stop.reason]
     doubt = " An attempt may have had its effect." if stop.verdict.happened is None else ""
-    when = "" if stop.retry_after_seconds is None else f" Come back in {format_seconds(stop.retry_after_seconds)}."
+    when = "" if stop.retry_after_seconds is None else f" Retry in {format_seconds(stop.retry_after_seconds)}."
     messages = {
-        StopReason.DEADLINE: f"{stop.name}: no time is left for another attempt, so nothing was waited for.",
-        StopReason.BUDGET: f"{stop.name}: the retry budget is used up; the last error is the cause.",
-        StopReason.BREAKER: f"{stop.name}: the circuit is open, so no call was made.",
+        StopReason.DEADLINE: f"{stop.name} was given up: the deadline leaves no time for another attempt.",
+        StopReason.BUDGET: f"{stop.name} was not retried: the retry budget is used up. The last error is the cause.",
+        StopReason.BREAKER: f"{stop.name} was not called{' again' if stop.attempts else ''}: the circuit is open.",
         StopReason.NO_KEY: (
-            f"{stop.name} may have happened, and repeating it could do it twice: it has no key, no probe, and was not "
-            "declared safe. Look whether it happened; give it a key, and a retry can decide by itself."
+            f"{stop.name} may have happened, and a retry could do it twice. Check whether it happened. To make retries "
+            "safe, give it a key or a probe, or declare it safe."
         ),
     }
     text = messages[stop.reason] + ("" if stop.reason is StopReason.NO_KEY else doubt) + when

@@ -28,10 +28,10 @@ NUMBER_MAX = 2**53
 """Beyond it a JSON number would not be exact; at a million a second it lasts 285 years."""
 
 
-def operate_in_sequence(ask: OperationRequest, name: str, number: int) -> Flow[Outcome[Any]]:
+def operate_in_sequence(request: OperationRequest, name: str, number: int) -> Flow[Outcome[Any]]:
     """Run number `number` of a sequence if it is the next; replay it if it has been; else `OutOfOrder`."""
-    scope = ask.claimant.scope
-    expected = yield from _expected(ask, scope, name)
+    scope = request.claimant.scope
+    expected = yield from _expected(request, scope, name)
     if number > expected:
         raise OutOfOrder(expected, number)
     if number < expected:
@@ -40,17 +40,17 @@ def operate_in_sequence(ask: OperationRequest, name: str, number: int) -> Flow[O
             found = yield Load("entry.load", entry_id(scope, name, number))
         if found is None or not record.is_settled(found) or _gone(found):
             raise SequenceForgotten(
-                f"number {number} lies behind this sequence's mark ({expected} is next) and its result is not stored "
-                "any more: it did run; it will not run again"
+                f"number {number} ran before ({expected} is next), and its result is not stored any more. It will not "
+                "run again"
                 if number >= 1
-                else f"a sequence begins with 1, so there was never a number {number}"
+                else f"there is no number {number}: a sequence begins with 1"
             )
-        _refuse_other(found, ask)
-        return outcome_of(found, ask.restore)
-    outcome = yield from operate(ask)
-    entry: Record | None = yield Load("entry.load", ask.claimant.id)
+        _refuse_other(found, request)
+        return outcome_of(found, request.restore)
+    outcome = yield from operate(request)
+    entry: Record | None = yield Load("entry.load", request.claimant.id)
     if _is_done(entry):
-        yield from _advance(ask, scope, name, number + 1)
+        yield from _advance(request, scope, name, number + 1)
     return outcome
 
 
@@ -59,7 +59,7 @@ def entry_id(scope: str, name: str, number: int) -> bytes:
     return record_id(ENTRY, scope, name, str(number))
 
 
-def _expected(ask: OperationRequest, scope: str, name: str) -> Flow[int]:
+def _expected(request: OperationRequest, scope: str, name: str) -> Flow[int]:
     """The next number: what the mark says, moved past entries that settled without moving it."""
     mark = yield Load("mark.load", record_id(MARK, scope, name))
     expected = marked = _next_of(mark)
@@ -69,11 +69,11 @@ def _expected(ask: OperationRequest, scope: str, name: str) -> Flow[int]:
             break
         expected += 1
     if expected > marked:
-        yield from _advance(ask, scope, name, expected)
+        yield from _advance(request, scope, name, expected)
     return expected
 
 
-def _advance(ask: OperationRequest, scope: str, name: str, upcoming: int) -> Flow[None]:
+def _advance(request: OperationRequest, scope: str, name: str, upcoming: int) -> Flow[None]:
     """Move the mark to `upcoming`, never back."""
     chance = yield RANDOM_BYTES
     identity = record_id(MARK, scope, name)
@@ -82,12 +82,12 @@ def _advance(ask: OperationRequest, scope: str, name: str, upcoming: int) -> Flo
         kind=MARK,
         scope=scope,
         key=name,
-        operation=ask.claimant.operation,
+        operation=request.claimant.operation,
         family=None,
         guarantee=Guarantee.REPEATABLE.value,
         fingerprint=fingerprint_canonical(name),
-        lease=ask.claimant.lease,
-        keyed_for=ask.claimant.keyed_for,
+        lease=request.claimant.lease,
+        keyed_for=request.claimant.keyed_for,
         can_probe=False,
     )
     kept = encode(upcoming)
@@ -104,10 +104,10 @@ def _advance(ask: OperationRequest, scope: str, name: str, upcoming: int) -> Flo
             codec=kept.codec,
             result=kept.data,
         )
-        standing = yield Put("mark", write, None if mark is None else mark.version)
-        if standing.landed:
+        put = yield Put("mark", write, None if mark is None else mark.version)
+        if put.landed:
             return
-        mark = standing.record
+        mark = put.record
     raise StoreContended
 
 
@@ -129,7 +129,7 @@ def _gone(found: Record) -> bool:
     return found.codec is None or (found.replay_left is not None and found.replay_left <= 0)
 
 
-def _refuse_other(found: Record, ask: OperationRequest) -> None:
-    decision = record.decide(found, ask.claimant)
+def _refuse_other(found: Record, request: OperationRequest) -> None:
+    decision = record.decide(found, request.claimant)
     if isinstance(decision, record.Refuse):
         raise advice.refusal(decision.why, decision.record)

@@ -67,10 +67,10 @@ def draw_budget(shared: SharedRecord, rule: BudgetRule, brought: BudgetDraw) -> 
         granted = tuple(bucket.withdraw(now, throttled=throttled) for throttled in brought.wants)
         if not brought.deposits and not brought.failures and not any(paid is not None for paid in granted):
             return granted
-        standing = yield Put("shared", _write(shared, bucket.levels(now), found, (yield RANDOM_BYTES)), _version(found))
-        if standing.landed:
+        put = yield Put("shared", _write(shared, bucket.levels(now), found, (yield RANDOM_BYTES)), _version(found))
+        if put.landed:
             return granted
-        found = standing.record
+        found = put.record
     raise StoreContended
 
 
@@ -126,10 +126,10 @@ def move_breaker(shared: SharedRecord, rule: BreakerRule, what: BreakerMove) -> 
             return BreakerUpdate(seen)
         value = {"state": upcoming.state, "failures": upcoming.failures, "left": upcoming.left}
         write = _write(shared, value, found, (yield RANDOM_BYTES))
-        standing = yield Put("shared", write, _version(found))
-        if standing.landed:
+        put = yield Put("shared", write, _version(found))
+        if put.landed:
             return BreakerUpdate(upcoming, write.version if upcoming.state == "probing" else None)
-        found = standing.record
+        found = put.record
     raise StoreContended
 
 

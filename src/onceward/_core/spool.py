@@ -199,9 +199,9 @@ def spool_item(draft: ItemDraft, now: float) -> Flow[tuple[Emitted, SpooledItem 
     for _ in range(SPINS_MAX):
         chance = yield RANDOM_BYTES
         write = _claimed(draft.claimant, start, draft.content, chance)
-        standing = yield Put("emit", write, None if start.over is None else start.over.version)
-        found = standing.record
-        if standing.landed or (found is not None and found.version == write.version):
+        put = yield Put("emit", write, None if start.over is None else start.over.version)
+        found = put.record
+        if put.landed or (found is not None and found.version == write.version):
             held = _held(draft.item, found, now)
             if start.over is None:
                 # New, so it waits from now on. Its age is what the answer took, and would disturb the order of emits.
@@ -232,8 +232,8 @@ def take_over(place: SpoolSettings, found: Record, now: float) -> Flow[SpooledIt
     chance = yield RANDOM_BYTES
     claimant = _claimant(place, found.key, found.fingerprint)
     write = _claimed(claimant, Start(found), found.result, chance)
-    standing = yield Put("emit.take", write, found.version)
-    return _held(item, standing.record, now) if _is_own(standing.record, write) else None
+    put = yield Put("emit.take", write, found.version)
+    return _held(item, put.record, now) if _is_own(put.record, write) else None
 
 
 def renew_item(held: SpooledItem, lease: int, now: float) -> Flow[SpooledItem | None]:
@@ -270,10 +270,10 @@ def _moved(at: str, write: Write, held: SpooledItem) -> Flow[PutResult]:
     Put the next state of an item. If the store forgot the item, it is put back: we have its content, and whoever
     receives it again sees the same key. Not if it was erased.
     """
-    standing: PutResult = yield Put(at, write, held.record.version)
-    if standing.record is None:
-        standing = yield put_back_effect(write)
-    return standing
+    put: PutResult = yield Put(at, write, held.record.version)
+    if put.record is None:
+        put = yield put_back_effect(write)
+    return put
 
 
 def is_orphaned(found: Record, place: SpoolSettings) -> Flow[bool]:

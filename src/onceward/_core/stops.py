@@ -124,13 +124,13 @@ def stop_note(stop: Stop) -> str:
 
 
 _WHY = {
-    StopReason.ATTEMPTS: "no more are allowed",
+    StopReason.ATTEMPTS: "the policy allows no more",
     StopReason.ELAPSED: "the policy's time is over",
     StopReason.DEADLINE: "the caller's deadline leaves no time",
-    StopReason.BUDGET: "there were too many retries for this much traffic",
+    StopReason.BUDGET: "the retry budget is used up",
     StopReason.BREAKER: "the circuit is open",
-    StopReason.NOT_REPLAYABLE: "what was sent cannot be sent again",
-    StopReason.NO_KEY: "it has no key, so another attempt could repeat it",
-    StopReason.NEVER: "another attempt would not help",
-    StopReason.SERVER_SAID_NO: "the other side asked for no more",
+    StopReason.NOT_REPLAYABLE: "the request cannot be sent again",
+    StopReason.NO_KEY: "it has no key, so a retry could do it twice",
+    StopReason.NEVER: "a retry would not help",
+    StopReason.SERVER_SAID_NO: "the server asked for no more",
 }

@@ -1,6 +1,6 @@
 # blocking half: store.py
 """
-What a store owes: one record per id, changed by compare-and-swap.
+What every store must do: eight methods over one record per id, changed by compare-and-swap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from onceward._core.record import PutResult, Record, Write
-from onceward._core.store_values import PurgeResult, Selection
+from onceward._core.record_types import PurgeResult, Selection
 
 
 class AsyncStore(Protocol):

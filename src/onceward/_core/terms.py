@@ -78,46 +78,46 @@ class Terms:
     """Choices with their defaults. Durations are microseconds."""
 
     guarantee: str = Guarantee.BLIND.value
-    """What the effect promises; blind, because the library cannot make a blind effect safe by itself."""
+    """What kind of effect it is. Default blind: nothing is assumed about an effect that you say nothing about."""
     lease: int = 60 * SECOND
-    """How long a claim holds without renewal: covers a slow API, and a dead holder is noticed within a minute."""
+    """How long a claim holds without renewal: enough for a slow API, and a dead holder is noticed within a minute."""
     lease_max: int = 3_600 * SECOND
-    """How long a claim holds in all, renewals included; longer must be said."""
+    """How long a claim holds in all, renewals included: a function that hangs gives up its key after that."""
     in_flight: str = "wait"
-    """While another holder runs it: wait for its answer, refuse at once, or accept (answer `pending`)."""
+    """While another caller runs it: `wait` for its result, `refuse` at once, or `accept` (a pending outcome)."""
     wait: int = 30 * SECOND
-    """How long to wait for another holder before `InFlight`."""
+    """How long to wait for another caller before `InFlight` is raised."""
     keyed_for: int = 24 * 3_600 * SECOND
-    """For `keyed`: how long the downstream honours a key (Stripe's window); past it, in doubt."""
+    """For `keyed`: how long the downstream honours a key (Stripe: 24 h). After that, the operation is in doubt."""
     retain: int = 24 * 3_600 * SECOND
-    """How long a settled record replays, from its settling. Part of the contract: publish it."""
+    """How long a stored result is replayed. Callers rely on it, so publish it."""
     tombstone: int = 30 * 24 * 3_600 * SECOND
-    """How long after that a late retry is refused as expired instead of run again: a month of zombies."""
+    """How long after that a late retry is still refused as `Expired`, and not run again."""
     after_expiry: str = "refuse"
-    """What a retry past retention gets: `refuse` (it ran), or `run` (no tombstone: it runs again)."""
+    """What happens to a retry after `retain`: `refuse` it, or `run` the operation again (no tombstone is kept)."""
     remember: Remember = "success"
-    """Which endings are stored: successes; all; or what a predicate over Returned/Raised says."""
+    """What is stored: `success`, `all` (failures, too), or what a function of Returned or Raised chooses."""
     result_bytes_max: int = 1_048_576
-    """A larger result is not stored: the record then says executed, not replayable. It never runs again for it."""
+    """A larger result is not stored: a retry is then refused as `NotReplayable`, and does not run again."""
     before: tuple[type[BaseException], ...] = ()
     """Exception types that prove that the effect did not take place."""
     classifier: Classifier = DEFAULT
-    """Judges what comes out of a marked effect: not sent or rejected releases the key, anything else does not."""
+    """Judges what a marked effect raises: if it was not sent, or rejected, the key is released."""
     relaxed_settle: bool = False
-    """Let a settle skip the disk sync: lost to a power cut, it is in doubt (blind) or sent again (keyed)."""
+    """Let a settle skip the disk sync. After a power cut it may be in doubt (blind) or sent again (keyed)."""
 
     claim: str = "first"
-    """In atomic mode, when the key is written: `first` (a racer waits before it works), or `last` (after the work)."""
+    """In atomic mode, when the key is written: `first` (a second caller waits before it works), or `last`."""
     settle: str = "gate"
-    """Who stores the answer: the `gate`, or the function, `inside` a transaction of its own (with `atomic`)."""
+    """Who stores the result: the `gate`, or the function, `inside` its own transaction (with `atomic`)."""
     takeover: str = "holder"
-    """When a claim passes on: as soon as its `holder` is proved dead on this host, or only when its `lease` ends."""
+    """When another caller may take over: once the `holder` is proved dead on this host, or only after the `lease`."""
     retry: ResiliencePart | None = None
-    """A `Retry`: attempts under one claim. None, because what may be tried again is the caller's to say."""
+    """A `Retry` policy: several attempts under one claim. Default none: you say what may be retried."""
     breaker: ResiliencePart | None = None
-    """A `Breaker`: while it is open, what has an answer is replayed, and nothing else is claimed."""
+    """A `Breaker`: while it is open, stored results are replayed, and nothing new is claimed."""
     budget: ResiliencePart | None = None
-    """A `Budget`: pays for every attempt after the first, in this call or in a later one under the same key."""
+    """A `Budget`: every attempt after the first is paid from it, also in a later call with the same key."""
 
     @property
     def forget(self) -> int:

@@ -49,7 +49,7 @@ def refuse_generator(fn: Any, name: str) -> None:
     if is_generator(fn):
         raise ConfigurationError(
             f"{name} is a generator function: calling it runs nothing, so there would be nothing to record. Do the "
-            "work in a plain function and return what it made (a list, for example); to stream an answer, use gate.hold"
+            "work in a plain function and return its result (a list, for example); to stream a response, use gate.hold"
         )
 
 
@@ -91,14 +91,14 @@ def _what(value: Any) -> str:
 
 def _not_begun(value: Any) -> str:
     return (
-        f"the function returned {_what(value)} that was not begun, which is no result: what it stands for has not run, "
-        "and the key is free again. Do the work inside the function: go through the generator, await the coroutine "
-        "(under AsyncGate), and return what came of it"
+        f"the function returned {_what(value)} that was not begun, so its work was not done, and the key is free "
+        "again. Do the work inside the function: run the generator to its end, or await the coroutine (under AsyncGate), and "
+        "return the result"
     )
 
 
 def _half_done(value: Any) -> str:
     return (
-        f"the function returned {_what(value)} that was begun and has not ended, which is no result: how much of its "
-        "work is done cannot be known. Bring it to its end inside the function, and return what came of it"
+        f"the function returned {_what(value)} that was begun and has not ended, so nobody knows how much of its work "
+        "is done. Run it to its end inside the function, and return the result"
     )

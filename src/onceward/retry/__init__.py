@@ -1,5 +1,11 @@
 """
-Trying again: policies, budgets, breakers, deadlines. Thin shells over `_core/retry_flow.py` and its arithmetic.
+Retries: policies, back-off, budgets, circuit breakers and deadlines.
+
+The decisions are made in `_core` (`retry_flow`, `backoff`, `token_bucket`, `circuit`). This package sleeps, calls and
+measures for them, in both colours, and shares budgets and breakers between processes through a store.
+
+It imports `_core`, `runtime` and `gate`. Start reading with `policy` (`Retry`), then `policy_mixin_async` (the
+first attempt) and `retry_runner_async` (the ones after it). `breaker` and `budget` are for use without a policy, too.
 """
 
 from onceward._core.backoff import Backoff

@@ -1,6 +1,6 @@
 # Made from attempt_loop_mixin_async.py by `make halves`: change that file, not this one.
 """
-The loop over one call's attempts: the flow that decides is resumed by whoever asks for the next one.
+The loop over one call's attempts: each step of the loop resumes the retry flow.
 """
 
 from __future__ import annotations

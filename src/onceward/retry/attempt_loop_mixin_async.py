@@ -1,6 +1,6 @@
 # blocking half: attempt_loop_mixin.py; __anext__=__next__, StopAsyncIteration=StopIteration
 """
-The loop over one call's attempts: the flow that decides is resumed by whoever asks for the next one.
+The loop over one call's attempts: each step of the loop resumes the retry flow.
 """
 
 from __future__ import annotations

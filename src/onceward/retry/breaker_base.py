@@ -1,5 +1,5 @@
 """
-What both colours of a breaker share: the clock, the lock, the verdicts. The state machine is in `_core/circuit.py`.
+The part of a breaker that has no colour: the clock, the lock, the verdicts. The state machine is in `_core/circuit.py`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class BreakerBase:
         """The error for a call that was not made."""
         after = refused.retry_after
         return CircuitOpen(
-            f"the circuit {self.name} is open, so no call was made. Come back in {format_seconds(after)}.",
+            f"the circuit {self.name} is open, so no call was made. Retry in {format_seconds(after)}.",
             retry_after_seconds=after,
             retry_at=time_after(self.environment.wall_us(), after),
         )

@@ -1,6 +1,6 @@
 # Made from breaker_budget_mixins_async.py by `make halves`: change that file, not this one.
 """
-Asking a breaker and a budget, and calling through a breaker.
+The methods of breakers and budgets that have a colour: admit, report, withdraw, and calling through a breaker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class BreakerMixin(BreakerBase):
-    """How a breaker is asked, told and called through."""
+    """The calls of a breaker: admit, report, and call a function through it."""
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """
@@ -90,7 +90,7 @@ class BreakerGuardMixin(BreakerGuardBase):
 
 
 class BudgetMixin(BudgetBase):
-    """How a budget is asked."""
+    """The calls of a budget."""
 
     def connect(self, patience: float = 10.0) -> bool:
         """Whether whoever keeps the budget answers: True for one of this process alone. See `Budget.shared`."""

@@ -1,6 +1,6 @@
 # blocking half: breaker_budget_mixins.py; _aended=_ended
 """
-Asking a breaker and a budget, and calling through a breaker.
+The methods of breakers and budgets that have a colour: admit, report, withdraw, and calling through a breaker.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class AsyncBreakerMixin(BreakerBase):
-    """How a breaker is asked, told and called through."""
+    """The calls of a breaker: admit, report, and call a function through it."""
 
     async def acall(self, fn: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """
@@ -96,7 +96,7 @@ class AsyncBreakerGuardMixin(BreakerGuardBase):
 
 
 class AsyncBudgetMixin(BudgetBase):
-    """How a budget is asked."""
+    """The calls of a budget."""
 
     async def aconnect(self, patience: float = 10.0) -> bool:
         """Whether whoever keeps the budget answers: True for one of this process alone. See `Budget.shared`."""

@@ -1,5 +1,5 @@
 """
-What both colours of a budget share: the clock and the lock. The arithmetic is in `_core/token_bucket.py`.
+The part of a budget that has no colour: the clock and the lock. The arithmetic is in `_core/token_bucket.py`.
 """
 
 from __future__ import annotations

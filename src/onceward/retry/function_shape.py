@@ -1,5 +1,5 @@
 """
-What is found out about a function: whether it awaits, whether it wants the attempt, and how its key is made.
+What a policy needs to know about a function: whether it awaits, whether it takes the attempt, and how its key is made.
 """
 
 from __future__ import annotations

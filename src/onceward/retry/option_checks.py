@@ -1,5 +1,5 @@
 """
-What a policy may be told: every choice is checked when it is made, and one that cannot work is refused by name.
+Checks of a policy's options: one that cannot work is refused, by name, when the policy is made.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def checked_attempts(attempts: int | None, max_retries: int | None, allow_many: 
 def checked_seconds(value: Seconds, name: str) -> float:
     """A time that has an end."""
     if value is None:
-        raise ConfigurationError(f"{name} has no default of none: everything has a limit; give seconds or a timedelta")
+        raise ConfigurationError(f"{name} cannot be None, because everything has a limit. Give seconds or a timedelta")
     seconds = microseconds(value, name) / 1e6
     if seconds > ELAPSED_MAX:
         raise ConfigurationError(f"{name} is at most a day; what waits longer belongs into a queue")

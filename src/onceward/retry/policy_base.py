@@ -1,5 +1,5 @@
 """
-What both colours of a policy share: what it was told, and what a call needs to know of it.
+The part of a policy that has no colour: its options, and what a call needs to know of them.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ class RetryBase:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_frozen", False):
-            raise ConfigurationError("a policy does not change; make another, or bind() one call's own choices to it")
+            raise ConfigurationError(
+                "a policy cannot be changed. Make another one, or use bind() for the options of one call"
+            )
         object.__setattr__(self, name, value)
 
     def bind(

@@ -1,6 +1,6 @@
 # Made from policy_mixin_async.py by `make halves`: change that file, not this one.
 """
-The calls of a policy: the first attempt is made here, and what comes after it is `RetryRunner`'s.
+The calls of a policy: the first attempt is made here, and `RetryRunner` makes the ones after it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from onceward.retry.call_context import CURRENT, CallContext
 from onceward.retry.function_shape import FunctionShape, shape_of, stream_error
 from onceward.retry.policy_base import RetryBase, stop_of
 from onceward.retry.retry_runner import RetryRunner
+from onceward.retry.retry_runner_base import FunctionCall
 
 CLOSED = CircuitState.CLOSED
 
@@ -51,13 +52,13 @@ class RetryMixin(RetryBase):
         key = self.key if self._recipe is None else self._key(fn, shape, args, kwargs)
         breaker, ticket = self.breaker, None
         if outer is not None and frame.limit <= began:
-            work = RetryRunner(self, frame, began, fn, shape, args, kwargs, key, None)
+            work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
             return self._value(work.refuse(StopReason.DEADLINE, None))
         if breaker is not None:
             circuit = breaker.circuit
             ticket = circuit.serial if circuit.state is CLOSED else breaker.first()
             if isinstance(ticket, BreakerRefusal):
-                work = RetryRunner(self, frame, began, fn, shape, args, kwargs, key, None)
+                work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), None)
                 return self._value(work.refuse(StopReason.BREAKER, ticket.retry_after))
         token = CURRENT.set(frame)
         try:
@@ -79,7 +80,7 @@ class RetryMixin(RetryBase):
                         self._alerts.discard(self.credential)
                     return value
                 ended = ReturnedFailure(value)
-            work = RetryRunner(self, frame, began, fn, shape, args, kwargs, key, ticket)
+            work = RetryRunner(self, frame, began, FunctionCall(fn, shape, args, kwargs, key), ticket)
             try:
                 return self._value(work.persist(ended))
             finally:

@@ -1,5 +1,5 @@
 """
-A policy, a breaker and a budget around a gate's operation: what `_core/resilience.py` asks for, done.
+The part of `OperationResilience` that has no colour: a policy, a breaker and a budget around a gate's operation.
 
 What a gate adds to a policy is certainty: which attempt is proved to have done nothing (`Operation.attempt_failed`),
 and whether one that is not may be repeated, which its guarantee says. A breaker's fallback is not asked: its value
@@ -40,7 +40,7 @@ REPEATED_GUARANTEES = frozenset({Guarantee.KEYED.value, Guarantee.REPEATABLE.val
 
 
 class ResilienceBase:
-    """Policy, breaker and budget of one operation, without the ways to run it: see `Around`."""
+    """Policy, breaker and budget of one operation, without the ways to run it: see `OperationResilience`."""
 
     def __init__(self, retry: Retry | None, breaker: Breaker | None, budget: Budget | None) -> None:
         if retry is not None:
@@ -59,7 +59,7 @@ class ResilienceBase:
         policy, breaker = self._policy, self._breaker
         frame = nearest_live(CURRENT.get())
         if policy is not None and frame is not None and frame.limit <= policy.environment.monotonic():
-            return DeadlineExceeded("the deadline is over, so nothing was claimed and nothing was called")
+            return DeadlineExceeded("the deadline is over, so nothing was claimed or called")
         if breaker is None or breaker.retries_only:
             return None
         admitted = breaker.admit(peek=True)

@@ -1,6 +1,6 @@
 # Made from resilience_mixin_async.py by `make halves`: change that file, not this one.
 """
-A policy, a breaker and a budget around a gate's operation: what `_core/resilience.py` asks for, done.
+Runs a gate's operation under its policy, breaker and budget, as `_core/resilience.py` describes it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ResilienceMixin(ResilienceBase):
         return value
 
     def enter(self, operation: Operation) -> Callable[[Returned | Raised], None]:
-        """Begin one attempt, or refuse it; what it returns is told how that ended."""
+        """Begin one attempt, or refuse it. Report to what it returns how the attempt ended."""
         breaker = self._breaker
         operation.rest()
         ticket = None if breaker is None else breaker.first()

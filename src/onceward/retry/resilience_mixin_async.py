@@ -1,6 +1,6 @@
 # blocking half: resilience_mixin.py; apay=pay, arun=run, aenter=enter, _arun_guarded=_run_guarded
 """
-A policy, a breaker and a budget around a gate's operation: what `_core/resilience.py` asks for, done.
+Runs a gate's operation under its policy, breaker and budget, as `_core/resilience.py` describes it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AsyncResilienceMixin(ResilienceBase):
         return value
 
     async def aenter(self, operation: Operation) -> Callable[[Returned | Raised], Awaitable[None]]:
-        """Begin one attempt, or refuse it; what it returns is told how that ended."""
+        """Begin one attempt, or refuse it. Report to what it returns how the attempt ended."""
         breaker = self._breaker
         operation.rest()
         ticket = None if breaker is None else await breaker.afirst()

@@ -1,6 +1,6 @@
 # Made from retry_runner_async.py by `make halves`: change that file, not this one.
 """
-What a retry flow asks for, done. It decides nothing.
+Performs the effects of a retry flow: attempts, sleeps, hooks, dead letters. It decides nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RetryRunner(RetryRunnerBase):
         return run(flow, self.perform)
 
     def perform(self, effect: Effect) -> Any:
-        """What a flow asks for; if it can be awaited, without what takes no time: that is `instant`'s."""
+        """Perform an effect that may take time; `instant` performs the others."""
         return _PERFORMING[type(effect)](self, effect)
 
     def _slept(self, effect: Sleep) -> float:

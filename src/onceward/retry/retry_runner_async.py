@@ -1,6 +1,6 @@
 # blocking half: retry_runner.py
 """
-What a retry flow asks for, done. It decides nothing.
+Performs the effects of a retry flow: attempts, sleeps, hooks, dead letters. It decides nothing.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class AsyncRetryRunner(RetryRunnerBase):
         return await arun(flow, self.instant, self.perform) if AWAITS else run(flow, self.perform)
 
     def perform(self, effect: Effect) -> Awaitable[Any]:
-        """What a flow asks for; if it can be awaited, without what takes no time: that is `instant`'s."""
+        """Perform an effect that may take time; `instant` performs the others."""
         return _PERFORMING[type(effect)](self, effect)
 
     if AWAITS:
 
         async def in_turn(self, effect: Effect) -> Any:
-            """Same as `perform`, also for what takes no time."""
+            """Perform any effect, also one that takes no time."""
             return self.instant(effect) if type(effect) in INSTANT else await self.perform(effect)
 
     async def _slept(self, effect: Sleep) -> float:

@@ -1,5 +1,5 @@
 """
-What both colours of a call share that did not succeed at once: what the flow goes by, and what takes no time.
+One call whose first attempt failed: the facts that the retry flow decides by, and the effects that take no time.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from inspect import isawaitable, iscoroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
@@ -40,8 +40,18 @@ HOOK_SECONDS = 5.0
 """How long an awaited hook may take before the call goes on without it."""
 
 
+class FunctionCall(NamedTuple):
+    """A function and what it is called with, on every attempt."""
+
+    fn: Callable[..., Any]
+    shape: FunctionShape
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    key: str | None
+
+
 class RetryRunnerBase:
-    """One call that did not succeed at once: what the flow goes by, and what is needed to do as it says."""
+    """One call whose first attempt failed: what the retry flow needs to know, and what performing its effects needs."""
 
     __slots__ = (
         "args",
@@ -64,21 +74,17 @@ class RetryRunnerBase:
         policy: RetryBase,
         frame: CallContext,
         began: float,
-        fn: Callable[..., Any],
-        shape: FunctionShape,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        key: str | None,
+        call: FunctionCall,
         ticket: Any,
     ) -> None:
-        self.policy, self.frame, self.began, self.key = policy, frame, began, key
-        self.fn, self.shape, self.args, self.kwargs = fn, shape, args, kwargs
+        self.policy, self.frame, self.began = policy, frame, began
+        self.fn, self.shape, self.args, self.kwargs, self.key = call
         self.limit, self.owner, self.replayable = frame.limit, frame.owner is None, policy.replayable
         self.ticket: int | None = ticket if isinstance(ticket, int) else None
-        self.published = find_published(fn)
-        if key is None and self.published is not None:
+        self.published = find_published(call.fn)
+        if call.key is None and self.published is not None:
             with suppress(Exception):  # Arguments that have no key: the function has refused them, too.
-                self.key = self.published.key_of(*args, **kwargs)
+                self.key = self.published.key_of(*call.args, **call.kwargs)
 
     @property
     def name(self) -> str:
@@ -108,13 +114,13 @@ class RetryRunnerBase:
         return self.frame.amplification
 
     def flow(self, ended: AttemptResult) -> Flow[AttemptResult]:
-        """What decides from here on."""
+        """The flow that decides what follows this first result."""
         return run_retries(self.policy.terms(), self, ended, self._clocks())
 
     # --- performing ---
 
     def instant(self, effect: Effect) -> Any:
-        """What takes no time in either colour."""
+        """Perform an effect that takes no time."""
         return INSTANT[type(effect)](self, effect)
 
     def _clocks(self, _: Any = None) -> tuple[float, int, float]:
@@ -164,7 +170,7 @@ class RetryRunnerBase:
 
 
 INSTANT: dict[type, Callable[..., Any]] = {Clocks: RetryRunnerBase._clocks, Refund: RetryRunnerBase._refund}
-"""How that is done."""
+"""The effects that take no time, and how each is performed."""
 
 
 def arguments_for(shape: FunctionShape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
@@ -236,7 +242,7 @@ async def await_hook(what: str, result: Any) -> None:
 
 
 def run_probe(probe: Any, attempt: Attempt) -> Returned | Raised:
-    """What a probe says."""
+    """Run a probe."""
     try:
         return Returned(probe(attempt))
     except Exception as error:
@@ -244,7 +250,7 @@ def run_probe(probe: Any, attempt: Attempt) -> Returned | Raised:
 
 
 async def await_result(answer: Returned | Raised) -> Returned | Raised:
-    """The same, when what it gave back to be awaited has been."""
+    """Await what a probe returned, if it is awaitable."""
     if isinstance(answer, Raised) or not isawaitable(answer.value):
         return answer
     try:

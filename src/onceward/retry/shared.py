@@ -1,9 +1,8 @@
 """
 `Budget.shared` and `Breaker.shared`: one for every process that names it on the same store.
 
-What each process may do without asking is bounded: it hands in successes late, it believes a refusal for `staleness`
-seconds, and while the store is away it goes by its own count. A retry is granted by the store alone, so however many
-processes there are, they have one budget between them.
+What a process may do by itself is bounded: it reports successes late, it trusts a refusal for `staleness` seconds, and
+while the store is away it uses its own count. Only the store grants a retry, so all processes have one budget together.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from onceward.retry.shared_mixins_async import AsyncSharedBreakerMixin, AsyncSha
 
 
 class SharedBudget(SharedBudgetMixin, AsyncSharedBudgetMixin):
-    """See `Budget.shared`."""
+    """A retry budget that several processes share through a store."""
 
 
 class SharedBreaker(SharedBreakerMixin, AsyncSharedBreakerMixin):
-    """See `Breaker.shared`."""
+    """A circuit breaker that several processes share through a store."""

@@ -1,5 +1,5 @@
 """
-What both colours of a shared budget and a shared breaker share: what they know by themselves, and what they believe.
+The part of shared budgets and breakers that has no colour: local counts, and what the store last said.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class SharedBreakerBase(Breaker):
         self._asked_at = float("-inf")
 
     def let_go(self, ticket: int | BreakerRefusal | None) -> None:
-        """Same as `Breaker.let_go`; a probe is handed in as well."""
+        """Give a ticket back without a result; if it was a probe, the store is told."""
         self.report(ticket, "ended")
 
     def _is_plain(self, ticket: int | BreakerRefusal | None, end: str) -> bool:

@@ -1,6 +1,6 @@
 # Made from shared_mixins_async.py by `make halves`: change that file, not this one.
 """
-Asking the store for a shared budget and a shared breaker, and telling it.
+The calls to the store of a shared budget and a shared breaker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onceward.retry.shared_state_client import SharedStateUnavailable
 
 
 class SharedBudgetMixin(SharedBudgetBase):
-    """How a shared budget is asked."""
+    """The part of a shared budget that calls the store."""
 
     def withdraw(self, *, throttled: bool = False) -> float | None:
         """Pay for a retry at the store; alone, if it is away."""
@@ -40,10 +40,10 @@ class SharedBudgetMixin(SharedBudgetBase):
 
 
 class SharedBreakerMixin(SharedBreakerBase):
-    """How a shared breaker is asked and told."""
+    """The part of a shared breaker that calls the store."""
 
     def admit(self, *, peek: bool = False) -> int | BreakerRefusal:
-        """Same as `Breaker.admit`; where a probe is due, the store says whose it is."""
+        """A ticket for a call, or `Refused`. If a probe is due, the store decides who makes it."""
         if peek or not self._is_due():
             return self._admit_here(peek)
         try:
@@ -53,7 +53,7 @@ class SharedBreakerMixin(SharedBreakerBase):
         return self._told_of_probe(told)
 
     def report(self, ticket: int | BreakerRefusal | None, end: str) -> None:
-        """Same as `Breaker.report`; failures and probes are handed in."""
+        """Report how a call ended; failures and probes go to the store."""
         if self._is_plain(ticket, end):
             return
         what = self._counted(ticket, end)
@@ -65,5 +65,5 @@ class SharedBreakerMixin(SharedBreakerBase):
             self._adopt(told)
 
     def caught_up(self) -> None:
-        """Wait until what was told without waiting has arrived, as long as there is patience."""
+        """Wait for reports that are still on their way, for `patience` seconds at most."""
         self._courier.caught_up()

@@ -1,6 +1,6 @@
 # blocking half: shared_mixins.py; aask=ask, atell=tell
 """
-Asking the store for a shared budget and a shared breaker, and telling it.
+The calls to the store of a shared budget and a shared breaker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onceward.retry.shared_state_client import SharedStateUnavailable
 
 
 class AsyncSharedBudgetMixin(SharedBudgetBase):
-    """How a shared budget is asked."""
+    """The part of a shared budget that calls the store."""
 
     async def awithdraw(self, *, throttled: bool = False) -> float | None:
         """Pay for a retry at the store; alone, if it is away."""
@@ -40,10 +40,10 @@ class AsyncSharedBudgetMixin(SharedBudgetBase):
 
 
 class AsyncSharedBreakerMixin(SharedBreakerBase):
-    """How a shared breaker is asked and told."""
+    """The part of a shared breaker that calls the store."""
 
     async def aadmit(self, *, peek: bool = False) -> int | BreakerRefusal:
-        """Same as `Breaker.aadmit`; where a probe is due, the store says whose it is."""
+        """A ticket for a call, or `Refused`. If a probe is due, the store decides who makes it."""
         if peek or not self._is_due():
             return self._admit_here(peek)
         try:
@@ -53,7 +53,7 @@ class AsyncSharedBreakerMixin(SharedBreakerBase):
         return self._told_of_probe(told)
 
     async def areport(self, ticket: int | BreakerRefusal | None, end: str) -> None:
-        """Same as `Breaker.areport`; failures and probes are handed in."""
+        """Report how a call ended; failures and probes go to the store."""
         if self._is_plain(ticket, end):
             return
         what = self._counted(ticket, end)
@@ -65,5 +65,5 @@ class AsyncSharedBreakerMixin(SharedBreakerBase):
             self._adopt(told)
 
     async def acaught_up(self) -> None:
-        """Wait until what was told without waiting has arrived, as long as there is patience."""
+        """Wait for reports that are still on their way, for `patience` seconds at most."""
         await self._courier.acaught_up()

@@ -1,9 +1,8 @@
 """
-How a call asks a shared record without waiting for the store longer than it has patience for.
+Batched access to a shared budget or breaker in the store, with a timeout for every caller.
 
-A courier takes questions, goes to the store with all that are waiting, and brings the answers. One goes at a time, so
-a hundred callers who want to know at once cost one round trip. A courier that is held up at the store holds up nobody:
-who asked has given up after `patience` seconds and decides alone.
+Queries that are waiting go to the store together, one batch at a time, so a hundred callers at once cost one round
+trip. A slow store holds up nobody: after `patience` seconds a caller gives up and decides by itself.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from onceward.runtime.environment import Environment
 from onceward.runtime.flow_driver import arun, run
 
 BatchFlow = Callable[[Sequence[Any]], Flow[Sequence[Any]]]
-"""From the questions that are waiting to a flow that brings one answer for each."""
+"""From the waiting queries to a flow that returns one result for each."""
 
 IDLE_SECONDS = 10.0
-"""How long a courier's thread waits for another question before it goes home."""
+"""How long the thread waits for another query before it ends."""
 
 BATCH_MAX = 1_000
 
 
 class SharedStateUnavailable(Exception):
-    """The store did not answer in time, or not at all."""
+    """The store did not respond in time, or failed."""
 
 
 class SharedStateClient:
-    """For blocking stores: a thread that comes when there is something to ask. Serves callers of both colours."""
+    """For blocking stores: a thread that runs while there are queries. Serves callers of both colours."""
 
     def __init__(self, store: Any, errand: BatchFlow, environment: Environment, patience: float) -> None:
         self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
@@ -49,14 +48,14 @@ class SharedStateClient:
         self._thread: threading.Thread | None = None
 
     def ask(self, question: Any, patience: float | None = None) -> Any:
-        """The answer; `SharedStateUnavailable` if it does not come in time."""
+        """The result; `SharedStateUnavailable` if it does not come in time."""
         try:
             return self._send(question).result(self._patience if patience is None else patience)
         except (FutureTimeout, Exception) as error:
             raise SharedStateUnavailable from error
 
     async def aask(self, question: Any, patience: float | None = None) -> Any:
-        """Same as `ask`, but awaits."""
+        """Await the result; `SharedStateUnavailable` if it does not come in time."""
         seconds = self._patience if patience is None else patience
         try:
             return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), seconds)
@@ -64,11 +63,11 @@ class SharedStateClient:
             raise SharedStateUnavailable from error
 
     def tell(self, question: Any) -> Any:
-        """Same as `ask`, for news: they are carried to the store whether or not somebody waits for them."""
+        """Send a report, and wait for its result. It reaches the store even if the caller gives up."""
         return self.ask(question)
 
     async def atell(self, question: Any) -> Any:
-        """Same as `tell`, but awaits. Who is cancelled meanwhile has told it all the same."""
+        """Send a report, and await its result. It reaches the store even if the caller is cancelled."""
         answer = self._send(question)
         try:
             return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), self._patience)
@@ -76,10 +75,10 @@ class SharedStateClient:
             raise SharedStateUnavailable from error
 
     def caught_up(self) -> None:
-        """Nothing is told behind anybody's back: who told something has waited for it."""
+        """Nothing to do: `tell` has waited for every report."""
 
     async def acaught_up(self) -> None:
-        """Same as `caught_up`."""
+        """Nothing to do: `atell` has waited for every report."""
 
     def _send(self, question: Any) -> Future[Any]:
         if self._pid != os.getpid():
@@ -149,7 +148,7 @@ class AsyncSharedStateClient:
         raise SharedStateUnavailable
 
     async def aask(self, question: Any, patience: float | None = None) -> Any:
-        """The answer; `SharedStateUnavailable` if it does not come in time."""
+        """The result; `SharedStateUnavailable` if it does not come in time."""
         try:
             return await asyncio.wait_for(self._send(question), self._patience if patience is None else patience)
         except Exception as error:
@@ -168,7 +167,7 @@ class AsyncSharedStateClient:
         raise SharedStateUnavailable
 
     async def atell(self, question: Any) -> Any:
-        """Same as `tell`, but awaits the answer. Who is cancelled meanwhile has told it all the same."""
+        """Send a report, and await its result. It reaches the store even if the caller is cancelled."""
         answer = self._send(question)
         answer.add_done_callback(_ignore)
         try:
@@ -180,7 +179,7 @@ class AsyncSharedStateClient:
         """A blocking caller cannot wait for an awaiting store."""
 
     async def acaught_up(self) -> None:
-        """Wait, as long as there is patience, until what was last told has arrived."""
+        """Wait for the last report to arrive, for `patience` seconds at most."""
         told, self._told = self._told, None
         if told is not None and told.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({told}, timeout=self._patience)
@@ -215,11 +214,11 @@ class AsyncSharedStateClient:
                 return self._store.put(effect.write, effect.expect)  # type: ignore[no-any-return]
             case Load():
                 return self._store.load(effect.id)  # type: ignore[no-any-return]
-        raise ConfigurationError(f"a courier does not carry {type(effect).__name__}")
+        raise ConfigurationError(f"a shared budget or breaker cannot perform {type(effect).__name__}")
 
 
 def _ignore(answer: asyncio.Future[Any]) -> None:
-    """Nobody may be waiting for this answer: an error in it is nobody's news."""
+    """Nobody may be waiting for this result, so an error in it is not reported as unhandled."""
     if not answer.cancelled():
         answer.exception()
 
@@ -240,4 +239,4 @@ def _instant(environment: Environment, effect: Effect) -> Any:
             return environment.random(48)
         case Monotonic():
             return environment.monotonic()
-    raise ConfigurationError(f"a courier does not carry {type(effect).__name__}")
+    raise ConfigurationError(f"a shared budget or breaker cannot perform {type(effect).__name__}")

@@ -1,5 +1,5 @@
 """
-The only door through which time and chance enter.
+`Environment`: the one source of time, sleep and randomness.
 
 Everything else is handed one of these. A test replaces it and time stands still; a house test walks the source and
 refuses any other use of a clock, a sleep or a random number.
@@ -36,7 +36,7 @@ class Environment:
         return time.monotonic()
 
     def boottime(self) -> float:
-        """Same as `monotonic`, on a clock that also counts while the host is suspended."""
+        """Seconds on a clock that never goes back, and also counts while the host is suspended."""
         return _boottime()
 
     def wall_us(self) -> int:
@@ -64,7 +64,7 @@ class Environment:
         time.sleep(seconds)
 
     async def asleep(self, seconds: float) -> None:
-        """Same as `sleep`, but awaits."""
+        """Sleep without blocking the event loop."""
         await asyncio.sleep(seconds)
 
     def wait(self, event: threading.Event, seconds: float) -> None:
@@ -72,7 +72,7 @@ class Environment:
         event.wait(seconds)
 
     async def await_event(self, event: asyncio.Event, seconds: float) -> None:
-        """Same as `wait`, but awaits."""
+        """Wait for the event without blocking the event loop, or for so many seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await event.wait()

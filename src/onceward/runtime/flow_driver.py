@@ -1,5 +1,5 @@
 """
-The loops that drive generators. Whatever asks by yielding is driven here, and nowhere else.
+The loops that drive flows: they perform what a generator yields, and send the result in.
 
     walk          blocks: what is yielded is performed, the answer is sent in, an error is thrown in
     walk_async    the same, but awaits; a cancellation strikes at once, wherever the steps are
@@ -92,7 +92,9 @@ def drive_steps(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
 
 async def drive_steps_async(steps: Generator[E, Any, T], perform: Callable[[E], Awaitable[Any]]) -> T:
     """
-    Same as `drive_steps`, but awaits. A coroutine that is closed ends its steps: `GeneratorExit` is thrown in, too.
+    Drive the steps of a generator, awaiting each effect.
+
+    A coroutine that is closed ends its steps: `GeneratorExit` is thrown in, too.
     """
     try:
         asked = next(steps)
@@ -141,7 +143,7 @@ def run(flow: Flow[T], perform: Callable[[Effect], Any]) -> T:
 
 async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callable[[Effect], Awaitable[Any]]) -> T:
     """
-    Same as `run`, but awaits.
+    Drive a flow of the core, awaiting its effects.
 
     A cancellation that arrives during a store call is kept until the call has answered, and is thrown into the flow
     at the next place where it may strike: so that a claim that landed is released, and not forgotten.

@@ -536,7 +536,7 @@ def test_claimed_last_inside_the_callers_transaction_a_key_inside_of_itself_undo
 
     connection.execute("INSERT INTO invoices VALUES ('kept')")
     for request in (1, 2):
-        with pytest.raises(IllegalMove, match="this very key itself"):
+        with pytest.raises(IllegalMove, match="used the same key again"):
             gate.atomic(connection, "charge:1", outer, request=request, claim="last")
     connection.commit()
 

@@ -85,7 +85,7 @@ def test_a_settle_that_went_with_a_savepoint_is_in_doubt(desk: DjangoDesk) -> No
                 _charge("charged")
                 raise ZeroDivisionError
 
-    with pytest.raises(InDoubt, match="savepoint that was undone"):
+    with pytest.raises(InDoubt, match="savepoint that is rolled back"):
         desk.gate.run("order:1", swallows, **OPTIONS)
 
     assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "in_doubt"})

@@ -244,7 +244,7 @@ class TestAnswers:
         """
         The transaction is undone with it, and the key is free.
         """
-        with pytest.raises(ResultInvalid, match="your rows are undone"):
+        with pytest.raises(ResultInvalid, match="your rows are rolled back"):
             bench.gate.run(
                 "order:1", lambda operation: bench.charge(operation, answer), result_bytes_max=1_000, **OPTIONS
             )
@@ -267,7 +267,7 @@ class TestAnswers:
                 operation.settle_inside(session, "charged")
                 savepoint.rollback()
 
-        with pytest.raises(InDoubt, match="savepoint that was undone"):
+        with pytest.raises(InDoubt, match="savepoint that is rolled back"):
             bench.gate.run("order:1", nested, **OPTIONS)
 
         assert (bench.rows, bench.state()) == (1, "in_doubt")
@@ -395,7 +395,7 @@ class TestNobodyCanSay:
             bench.gate.settle(operation, bench.connection, "charged")
 
         bench.store.refuses = frozenset(("released",))  # As a database does for as long as it is open.
-        with pytest.raises(NotSettled, match="commit it before the function returns"):
+        with pytest.raises(NotSettled, match="Commit it before the function returns"):
             bench.gate.run("order:1", leaves_it_open, **OPTIONS)
         bench.store.refuses = frozenset()
 

@@ -131,7 +131,7 @@ async def test_claimed_last_a_key_inside_of_itself_runs_once_and_is_refused(
         runs.append(1)
         return await caller.atomic("charge:1", claim="last")
 
-    with pytest.raises(IllegalMove, match="this very key itself"):
+    with pytest.raises(IllegalMove, match="used the same key again"):
         await caller.atomic("charge:1", outer, claim="last")
     async with caller.transaction():
         twice = [await caller.atomic("charge:2", claim="last") for _ in range(2)]
