@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def join(connection: Any, store: object) -> PsycopgTransaction:
-    """See `onceward.adapters.join`."""
+    """The adapter for this connection under a `Gate`; refused unless it is open on the store's own database."""
     return PsycopgTransaction(connection, _database_of(connection, store))
 
 
@@ -83,11 +83,11 @@ class PsycopgTransaction(Finishing):
         return transaction_has_ended(self._connection)
 
     def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         return self._run(self._statements.begin())
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         return self._run(self._statements.put(write, expect))
 
     def load(self, id: bytes) -> Record | None:
@@ -95,7 +95,7 @@ class PsycopgTransaction(Finishing):
         return self._run(self._statements.load(id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         return self._run(self._statements.extend(family, replay, forget))
 
     def finish(self, write: Write, expect: bytes | None) -> PutResult:
@@ -103,11 +103,11 @@ class PsycopgTransaction(Finishing):
         return self._run(self._statements.finish(write, expect))
 
     def commit(self) -> None:
-        """See `Joined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         self._run(self._statements.commit())
 
     def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         return self._run(self._statements.rollback())
 
     def _run(self, flow: Flow[T]) -> T:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 def join_async(connection: Any, store: object) -> AsyncPsycopgTransaction:
-    """See `onceward.adapters.join_async`."""
+    """The adapter for this connection under an `AsyncGate`; refused unless it is open on the store's own database."""
     return AsyncPsycopgTransaction(connection, _database_of_async(connection, store))
 
 
@@ -95,11 +95,11 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return transaction_has_ended(self._connection)
 
     async def begin(self) -> bool:
-        """See `AsyncJoined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         return await self._run(self._statements.begin())
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `AsyncJoined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         return await self._run(self._statements.put(write, expect))
 
     async def load(self, id: bytes) -> Record | None:
@@ -107,7 +107,7 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return await self._run(self._statements.load(id))
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `AsyncJoined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         return await self._run(self._statements.extend(family, replay, forget))
 
     async def finish(self, write: Write, expect: bytes | None) -> PutResult:
@@ -115,11 +115,11 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return await self._run(self._statements.finish(write, expect))
 
     async def commit(self) -> None:
-        """See `AsyncJoined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         await self._run(self._statements.commit())
 
     async def rollback(self) -> bool:
-        """See `AsyncJoined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         return await self._run(self._statements.rollback())
 
     async def _run(self, flow: Flow[T]) -> T:

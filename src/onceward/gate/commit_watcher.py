@@ -98,7 +98,7 @@ class CommitWatcher(_CommitWatcherBase):
         self._closed = threading.Event()
 
     def follow(self, after: AfterCommit, joined: Any, *, tidies: bool) -> None:
-        """Find out what becomes of a run, and tell whoever listens."""
+        """Find out whether a run is committed, and tell the listeners."""
         with self._lock:
             self._followed.append(self.followed(after, joined, tidies=tidies))
             if self._thread is not None and self._thread.is_alive():
@@ -147,7 +147,7 @@ class CommitWatcher(_CommitWatcherBase):
 
 
 class AsyncCommitWatcher(_CommitWatcherBase):
-    """Same as `CommitWatcher`, for tasks: one for each run that is followed, on the loop that it ran in."""
+    """For event loops: one task for each run that is followed, on the loop that it ran in."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class AsyncCommitWatcher(_CommitWatcherBase):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, after: AfterCommit, joined: Any, *, tidies: bool) -> None:
-        """Same as `CommitWatcher.follow`."""
+        """Find out whether a run is committed, and tell the listeners."""
         if len(self._tasks) >= FOLLOWED_MAX:
             return
         one = self.followed(after, joined, tidies=tidies)

@@ -108,7 +108,7 @@ class DeadLetterBoxBase:
         self._handlers[name] = make_requeue_handler(name, fn, gated=gated, options=options)
 
     def handler(self, name: str, *, gated: bool | None = None, **options: Unpack[Options]) -> Callable[[F], F]:
-        """Same as `handle`, as a decorator; the function stays as it is."""
+        """Register a handler, as a decorator; the function stays as it is."""
 
         def register(fn: F) -> F:
             self.handle(name, fn, gated=gated, **options)

@@ -10,6 +10,8 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onceward._core.caller_transaction import CallerTransaction
+from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     LEASE_BEGINS,
@@ -45,7 +47,8 @@ from onceward._core.operation import Operation
 from onceward._core.record import PutResult, Record
 from onceward._core.settle_inside_flow import INSIDE
 from onceward._core.unrun_results import DATA
-from onceward.adapters import AsyncCallerTransaction, CallerTransaction, finish, finish_async
+from onceward.adapters._transaction import finish
+from onceward.adapters._transaction_async import finish_async
 from onceward.gate.call_factory import PreparedCall
 from onceward.gate.running_operation import enter_operation
 from onceward.gate.transaction_settler import GateTransactionSettler, identify_store
@@ -187,7 +190,7 @@ class EffectRunner:
 
 
 class AsyncEffectRunner:
-    """Same as `EffectRunner`, by awaiting."""
+    """Performs the effects of one call, by awaiting."""
 
     __slots__ = ("_called", "_gate", "_joined", "_sent")
 
@@ -196,10 +199,10 @@ class AsyncEffectRunner:
         self._called = called
         self._joined = joined
         self._sent = 0.0
-        """Same as `EffectRunner._sent`."""
+        """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
 
     async def drive(self, flow: Flow[T]) -> T:
-        """Same as `EffectRunner.drive`, but awaits."""
+        """Drive a flow to its end."""
         return await arun(flow, self._instant, self.perform)
 
     def _instant(self, effect: Effect) -> Any:
@@ -249,7 +252,7 @@ class AsyncEffectRunner:
         return self._gate.store.load(effect.id)
 
     async def _begin_call(self, operation: Operation) -> None:
-        """Same as `EffectRunner._begin_call`, but awaits."""
+        """The function is about to be called, or whoever holds the operation does its work."""
         gate, ask = self._gate, self._called.ask
         if ask.terms.settle == INSIDE:
             await identify_store(gate.store)

@@ -100,7 +100,7 @@ _Inspected: TypeAlias = dict[int, tuple[CodeType, CallingConvention]]
 
 
 def _inspect_simple(code: CodeType, bound: int, remembered: _Inspected) -> CallingConvention:
-    """Same as `_inspect_code` for the usual function; by identity, because hashing a code object takes far longer."""
+    """Inspect a function without defaults. Known by its code's identity: hashing a code object takes far longer."""
     known = remembered.get(id(code))
     if known is None:
         if len(remembered) >= INSPECTED_MAX:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
 from onceward._core.atomic_flow import operate_atomic
+from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.capabilities import check_colour
 from onceward._core.dead_letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.durations import SECOND
@@ -34,7 +35,7 @@ from onceward._core.record import Record
 from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import PurgeResult, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.adapters import CallerTransaction, join, run_in_transaction
+from onceward.adapters._transaction import join, run_in_transaction
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.call_factory import (
     PURGE_BATCH,
@@ -164,7 +165,7 @@ class Gate:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
     ) -> Outcome[Any]:
-        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
+        """Run `fn` once under `key`, on terms that `agreed` gave: for adapters, which agree once and call often."""
         called = self._asking.prepare_or_replay(key, fn, request, name, probe, None, terms, awaits=False)
         if isinstance(called, Outcome):
             return called
@@ -181,16 +182,16 @@ class Gate:
         **options: Unpack[Options],
     ) -> HeldOperation | Outcome[Any]:
         """
-        Same as `call`, for work that is more than one function call: claim it now, and say later how it ended.
+        Claim an operation whose work is more than one function call, such as a stream; say later how it ended.
 
-        The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
+        Returns the outcome if the operation has run before. Otherwise do the work, then call `end`, whatever happens.
         """
         terms = self._asking.agreed(options)
         called = self._asking.prepare_or_replay(key, unreachable, request, name, probe, marked, terms, awaits=False)
         return called if isinstance(called, Outcome) else self.held(choose_flow(called.ask), called)
 
     def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run `fn` once under `key`; the value alone."""
         if "in_flight" in options:
             refuse_accept(options)
         return self.call(key, fn, **options).answer

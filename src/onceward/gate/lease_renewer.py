@@ -33,7 +33,7 @@ _log = logging.getLogger("onceward")
 
 
 class LeaseRenewer:
-    """For threads: one thread of its own per gate, there while something runs, that holds the gate weakly."""
+    """Renews leases of threads: one thread per gate, which lives while something runs and holds the gate weakly."""
 
     def __init__(self, environment: Environment, drive: Callable[[OperationRequest, Flow[Record]], Record]) -> None:
         self._environment = environment
@@ -55,7 +55,7 @@ class LeaseRenewer:
                 self._start(lease)
 
     def unwatch(self, operation: Operation) -> None:
-        """It has ended."""
+        """Stop renewing: the operation has ended."""
         self._leases.watched.pop(id(operation), None)
 
     def sweep(self) -> None:
@@ -138,7 +138,7 @@ class _Loop:
 
 
 class AsyncLeaseRenewer:
-    """Same as `LeaseRenewer`, for tasks: one timer per event loop, running only while something is watched."""
+    """Renews leases of tasks: one timer per event loop, which runs only while something is watched."""
 
     def __init__(
         self, environment: Environment, drive: Callable[[OperationRequest, Flow[Record]], Coroutine[Any, Any, Record]]
@@ -152,7 +152,7 @@ class AsyncLeaseRenewer:
         self._lock = threading.Lock()
 
     def watch(self, ask: OperationRequest, operation: Operation, held: Record) -> None:
-        """Same as `LeaseRenewer.watch`."""
+        """Renew this operation's lease from now on."""
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop) or self._settle_in(loop)
         lease = state.leases.begin(ask, operation, held, self._environment.monotonic())
@@ -161,7 +161,7 @@ class AsyncLeaseRenewer:
             self._look_later(state)
 
     def unwatch(self, operation: Operation) -> None:
-        """Same as `LeaseRenewer.unwatch`."""
+        """Stop renewing: the operation has ended."""
         home = self._homes.pop(id(operation), None)
         if home is not None:
             home.leases.watched.pop(id(operation), None)

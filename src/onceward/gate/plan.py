@@ -15,7 +15,7 @@ from onceward._core.atomic_flow import operate_atomic
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.adapters import join
+from onceward.adapters._transaction import join
 from onceward.gate.call_factory import CallFactory, unreachable
 from onceward.gate.held_operation import HeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
@@ -66,13 +66,13 @@ class Plan:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> HeldOperation | Outcome[Any]:
-        """Same as `Gate.hold`, for a step."""
+        """Claim a step whose work is more than one function call; call `end` when it is done."""
         steps = self._steps
         called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=False, joins=False)
         return self._gate.held(steps.flow(called.ask), called)
 
     def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run a step once; the value alone."""
         return self.call(step, fn, **options).answer
 
     def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:

@@ -16,7 +16,7 @@ from onceward._core.colour import AWAITS
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.adapters import join_async
+from onceward.adapters._transaction_async import join_async
 from onceward.gate.call_factory import CallFactory, unreachable
 from onceward.gate.held_operation_async import AsyncHeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
@@ -67,13 +67,13 @@ class AsyncPlan:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> AsyncHeldOperation | Outcome[Any]:
-        """Same as `AsyncGate.hold`, for a step."""
+        """Claim a step whose work is more than one function call; call `end` when it is done."""
         steps = self._steps
         called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=AWAITS, joins=False)
         return await self._gate.held(steps.flow(called.ask), called)
 
     async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run a step once; the value alone."""
         return (await self.call(step, fn, **options)).answer
 
     async def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:

@@ -46,7 +46,7 @@ class Sequence:
         return self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
 
     def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run number `number` once, if it is its turn; the value alone."""
         return self.call(number, fn, **options).answer
 
     def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:

@@ -47,7 +47,7 @@ class AsyncSequence:
         return await self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
 
     async def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run number `number` once, if it is its turn; the value alone."""
         return (await self.call(number, fn, **options)).answer
 
     async def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Begin, Commit, Effect, Put, RandomBytes, Rollback
 from onceward._core.settle_inside_flow import settle_inside
-from onceward.adapters import join
+from onceward.adapters._transaction import join
 from onceward.runtime.flow_driver import run
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from onceward._core.colour import AWAITS
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Begin, Commit, Effect, Put, RandomBytes, Rollback
 from onceward._core.settle_inside_flow import settle_inside
-from onceward.adapters import join_async
+from onceward.adapters._transaction_async import join_async
 from onceward.runtime.flow_driver import arun
 
 if TYPE_CHECKING:

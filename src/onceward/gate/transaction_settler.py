@@ -36,11 +36,11 @@ class GateTransactionSettler(TransactionSettler):
         self._awaits = awaits
 
     def settle(self, connection: Any, value: Any) -> None:
-        """See `Operation.settle_inside`."""
+        """Settle the operation in the transaction that is open on a blocking connection."""
         settle_in_transaction(self, connection, value)
 
     async def settle_async(self, connection: Any, value: Any) -> None:
-        """See `Operation.settle_inside_async`."""
+        """Settle the operation in the transaction that is open on an awaiting connection."""
         await settle_in_transaction_async(self, connection, value)
 
     def check(self, connection: Any, *, awaits: bool) -> None:

@@ -67,14 +67,14 @@ class _Rooms(Generic[W]):
 
 
 class WaiterRegistry:
-    """For threads."""
+    """Who waits for which record: threads."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._rooms: _Rooms[threading.Event] = _Rooms()
 
     def pause(self, id: bytes, seconds: float) -> None:
-        """Wait until the bell rings for that id, or for so many seconds."""
+        """Wait until `notify` is called for that id, or for so many seconds."""
         event = threading.Event()
         ticket = self._rooms.enter(id, event)
         try:
@@ -89,7 +89,7 @@ class WaiterRegistry:
 
 
 class AsyncWaiterRegistry:
-    """Same as `WaiterRegistry`, for tasks of one or several event loops."""
+    """Who waits for which record: tasks of one or several event loops."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -100,7 +100,7 @@ class AsyncWaiterRegistry:
         return self._rooms.holds(id)
 
     async def pause(self, id: bytes, seconds: float) -> None:
-        """Same as `WaiterRegistry.pause`, but awaits."""
+        """Wait until `notify` is called for that id, or for so many seconds."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         ticket = self._rooms.enter(id, waiter)
         try:
@@ -109,7 +109,7 @@ class AsyncWaiterRegistry:
             self._rooms.leave(id, ticket)
 
     def notify(self, id: bytes) -> None:
-        """Same as `WaiterRegistry.notify`."""
+        """Wake whoever waits for that id."""
         for loop, event in self._rooms.waiting(id):
             with suppress(RuntimeError):  # The loop was closed: nobody is left to hear it.
                 loop.call_soon_threadsafe(event.set)

@@ -37,5 +37,5 @@ class Window:
         return self._gate.drive(operate(called.ask), called)
 
     def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run `fn` unless an equal request ran within the window; the value alone."""
         return self.call(request, fn, money=money).answer

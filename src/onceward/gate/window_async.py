@@ -38,5 +38,5 @@ class AsyncWindow:
         return await self._gate.drive(operate(called.ask), called)
 
     async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run `fn` unless an equal request ran within the window; the value alone."""
         return (await self.call(request, fn, money=money)).answer

@@ -1,5 +1,5 @@
 """
-Stores: registers of records, opened from a URL.
+Stores: where records are, opened from a URL. They move records by compare-and-swap, and judge nothing.
 
     memory://                     this process only: for tests and for trying things out
     sqlite:///relative/path.db    a file (sqlite:////absolute/path.db with four slashes)
@@ -8,7 +8,14 @@ Stores: registers of records, opened from a URL.
 
 Other packages bring more, as entry points of the group `onceward.stores`, each of which names a `StoreKind`.
 
-Nothing here decides anything. The one module a URL names is imported when that URL is opened, and no other.
+`memory`, `sqlite`, `postgres` and `redis` have the two classes of a store each; `_sqlite_*`, `_postgres_*`, `_redis_*`
+are their parts: url or file, errors, rows, connections, upkeep. `_group_commit.py` is the queue in front of the stores;
+`tables/` is for tables of ours that hold no records.
+
+May import: `_core` and `runtime`; a driver only in the modules of the store that needs it, which are imported when a
+URL of that store is opened.
+
+Start with `_core/store_async.py` (what a store owes), then `memory.py`, then `sqlite.py`.
 """
 
 from __future__ import annotations
@@ -65,7 +72,7 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
 
 
 def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore:
-    """Same as `open_store`, for awaiting callers."""
+    """Open the store that a URL names, for awaiting callers."""
     opens = kind_of(url).open_async
     if opens is None:
         raise ConfigurationError(

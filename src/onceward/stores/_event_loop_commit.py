@@ -31,9 +31,9 @@ class EventLoopCommit:
         alone: Callable[[QueueEntry], Awaitable[PutResult]],
     ) -> None:
         self._perform = perform
-        """Same as for `GroupCommit`, but awaits."""
+        """Puts a whole batch, and gives every entry its result."""
         self._alone = alone
-        """Puts what a batch has answered with `PUT_ALONE`."""
+        """Puts one entry by itself: one whose result in a batch was `PUT_ALONE`."""
         self._queue: deque[QueueEntry] = deque()
         self._leads = False
         self._tasks: set[asyncio.Task[None]] = set()

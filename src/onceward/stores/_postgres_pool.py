@@ -69,7 +69,7 @@ class PostgresConnection(psycopg.Connection[Any]):
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
 
     def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
-        """See `psycopg.Connection.wait`."""
+        """Run one of psycopg's generators on this connection."""
         asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
         try:
             answer = super().wait(asked, interval, *more, **options)

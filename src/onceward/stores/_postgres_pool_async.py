@@ -72,7 +72,7 @@ class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
 
     async def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
-        """See `psycopg.AsyncConnection.wait`."""
+        """Run one of psycopg's generators on this connection."""
         asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
         if AWAITS:
             answer = await super().wait(asked, interval, *more, **options)

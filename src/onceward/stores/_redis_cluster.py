@@ -36,7 +36,7 @@ class Cluster:
         """Shard -> node; empty: to be learnt."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `RedisConnections.exchange`."""
+        """Send commands, each to its node; the responses, with the driver's error where one failed."""
         answers: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
         for _ in range(REDIRECTIONS_MAX):

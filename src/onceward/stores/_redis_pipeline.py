@@ -42,13 +42,13 @@ class RedisConnections(Protocol):
     """Where commands go: one server, or the nodes of a Cluster."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and bring their answers; the driver's error stands where there is none, or where it is one."""
+        """Send commands; their responses, with the driver's error where one failed."""
 
     def open(self) -> None:
         """Connect now, and check the server."""
 
     def nodes(self) -> list[RedisConnection]:
-        """A connection to every server that has a shard; raises if there is none to be had."""
+        """A connection to every server that has a shard; raises if one cannot be opened."""
 
     def drop(self) -> None:
         """Let go of every connection; the next exchange makes others."""
@@ -63,11 +63,11 @@ class SingleServer:
         self.drop = self._link.drop
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `RedisConnections.exchange`."""
+        """Send commands; their responses, with the driver's error where one failed."""
         return self._link.exchange([command.args for command in commands])
 
     def nodes(self) -> list[RedisConnection]:
-        """See `RedisConnections.nodes`."""
+        """The one connection; raises if it cannot be opened."""
         self._link.open()
         return [self._link]
 
@@ -79,7 +79,7 @@ class RedisRequest(QueueEntry):
     commands: Sequence[Command]
 
     def read(self, answers: list[Any]) -> Any:
-        """What the caller is told; `PEEK_MISSED` if there are other commands to be sent now."""
+        """What the caller gets; `PEEK_MISSED` if other commands have to be sent now."""
         raise NotImplementedError
 
 
@@ -99,7 +99,7 @@ class CommandRequest(RedisRequest):
         self._reader = reader
 
     def read(self, answers: list[Any]) -> Any:
-        """See `RedisRequest.read`."""
+        """What the caller gets, read from the server's responses."""
         return self._reader(answers)
 
 
@@ -122,7 +122,7 @@ class PutRequest(RedisRequest):
             self.commands = (put_command(prefix, write, expect),)
 
     def read(self, answers: list[Any]) -> Any:
-        """See `RedisRequest.read`."""
+        """What the caller gets, read from the server's responses."""
         write = self.write
         standing = peek_result_of(write.id, answers) if self._looks else put_result_of(write, answers[0])
         if standing is None:

@@ -1,8 +1,8 @@
 """
-Upkeep of a Redis store: see `Upkeep`.
+Upkeep of a Redis store: make it ready and check it.
 
-Redis has no schema to make: records bring their fields along. What is kept is a number, so that a later version of
-Onceward that keeps records in another form can be told from this one.
+Redis needs no schema: records bring their fields along. Only a format number is kept there, so that this version can
+tell records that a later version has written in another form.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class StoreOpener(Protocol):
 
 
 class AsyncStoreOpener(Protocol):
-    """Same as `StoreOpener`, for awaiting callers."""
+    """Opens a store from a URL, for awaiting callers."""
 
     def __call__(self, url: str, *, environment: Environment) -> AsyncStore:
         """Open it; there may be no event loop yet."""

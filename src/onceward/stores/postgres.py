@@ -75,7 +75,7 @@ class PostgresStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `onceward.stores.Capabilities`."""
+        """What this store can do besides keeping records."""
         return Capabilities(
             awaits=False,
             relaxes=self.target.may_relax,
@@ -84,37 +84,37 @@ class PostgresStore:
         )
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `onceward.stores.Store.put`."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         entry = QueueEntry(write, expect)
         answer = self._commits.run(entry)
         return self._links.put_alone(entry) if answer is PUT_ALONE else cast(PutResult, answer)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """See `onceward.stores.Store.put_back`."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return self._links.run(flows.put_back(self.target, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> int:
-        """See `onceward.stores.Store.erase`."""
+        """Delete these records, whatever their state; how many there were."""
         return self._links.run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Record | None:
-        """See `onceward.stores.Store.load`."""
+        """Read one record; None if there is none."""
         return self._links.run(flows.load(self.target, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `onceward.stores.Store.extend`."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return self._links.run(flows.extend(self.target, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """See `onceward.stores.Store.scan`."""
+        """One page of records in order of id, beginning after an id."""
         return self._links.run(flows.scan(self.target, after, limit, selection))
 
     def purge(self, limit: int) -> PurgeResult:
-        """See `onceward.stores.Store.purge`."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         return self._links.run(flows.purge(self.target, limit, self.environment.random(16)))
 
     def close(self) -> None:
-        """See `onceward.stores.Store.close`."""
+        """Close files and connections. Closing twice is fine."""
         held = QueueEntry(None)
         self._commits.hold(held)
         try:
@@ -129,7 +129,7 @@ class PostgresStore:
 
 
 class AsyncPostgresStore:
-    """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
+    """Records in a PostgreSQL database, for awaiting callers. Each event loop that uses it has its own connections."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self._url = url
@@ -144,12 +144,12 @@ class AsyncPostgresStore:
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
-        """Same as `PostgresStore.from_url`."""
+        """Open the store that a URL names."""
         return cls(url, environment=environment)
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `onceward.stores.Capabilities`."""
+        """What this store can do besides keeping records."""
         return Capabilities(
             awaits=True,
             relaxes=self.target.may_relax,
@@ -159,48 +159,52 @@ class AsyncPostgresStore:
         )
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
-        """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        """
+        Write a record if its current version is `expect`; whether it landed, and what is there now.
+
+        It is under way when this returns, awaited or not.
+        """
         return self._here().commits.submit(write, expect)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
-        """Same as `PostgresStore.put_back`, but awaits."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return self._links().run(flows.put_back(self.target, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> Coroutine[Any, Any, int]:
-        """Same as `PostgresStore.erase`, but awaits."""
+        """Delete these records, whatever their state; how many there were."""
         return self._links().run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Coroutine[Any, Any, Record | None]:
-        """Same as `PostgresStore.load`, but awaits."""
+        """Read one record; None if there is none."""
         return self._links().run(flows.load(self.target, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> Coroutine[Any, Any, int]:
-        """Same as `PostgresStore.extend`, but awaits."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return self._links().run(flows.extend(self.target, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> Coroutine[Any, Any, list[Record]]:
-        """Same as `PostgresStore.scan`, but awaits."""
+        """One page of records in order of id, beginning after an id."""
         return self._links().run(flows.scan(self.target, after, limit, selection))
 
     def purge(self, limit: int) -> Coroutine[Any, Any, PurgeResult]:
-        """Same as `PostgresStore.purge`, but awaits."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         return self._links().run(flows.purge(self.target, limit, self.environment.random(16)))
 
     async def identify(self) -> tuple[Any, ...]:
-        """Same as `PostgresStore.identity`, but awaits."""
+        """Which database this is."""
         if self._identity is None:
             self._identity = await self._links().run(flows.identity(self.target))
         return self._identity
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Same as `PostgresStore.identity`, for whoever cannot await; after `identify`."""
+        """Which database this is, for callers who cannot await; after `identify`."""
         if self._identity is None:
             raise ConfigurationError("nobody has asked this store yet which database it is in: await store.identify()")
         return self._identity
 
     async def close(self) -> None:
-        """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""
+        """Close the connections. Those of other event loops are dropped without a goodbye to the server."""
         here = self._here()
         await here.commits.finish()
         await here.links.close()

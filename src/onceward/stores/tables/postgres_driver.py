@@ -78,11 +78,11 @@ class PostgresDriver:
         return driver
 
     def transact(self, at: str, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.transact`."""
+        """Run steps in one transaction that may write: all of it, or nothing."""
         return self.share(at, lambda _, ask: drive_steps(steps(), ask))
 
     def share(self, at: str, work: Callable[[PostgresConnection, RunSql], T]) -> T:
-        """See `Driver.share`."""
+        """Run work that needs the connection in one transaction: a record that commits with the rows."""
         has_begun = False
 
         def run(line: PostgresConnection) -> T:
@@ -102,14 +102,14 @@ class PostgresDriver:
         return self._run(run, lambda: has_begun)
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.look`."""
+        """Run steps that only read."""
         return self._run(lambda line: drive_steps(steps(), sql_runner(line)))
 
     def wipe(self) -> None:
-        """See `Driver.wipe`. The server's vacuum does that, in its own time."""
+        """Nothing to do: the server's own vacuum removes deleted rows."""
 
     def close(self) -> None:
-        """See `Driver.close`."""
+        """Close files and connections."""
         self._links.close()
 
     def _run(self, work: Callable[[PostgresConnection], T], may_have_landed: Callable[[], bool] | None = None) -> T:

@@ -98,7 +98,7 @@ class SharedTransactionDriver(TablesDriver, Protocol):
     """`sqlite` or `postgres`."""
 
     def share(self, at: str, work: Callable[[Any, RunSql], T]) -> T:
-        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
+        """Run work that needs the connection in one transaction: a record that commits with the rows."""
 
 
 def one_or_none(rows: list[Row]) -> Row | None:
