@@ -21,8 +21,8 @@ from onceward.gate.running_operation import RunningOperation, enter_operation
 class AtomicBlockBase:
     """How a block begins, and what leaving it answers, for both colours."""
 
-    def __init__(self, ask: OperationRequest, flow: Flow[Outcome[Any]]) -> None:
-        self._ask = ask
+    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]]) -> None:
+        self._request = request
         self._flow = flow
         self._entered = False
         self._operation: AtomicOperation | None = None
@@ -30,7 +30,7 @@ class AtomicBlockBase:
 
     def _opened(self) -> Flow[CallFunction | Outcome[Any]]:
         if self._entered:
-            raise ConfigurationError("an atomic block is entered once; ask gate.atomic(...) for another one")
+            raise ConfigurationError("an atomic block is entered once; request gate.atomic(...) for another one")
         self._entered = True
         return pause_at_call(self._flow)
 
@@ -44,7 +44,7 @@ class AtomicBlockBase:
 
     def _replaying(self, outcome: Outcome[Any]) -> AtomicOperation:
         seen = {"first_at": outcome.first_at_us, "attempt": outcome.attempt, "fence": outcome.fence}
-        shown = AtomicOperation(record_from_claimant(self._ask.claimant, **seen), self._ask.given)
+        shown = AtomicOperation(record_from_claimant(self._request.claimant, **seen), self._request.given)
         shown.show(outcome.value)
         return shown
 

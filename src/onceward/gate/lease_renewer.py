@@ -45,9 +45,9 @@ class LeaseRenewer:
         self._closed = False
         self._lock = threading.Lock()
 
-    def watch(self, ask: OperationRequest, operation: Operation, held: Record) -> None:
+    def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
-        lease = self._leases.begin(ask, operation, held, self._environment.monotonic())
+        lease = self._leases.begin(request, operation, held, self._environment.monotonic())
         if lease < self._leases.shortest or self._pid != os.getpid():
             if self._pid not in (0, os.getpid()):
                 self._lock = threading.Lock()  # Of a parent process: its thread may have held it when this one began.
@@ -64,7 +64,7 @@ class LeaseRenewer:
         for watched in self._leases.due(now):
             sent = self._environment.boottime()
             try:
-                watched.done(self._drive(watched.ask, watched.renewal()), now, sent)
+                watched.done(self._drive(watched.request, watched.renewal()), now, sent)
             except Exception as error:
                 if watched.failed(error):
                     self.unwatch(watched.operation)
@@ -151,11 +151,11 @@ class AsyncLeaseRenewer:
         self._closed = False
         self._lock = threading.Lock()
 
-    def watch(self, ask: OperationRequest, operation: Operation, held: Record) -> None:
+    def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop) or self._settle_in(loop)
-        lease = state.leases.begin(ask, operation, held, self._environment.monotonic())
+        lease = state.leases.begin(request, operation, held, self._environment.monotonic())
         self._homes[id(operation)] = state
         if lease < state.leases.shortest:
             self._look_later(state)
@@ -218,7 +218,7 @@ class AsyncLeaseRenewer:
     async def _renew(self, watched: RunningLease) -> None:
         sent = self._environment.boottime()
         try:
-            held = await self._drive(watched.ask, watched.renewal())
+            held = await self._drive(watched.request, watched.renewal())
             watched.done(held, self._environment.monotonic(), sent)
         except Exception as error:
             if watched.failed(error):

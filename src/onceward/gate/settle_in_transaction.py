@@ -40,6 +40,6 @@ def settle_in_transaction(inside: GateTransactionSettler, connection: Any, value
                     return joined.rollback()
             return instant(effect)
 
-        flow = settle_inside(inside.ask, inside.operation, value)
+        flow = settle_inside(inside.request, inside.operation, value)
         run(flow, perform)
         inside.settled(joined)

@@ -41,7 +41,7 @@ async def settle_in_transaction_async(inside: GateTransactionSettler, connection
                     return joined.rollback()
             return instant(effect)
 
-        flow = settle_inside(inside.ask, inside.operation, value)
+        flow = settle_inside(inside.request, inside.operation, value)
         if AWAITS:
             await arun(flow, instant, perform)
         else:

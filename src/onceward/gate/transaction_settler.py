@@ -23,13 +23,13 @@ from onceward.runtime.environment import Environment
 class GateTransactionSettler(TransactionSettler):
     """How the function of one operation settles it."""
 
-    __slots__ = ("_awaits", "ask", "environment", "operation", "store")
+    __slots__ = ("_awaits", "environment", "operation", "request", "store")
 
     def __init__(
-        self, ask: OperationRequest, operation: Operation, store: object, environment: Environment, *, awaits: bool
+        self, request: OperationRequest, operation: Operation, store: object, environment: Environment, *, awaits: bool
     ) -> None:
         super().__init__()
-        self.ask = ask
+        self.request = request
         self.operation = operation
         self.store = store
         self.environment = environment
