@@ -1,6 +1,7 @@
 """
-The PostgreSQL database that the caller's rows and the records share: which one it is, what our statements are there,
-and what errors mean inside of the caller's transaction, whichever driver and library brought them.
+The PostgreSQL database that holds both the caller's rows and the records, for every driver and library.
+
+It knows which database that is, runs our statements there, and translates errors inside the caller's transaction.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # Made from _psycopg_transaction_async.py by `make halves`: change that file, not this one.
 """
-The caller's own psycopg connection: what `PsycopgTransactionFlow` wants is sent on it.
+The adapter for the caller's psycopg connection: it sends what `PsycopgTransactionFlow` yields.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ def join(connection: Any, store: object) -> PsycopgTransaction:
 
 
 def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """
-    See `onceward.adapters.run_in_transaction`. What has not begun yet begins by itself, and the caller commits.
-    """
-    home = _database_of(connection, store)
+    """Run steps of ours in the caller's transaction. If none has begun, psycopg begins one; the caller commits."""
+    database = _database_of(connection, store)
     check_connection(connection, "what is written")
     # A cursor of our own kind: the caller's may take other placeholders.
-    with home.translated(psycopg.Error), psycopg.Cursor[Row](connection, row_factory=tuple_row) as cursor:
-        if not home.knows(connection):
+    with database.translated(psycopg.Error), psycopg.Cursor[Row](connection, row_factory=tuple_row) as cursor:
+        if not database.knows(connection):
             cursor.execute(rows.IDENTITY)
             [theirs] = cursor.fetchall()
-            home.check_identity(theirs)
-            home.remember(connection)
+            database.check_identity(theirs)
+            database.remember(connection)
 
         def ask(sql: Sql) -> list[Row]:
-            cursor.execute(*home.spelled(sql))
+            cursor.execute(*database.spelled(sql))
             return cursor.fetchall()
 
         return flow_driver.drive_steps(steps, ask)
@@ -61,22 +59,21 @@ def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
 
 def _database_of(connection: Any, store: object) -> PostgresRecordDatabase:
     """The database that this connection is to be open on; refused if it is of another colour or library."""
-    home = postgres_database_of(store, "Gate")
+    database = postgres_database_of(store, "Gate")
     if not isinstance(connection, psycopg.Connection):
         raise ConfigurationError(
-            f"atomic mode of a Gate knows psycopg.Connection, not {type(connection).__name__}; for an "
-            "AsyncConnection use AsyncGate"
+            f"a Gate needs a psycopg.Connection, not {type(connection).__name__}; for an AsyncConnection use AsyncGate"
         )
-    return home
+    return database
 
 
 class PsycopgTransaction(Finishing):
     """The caller's `psycopg.Connection`."""
 
-    def __init__(self, connection: psycopg.Connection[Any], home: PostgresRecordDatabase) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], database: PostgresRecordDatabase) -> None:
         self._connection = connection
-        self._database = home
-        self._statements = PsycopgTransactionFlow(connection, home)
+        self._database = database
+        self._statements = PsycopgTransactionFlow(connection, database)
 
     def is_over(self) -> bool:
         """Whether the transaction has ended."""

@@ -1,5 +1,5 @@
 """
-What atomic mode sends on the caller's psycopg connection, told once for both colours.
+What atomic mode sends on the caller's psycopg connection, written once for both colours.
 
     begin and claim | the caller's function | settle and commit
 
@@ -114,9 +114,9 @@ class TransactionLevel(NamedTuple):
 class PsycopgTransactionFlow:
     """What is sent on one connection for one call."""
 
-    def __init__(self, connection: Connection, home: PostgresRecordDatabase) -> None:
+    def __init__(self, connection: Connection, database: PostgresRecordDatabase) -> None:
         self._connection = connection
-        self._database = home
+        self._database = database
         self._opened: list[TransactionLevel] = []
         """Innermost last."""
         self._unsent = False

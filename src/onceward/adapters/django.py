@@ -79,16 +79,16 @@ def _resolved(connection: Any) -> Any:
     if isinstance(connection, BaseDatabaseWrapper):
         return connection
     raise ConfigurationError(
-        f"of Django, django.db.connection and django.db.connections['name'] are known, not {type(connection).__name__}"
+        f"of Django, use django.db.connection or django.db.connections['name'], not {type(connection).__name__}"
     )
 
 
 class DjangoTransaction:
     """The caller's connection, under its alias."""
 
-    def __init__(self, connection: Any, home: RecordDatabase) -> None:
+    def __init__(self, connection: Any, database: RecordDatabase) -> None:
         self._connection = connection
-        self._database = home
+        self._database = database
         self._opened: list[list[transaction.Atomic]] = []
         """What each `begin` has entered and nobody has left: a transaction if need be, and a savepoint in it."""
         self.nested = False

@@ -1,9 +1,9 @@
 """
-Where the records live, for adapters that reach them through another library's cursor.
+The database that holds both the caller's rows and the records, reached through another library's cursor.
 
 A library such as SQLAlchemy or Django stands between the caller and several drivers. Its adapter opens and ends
-transactions in the library's own way; what is asked in between, and what the drivers' errors mean, is here for SQLite,
-and in `_postgres_record_database.py` for PostgreSQL.
+transactions in the library's own way. The statements in between, and the meaning of the drivers' errors, are here for
+SQLite and in `_postgres_record_database.py` for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.stores.tables.sql_steps import Row, Sql
 from onceward.stores.tables.sqlite_driver import translate_sql as spelled_for_sqlite
 
-TRANSACTION_FAILED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+TRANSACTION_FAILED = (
+    "a statement of your transaction had failed, so it can only be rolled back; do not "
+    "catch that error inside the transaction"
+)
 
 
 class SavepointGone(IllegalMove):
@@ -139,9 +142,7 @@ class SqliteRecordDatabase:
         """Nothing to note: see `knows`."""
 
     def enter(self, cursor: Any) -> None:
-        """
-        See `RecordDatabase.enter`. A plain BEGIN would read first, and be told at its first write that it is too late.
-        """
+        """Take the write lock now. A plain BEGIN would read first, and its first write could come too late."""
         cursor.execute("DELETE FROM onceward_records WHERE 0")
 
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> PutResult:

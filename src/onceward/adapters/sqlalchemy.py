@@ -2,11 +2,11 @@
 Atomic mode on SQLAlchemy: `Session` and `Connection` under a `Gate`, `AsyncSession` and `AsyncConnection` under an
 `AsyncGate`, on PostgreSQL and SQLite through whichever driver the engine uses.
 
-Not begun, a session is begun and committed by us. Once it has begun, be it by its own autobegin at a mere SELECT, a
+A session that has not begun is begun and committed by us. Once it has begun, even by its autobegin at a SELECT, a
 savepoint is used and the caller commits: what others began is never committed for them. A savepoint is set in either
-case: if it is gone later, the transaction was ended by somebody else.
+case: if it is gone later, somebody else has ended the transaction.
 
-Everything is written for blocking callers. SQLAlchemy runs that under asyncio by itself (`run_sync`).
+Everything is written for blocking callers; SQLAlchemy runs it under asyncio (`run_sync`).
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def writer(connection: Any) -> LibraryWriter:
 
 def _not_for(colour: str, connection: Any) -> str:
     return (
-        f"this gate {colour}, and cannot use SQLAlchemy's {type(connection).__name__}; atomic mode knows {_KNOWN}; of "
-        "an engine it needs a connection: engine.connect()"
+        f"this gate {colour}, and cannot use SQLAlchemy's {type(connection).__name__}; use {_KNOWN}. With an engine, "
+        "give it a connection: engine.connect()"
     )
 
 
@@ -109,9 +109,9 @@ class _Opened(NamedTuple):
 class SqlalchemyTransaction:
     """The caller's session or connection."""
 
-    def __init__(self, target: Session | Connection, home: RecordDatabase) -> None:
+    def __init__(self, target: Session | Connection, database: RecordDatabase) -> None:
         self._target = target
-        self._database = home
+        self._database = database
         self._opened: list[_Opened] = []
         """Innermost last."""
         self.nested = False
@@ -130,7 +130,7 @@ class SqlalchemyTransaction:
                 connection = self._connection()
                 self._check(connection)
                 if not _has_begun(connection):
-                    # A savepoint would be the transaction, and its release the commit. And a racer waits at the door.
+                    # A savepoint would be the transaction, and its release the commit. And a racing caller waits here.
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 elif opens:
                     self._database.enter(_Cursor(connection))
@@ -144,9 +144,7 @@ class SqlalchemyTransaction:
         return opens
 
     def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """
-        See `onceward.adapters.run_in_transaction`. What has not begun yet begins by itself, and the caller commits.
-        """
+        """Run steps of ours in the caller's transaction. SQLAlchemy begins one if there is none."""
         with self._translated():
             connection = self._connection()
             self._check(connection)
@@ -259,8 +257,8 @@ class SqlalchemyTransaction:
             return self._target.connection()
         except exc.UnboundExecutionError as error:
             raise ConfigurationError(
-                "this session has no bind of its own, so nobody can know in which of its databases the record belongs; "
-                "give atomic mode the connection: session.connection(bind_arguments={'mapper': ...})"
+                "this session has no bind of its own, so it is not known which of its databases the record belongs to; "
+                "give atomic mode a connection: session.connection(bind_arguments={'mapper': ...})"
             ) from error
 
     def _flush(self) -> None:
@@ -281,13 +279,13 @@ class SqlalchemyTransaction:
 class AsyncSqlalchemyTransaction:
     """The caller's awaiting session or connection: SQLAlchemy runs the blocking adapter under asyncio."""
 
-    def __init__(self, target: AsyncSession | AsyncConnection, home: RecordDatabase) -> None:
+    def __init__(self, target: AsyncSession | AsyncConnection, database: RecordDatabase) -> None:
         self._target = target
-        self._database = home
+        self._database = database
         inner = target.sync_session if isinstance(target, AsyncSession) else target.sync_connection
         if inner is None:
             raise ConfigurationError("this AsyncConnection is not open; `async with engine.connect() as connection:`")
-        self._joined = SqlalchemyTransaction(inner, home)
+        self._joined = SqlalchemyTransaction(inner, database)
 
     @property
     def nested(self) -> bool:

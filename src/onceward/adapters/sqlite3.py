@@ -1,8 +1,8 @@
 """
 Atomic mode on the caller's own `sqlite3.Connection`.
 
-With no transaction open, one is opened (BEGIN IMMEDIATE: a racer then waits at the door, and replays the winner) and
-ended by us. Inside the caller's transaction a savepoint is used, and the caller commits. A connection in autocommit
+With no transaction open, one is opened and ended by us (BEGIN IMMEDIATE: a racing caller then waits, and replays the
+winner). Inside the caller's transaction a savepoint is used, and the caller commits. A connection in autocommit
 with no transaction open is refused: the record would commit alone.
 """
 
@@ -87,9 +87,7 @@ class Sqlite3Transaction:
         return opens
 
     def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """
-        See `onceward.adapters.run_in_transaction`. Where nothing has begun yet, sqlite3 begins before the first write.
-        """
+        """Run steps of ours in the caller's transaction. If none has begun, sqlite3 begins one at the first write."""
         self._check_not_alone("what is written")
         cursor = self._connection.cursor()
         cursor.row_factory = None

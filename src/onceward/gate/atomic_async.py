@@ -2,8 +2,8 @@
 """
 `async with gate.atomic(connection, key) as operation:` - the block form of atomic mode.
 
-The flow is driven up to the point where it wants the function called; the block is that function. Leaving the block
-answers the flow.
+The flow runs up to the point where it would call the function; the block is that function. Leaving the block resumes
+the flow.
 """
 
 from __future__ import annotations

@@ -91,7 +91,9 @@ class CallFactory:
         self._joins = store is None or capabilities.joins is not None
         self.terms = self._checked(apply_options(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
-            raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
+            raise ConfigurationError(
+                "guarantee='atomic' cannot be a gate's default; use it per call, where the connection is named"
+            )
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
@@ -158,8 +160,9 @@ class CallFactory:
             )
         if terms.settle == INSIDE and not self._joins:
             raise ConfigurationError(
-                "settle='inside' needs the gate's records in the database of your rows, and this gate's store is none "
-                "that can share a transaction: open the gate on it, with sqlite:/// or postgresql://"
+                "settle='inside' needs a store that can share your transaction, and this gate's cannot; open "
+                "the gate on "
+                "the database of your rows, with sqlite:/// or postgresql://"
             )
         return terms
 
@@ -308,8 +311,9 @@ class CallFactory:
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
         if terms.settle == INSIDE:
             raise ConfigurationError(
-                "in your transaction the gate claims and settles by itself; settle='inside' is for call, run, once and "
-                "step, whose functions open transactions of their own"
+                "settle='inside' cannot be used here: in your transaction the gate settles by itself. It is "
+                "for call, run, "
+                "once and step, whose functions open transactions of their own"
             )
         if callable(terms.remember):
             raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
@@ -428,7 +432,7 @@ def _is_async_error(fn: Callable[..., Any]) -> ConfigurationError:
 def refuse_accept(options: Mapping[str, Any]) -> None:
     """Whoever wants the value alone cannot be told that there is none yet."""
     if options.get("in_flight") == "accept":
-        raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
+        raise ConfigurationError("in_flight='accept' returns a pending Outcome, so it is for gate.call only")
 
 
 def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:

@@ -1,9 +1,9 @@
 """
-What follows the commit of an atomic run: listeners are told of it, and now and then a little is purged.
+Watches for the commit of an atomic run. Then listeners get its events, and now and then a little is purged.
 
-If the transaction was opened by the gate, it is committed when the run ends, and that is the moment. If it is the
-caller's own, only its database knows what became of it. So it is looked up, on the gate's own connection, until the
-record can be seen there (committed) or its transaction is over without it (undone: there is nothing to tell).
+A transaction that the gate opened is committed when the run ends. Of the caller's own transaction only the database
+knows. So the record is looked up, on the gate's own connection, until it is there (committed), or the transaction has
+ended without it (rolled back: there is nothing to tell).
 
 This only keeps books: what goes wrong here is logged, and never reaches the caller's transaction.
 """

@@ -1,5 +1,5 @@
 """
-Dead letters, whoever waits for them: handlers, what is kept, and what speaks against a requeue.
+What both colours of `DeadLetterBox` share: handlers, what is stored, and when a requeue is refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ for _at, _what in {"dead": "a dead letter is put", "dead.discard": "a dead lette
 
 
 class RequeueJob(NamedTuple):
-    """A requeue that nothing speaks against."""
+    """A requeue that has passed every check."""
 
     letter: DeadLetter
     handler: RequeueHandler
@@ -69,7 +69,7 @@ class RequeueJob(NamedTuple):
 
 
 class DeadLetterBoxBase:
-    """Everything about the letters of a scope but the waiting, for both colours."""
+    """The dead letters of a scope: everything but the waiting, for both colours."""
 
     _awaits: bool
 
@@ -177,7 +177,7 @@ class DeadLetterBoxBase:
         return record_id(KEY, letter.scope, letter.key)
 
     def _job(self, letter: DeadLetter, record: Record | None, did_not_happen: bool) -> RequeueJob:
-        """Everything that could speak against a requeue, before anything is run."""
+        """Check everything that could refuse a requeue, before anything runs."""
         taken = self._handlers.get(letter.name)
         kept = self.arguments(letter)
         if taken is None and letter.request is not None:
@@ -253,7 +253,7 @@ class DeadLetterBoxBase:
 
     def _missing(self, which: DeadLetter | str) -> IllegalMove:
         named = f" {which.digest}" if isinstance(which, DeadLetter) else ""
-        return IllegalMove(f"there is no such dead letter{named}: it was discarded, or forgotten, or never put")
+        return IllegalMove(f"there is no such dead letter{named}: it was discarded, it expired, or it was never stored")
 
 
 def log_not_updated(letter: DeadLetter, error: OncewardError) -> None:

@@ -1,5 +1,5 @@
 """
-How a gate does what a flow asks for, in either colour.
+Performs what a flow yields: calls the store, the caller's function, the clock. One class for each colour.
 """
 
 from __future__ import annotations

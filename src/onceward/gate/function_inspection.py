@@ -1,5 +1,5 @@
 """
-What is found out about a function when it is declared, so that nothing has to be found out when it is called.
+Inspects a function when it is declared, so that nothing has to be found out when it is called.
 
 Does it take the operation? Does it mark its effect? Which argument is the connection, which arguments are the
 request, and how is its key made? Every mistake that can be seen here is refused here.

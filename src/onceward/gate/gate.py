@@ -1,6 +1,6 @@
 # Made from gate_async.py by `make halves`: change that file, not this one.
 """
-`Gate`: the shell around the flows.
+`Gate` runs operations once, each under its key. It performs what the flows of `_core` decide.
 
     gate = Gate("sqlite:///agent.db", scope="live:acme")
 
@@ -413,7 +413,7 @@ class Gate:
         around = prepared.request.resilience
         if around is not None and around.repeats:
             raise ConfigurationError(
-                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+                "gate.hold cannot retry, because you do the work yourself; give it a breaker or a budget, but no retry"
             )
         try:
             found = EffectRunner(self, prepared, None).drive(pause_at_call(flow))

@@ -1,6 +1,6 @@
 # blocking half: gate.py; aenter=enter, open_async_store=open_store
 """
-`AsyncGate`: the shell around the flows.
+`AsyncGate` runs operations once, each under its key. It performs what the flows of `_core` decide.
 
     gate = AsyncGate("sqlite:///agent.db", scope="live:acme")
 
@@ -421,7 +421,7 @@ class AsyncGate:
         around = prepared.request.resilience
         if around is not None and around.repeats:
             raise ConfigurationError(
-                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+                "gate.hold cannot retry, because you do the work yourself; give it a breaker or a budget, but no retry"
             )
         try:
             found = await AsyncEffectRunner(self, prepared, None).drive(pause_at_call(flow))

@@ -1,12 +1,10 @@
 """
-Leases are renewed while their functions run: who looks through the books (`leases.py`), and renews what is due.
+Renews the leases of running operations: a thread, or a timer of each event loop, renews what is due (`leases.py`).
 
-Nothing is started per call. A running operation is an entry in the books; one thread (or one timer of each event loop)
-looks through them now and then. A renewal that fails is tried again at the next look; one that finds somebody else's
-claim, or none, marks the operation as lost and stops.
+Nothing is started per call. A running operation is an entry in `Leases`, which is checked now and then. A renewal that
+fails is tried again at the next check; one that finds somebody else's claim, or none, marks the operation as lost.
 
-This only keeps books. Whatever goes wrong here is logged: it neither reaches an operation nor ends the looking for
-good.
+This only keeps books. Whatever goes wrong here is logged: it never reaches an operation, and checking goes on.
 """
 
 from __future__ import annotations
@@ -122,7 +120,7 @@ def _keep_sweeping(renewer: weakref.ref[LeaseRenewer], wake: threading.Event) ->
         try:
             living.sweep()
         except BaseException:
-            _log.exception("onceward: a look at the running operations failed; it is repeated in %s s", pause)
+            _log.exception("onceward: a check of the running leases failed; the next check is in %s s", pause)
 
 
 class _Loop:
@@ -146,7 +144,7 @@ class AsyncLeaseRenewer:
         self._environment = environment
         self._drive = drive
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
-        self._homes: dict[int, _Loop] = {}
+        self._loop_of: dict[int, _Loop] = {}
         """Running operations, and the loop that each of them runs in."""
         self._closed = False
         self._lock = threading.Lock()
@@ -156,15 +154,15 @@ class AsyncLeaseRenewer:
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop) or self._settle_in(loop)
         lease = state.leases.begin(request, operation, held, self._environment.monotonic())
-        self._homes[id(operation)] = state
+        self._loop_of[id(operation)] = state
         if lease < state.leases.shortest:
             self._look_later(state)
 
     def unwatch(self, operation: Operation) -> None:
         """Stop renewing: the operation has ended."""
-        home = self._homes.pop(id(operation), None)
-        if home is not None:
-            home.leases.watched.pop(id(operation), None)
+        loop_state = self._loop_of.pop(id(operation), None)
+        if loop_state is not None:
+            loop_state.leases.watched.pop(id(operation), None)
 
     async def sweep(self) -> None:
         """Renew what is due, in whatever loop it runs. A test may call it, instead of the timers."""

@@ -1,5 +1,5 @@
 """
-Which leases are due for a renewal, and when to look at them again: one text for threads and for event loops.
+Which leases are due for renewal, and when to check again: shared by threads and event loops.
 
 A lease is renewed at a third of it, up to a ceiling. Nothing is started here, and no clock is read. An operation is
 taken off the books without a lock, because a coroutine that is thrown away leaves from wherever garbage happens to be

@@ -1,5 +1,5 @@
 """
-What operators do: find a record by what a log shows of it, and decide one that is in doubt.
+What operators do: find a record by its digest, and decide one that is in doubt.
 
 A gate knows the keys of one scope. An operator has a digest and a store, and may act on any scope; so these
 functions go by the record's own id, whatever kind of record it is (a key, a plan's step, a sequence's entry).

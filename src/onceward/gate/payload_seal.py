@@ -1,5 +1,5 @@
 """
-Payloads of dead letters that only the holder of a key can read.
+Encrypts the payloads of dead letters, so that only the holder of a key can read them.
 
 The cipher is Fernet (AES-128 in CBC mode with HMAC-SHA256) from the `cryptography` package, an extra of its own
 (`pip install 'onceward[sealed]'`). Anything with `seal` and `unseal` can take its place: a key service, say.

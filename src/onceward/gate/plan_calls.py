@@ -1,5 +1,5 @@
 """
-The steps of a plan, whoever waits for them: from a step to its flow.
+What both colours of `Plan` share: from a step to its prepared call and its flow.
 """
 
 from __future__ import annotations

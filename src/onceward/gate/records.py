@@ -1,6 +1,6 @@
 # Made from records_async.py by `make halves`: change that file, not this one.
 """
-Looking at the records of a scope, and erasing them.
+`gate.records`: look at the records of a scope, or erase them.
 """
 
 from __future__ import annotations

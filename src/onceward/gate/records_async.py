@@ -1,6 +1,6 @@
 # blocking half: records.py
 """
-Looking at the records of a scope, and erasing them.
+`gate.records`: look at the records of a scope, or erase them.
 """
 
 from __future__ import annotations

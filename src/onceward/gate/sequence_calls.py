@@ -1,5 +1,5 @@
 """
-The numbers of a sequence, whoever waits for them: from a number to its call.
+What both colours of `Sequence` share: from a number to its prepared call.
 """
 
 from __future__ import annotations

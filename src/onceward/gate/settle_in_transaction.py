@@ -1,6 +1,6 @@
 # Made from settle_in_transaction_async.py by `make halves`: change that file, not this one.
 """
-Put the answer of an operation into the transaction that its function has open.
+Settles an operation in the transaction that its function has open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # blocking half: settle_in_transaction.py; arun=run
 """
-Put the answer of an operation into the transaction that its function has open.
+Settles an operation in the transaction that its function has open.
 """
 
 from __future__ import annotations

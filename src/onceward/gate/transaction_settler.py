@@ -1,5 +1,5 @@
 """
-`operation.settle_inside(connection, value)`: what performs it, for functions of either colour.
+Performs `operation.settle_inside(connection, value)`, for functions of either colour.
 
 A function under an awaiting gate may block all the same, on a thread of its own (a framework's worker threads, Django's
 views), so both ways are there whatever the gate.
@@ -46,10 +46,10 @@ class GateTransactionSettler(TransactionSettler):
     def check(self, connection: Any, *, awaits: bool) -> None:
         """Refuse a connection, or a gate, of the other colour."""
         if awaits and not self._awaits:
-            raise ConfigurationError("this gate blocks: operation.settle_inside(connection, value), without await")
+            raise ConfigurationError("this gate blocks; use operation.settle_inside(connection, value), without await")
         if not awaits and type(connection).__name__.lower().startswith("async"):
             raise ConfigurationError(
-                f"{type(connection).__name__} is awaited: await operation.settle_inside_async(connection, value)"
+                f"{type(connection).__name__} is async; use await operation.settle_inside_async(connection, value)"
             )
 
     @contextmanager

@@ -1,5 +1,5 @@
 """
-The requests of a window, whoever waits for them: from a request to its call.
+What both colours of `Window` share: from a request to its prepared call.
 """
 
 from __future__ import annotations

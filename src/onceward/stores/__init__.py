@@ -65,9 +65,7 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
     """Open the store that a URL names, for blocking callers."""
     opens = kind_of(url).open
     if opens is None:
-        raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are for awaiting callers only (AsyncGate), and this needs one that blocks"
-        )
+        raise ConfigurationError(f"{scheme_of(url)}:// works with AsyncGate only, and a blocking store was asked for")
     return opened(url, opens, environment)
 
 
@@ -75,9 +73,7 @@ def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore
     """Open the store that a URL names, for awaiting callers."""
     opens = kind_of(url).open_async
     if opens is None:
-        raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are for blocking callers only (Gate), and this needs one that awaits"
-        )
+        raise ConfigurationError(f"{scheme_of(url)}:// works with Gate only, and an awaiting store was asked for")
     return opened(url, opens, environment)
 
 
@@ -98,8 +94,8 @@ def tables_url(url: str) -> str | None:
     found = tables(url)
     if scheme_of(found) not in TABLES:
         raise ConfigurationError(
-            f"the kind of {scheme_of(url)}:// says that other tables are on {scheme_of(found)}://; they can only be on "
-            "sqlite:// or postgresql://"
+            f"{scheme_of(url)}:// puts its other tables on {scheme_of(found)}://; they can only be on sqlite:// or "
+            "postgresql://"
         )
     return found
 

@@ -1,6 +1,5 @@
 """
-Group commit for callers whose connections are awaited: the queue of `_group_commit.py`, led by a task of one event
-loop.
+Group commit on an event loop: the queue of `_group_commit.py`, led by a task, for connections that are awaited.
 
 The first put starts the task; it takes what is queued, has it performed, answers everybody, and goes on until the queue
 is empty. A lone put finds the queue empty and is a batch of one. The task belongs to nobody: whoever is cancelled takes

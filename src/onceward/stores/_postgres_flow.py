@@ -1,5 +1,5 @@
 """
-What a call of the store does, told once for both colours: generators that ask for statements and are sent the rows.
+What each call of the PostgreSQL store does, for both colours: generators that yield statements and get the rows.
 
     put      ask; a snapshot that was too old asks again; a lost answer asks on another connection
     open     look at the schema, and bring it up to date if need be

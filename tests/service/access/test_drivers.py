@@ -41,7 +41,7 @@ def test_a_refusal_keeps_its_connection(blocking: Any, world: World) -> None:
     """
     blocking.create_tenant("acme", prepaid=True)
     driver = blocking._place.driver
-    idle = getattr(driver, "_links", driver)._idle
+    idle = getattr(driver, "_pool", driver)._idle
     before = list(idle)
 
     for _ in range(3):

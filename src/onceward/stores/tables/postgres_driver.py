@@ -1,5 +1,5 @@
 """
-The driver for PostgreSQL: the records' own database, so that several replicas share tokens and balances.
+The tables driver for PostgreSQL: in the records' own database, so that several replicas share tokens and balances.
 
 Connections, what errors mean and what is tried again are those of the store (`stores/_postgres_*`). A connection that
 was lost before anything was sent on it is replaced; a commit whose answer was lost, or that did not wait for its
@@ -61,7 +61,7 @@ class PostgresDriver:
     def __init__(self, target: PostgresTarget, environment: Environment = REAL) -> None:
         self._target = target
         lends = min(CONNECTIONS, target.pool_size)
-        self._links = PostgresPool(target, environment, lends=lends, reading=DEFAULT_CONVERSION, schema=None)
+        self._pool = PostgresPool(target, environment, lends=lends, reading=DEFAULT_CONVERSION, schema=None)
         self._begin = _BEGIN.format(target.lock_timeout).encode()
 
     @classmethod
@@ -110,7 +110,7 @@ class PostgresDriver:
 
     def close(self) -> None:
         """Close files and connections."""
-        self._links.close()
+        self._pool.close()
 
     def _run(self, work: Callable[[PostgresConnection], T], may_have_landed: Callable[[], bool] | None = None) -> T:
         """
@@ -119,7 +119,7 @@ class PostgresDriver:
         After an error it is closed, and with it what was begun; but a refusal of ours has ended its transaction, and an
         empty balance must not cost a new connection a call.
         """
-        answer: T = self._links.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
+        answer: T = self._pool.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
         return answer
 
 

@@ -1,5 +1,5 @@
 """
-How the rules talk to a database, whichever it is: they yield statements and are sent rows.
+Steps over SQL: rules yield statements and get rows, on SQLite and PostgreSQL alike.
 
 A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
 in what SQLite and PostgreSQL have in common, with a few words that a driver replaces:

@@ -1,5 +1,5 @@
 """
-The driver for SQLite: a file beside the records, for its owner alone.
+The tables driver for SQLite: a file beside the records, readable by its owner alone.
 
 Writers of one process take turns; other processes are waited for as long as the store's `busy` option says. A commit
 waits for the disk: a revoked token must not come back with the power.
@@ -75,7 +75,7 @@ class SqliteDriver:
         """Run work that needs the connection in one transaction: a record that commits with the rows."""
         with self._borrowed() as connection, self._writing:
             connection.execute("BEGIN IMMEDIATE")
-            answer = work(connection, self._asking(connection))
+            answer = work(connection, self._runner(connection))
             failpoints.hit(f"{at}.written")
             connection.execute("COMMIT")
             return answer
@@ -83,7 +83,7 @@ class SqliteDriver:
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
         """Run steps that only read."""
         with self._borrowed() as connection:
-            return drive_steps(steps(), self._asking(connection))
+            return drive_steps(steps(), self._runner(connection))
 
     def wipe(self) -> None:
         """After an erasure: let nothing deleted linger in a log, unless somebody reads there."""
@@ -96,7 +96,7 @@ class SqliteDriver:
         while self._idle:
             self._idle.pop().close()
 
-    def _asking(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
+    def _runner(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
         return sql_runner(connection, self._environment)
 
     @contextmanager
