@@ -199,7 +199,7 @@ class TestBadInput:
             ("records list --store agent.db", 2, "sqlite:///agent.db"),
             ("records list --store 'sqlite://[x'", 2, "cannot be read"),
             ("records list --store sqlite://agent.db", 2, "three slashes"),
-            ("records list --store sqlite:///", 2, "which file?"),
+            ("records list --store sqlite:///", 2, "names no file"),
             ("records list --store sqlite:///agent.db?bsy=2", 2, "no option bsy"),
             ("records list --store sqlite:///nowhere.db", 2, "there is no file nowhere.db"),
             ("records list --store sqlite:///nowhere/agent.db", 2, "there is no file nowhere/agent.db"),

@@ -252,7 +252,7 @@ def test_a_transport_keeps_the_request_for_whoever_sends_to_that_address(
         with pytest.raises((httpx.TransportError, requests.ConnectionError)):
             _post(library, policy, url, headers)
         (letter,) = dead.list()
-        with pytest.raises(ConfigurationError, match="nobody here sends to"):
+        with pytest.raises(ConfigurationError, match="no sender is registered for"):
             dead.requeue(letter)
         again: list[SentRequest] = []
         dead.handle_requests(between.address, again.append)

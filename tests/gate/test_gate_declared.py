@@ -64,17 +64,19 @@ def test_zero_is_no_duration_except_for_waiting(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=name):
         Gate("memory://", scope="acme", **{name: value})
 
-    assert Gate("memory://", scope="acme", wait=value)._asking.terms.wait == 0
+    assert Gate("memory://", scope="acme", wait=value)._call_factory.terms.wait == 0
 
 
 def test_seconds_and_timedelta_say_the_same() -> None:
     """
     Whole numbers, fractions and timedeltas, down to the microsecond.
     """
-    said = [Gate("memory://", scope="a", retain=value)._asking.terms.retain for value in (90, 90.0, timedelta(0, 90))]
+    said = [
+        Gate("memory://", scope="a", retain=value)._call_factory.terms.retain for value in (90, 90.0, timedelta(0, 90))
+    ]
 
     assert said == [90_000_000] * 3
-    assert Gate("memory://", scope="a", wait=timedelta(microseconds=1_500))._asking.terms.wait == 1_500
+    assert Gate("memory://", scope="a", wait=timedelta(microseconds=1_500))._call_factory.terms.wait == 1_500
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_waiters_are_limited(world: Any) -> None:
     A thousand waiting callers are an outage already; the next one is refused at once, with advice.
     """
     gate, charge = world.gate(), world.Effect()
-    gate.gate._wakeup._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
+    gate.gate._waiters._table._shards[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
     before = world.env.monotonic()
 
     error = while_running(world, lambda: gate.run("charge:1", charge))
@@ -300,7 +300,7 @@ def test_waiters_leave_when_they_are_done(world: Any) -> None:
     for key in ("charge:1", "charge:2", "charge:3"):
         while_running(world, lambda key=key: gate.run(key, world.Effect()), key)
 
-    assert not any(gate.gate._wakeup._rooms._rooms)
+    assert not any(gate.gate._waiters._table._shards)
 
 
 @pytest.mark.requirement("D01", "E02")

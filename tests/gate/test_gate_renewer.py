@@ -301,7 +301,7 @@ def test_a_loop_that_comes_meanwhile_fails_nobody() -> None:
             return error
 
     assert asyncio.run(heard()) == "done"
-    assert gate._renewer._homes == {}
+    assert gate._renewer._loop_of == {}
 
 
 @pytest.mark.slow
@@ -354,7 +354,7 @@ def test_the_books_of_closed_loops_are_put_away() -> None:
         asyncio.run(call(number))
 
     assert len(gate._renewer._loops) == 1
-    assert gate._renewer._homes == {}
+    assert gate._renewer._loop_of == {}
 
 
 async def _done() -> str:

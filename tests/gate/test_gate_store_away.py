@@ -113,7 +113,7 @@ def test_a_crowd_of_waiters_does_not_keep_a_result_from_being_stored(world: Any)
     """
     (gate, store), charge = world.faulty(), world.Effect("ch_1")
     store.fail("settled", 1)
-    gate.gate._wakeup._rooms._rooms[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
+    gate.gate._waiters._table._shards[0] = {object(): (b"", None) for _ in range(WAITERS_MAX)}
 
     assert world.hear(lambda: gate.run("charge:1", charge)) == "ch_1"
 

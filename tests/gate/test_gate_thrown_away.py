@@ -153,13 +153,13 @@ def test_a_waiter_that_is_thrown_away_leaves_without_a_lock() -> None:
         gate = AsyncGate("memory://", scope="acme")
         held = await gate.call("other", _done)
         assert held.value == "done"
-        waiting: Any = gate._wakeup.pause(b"\x07" * 32, 60)
+        waiting: Any = gate._waiters.pause(b"\x07" * 32, 60)
         task = asyncio.ensure_future(waiting)
         await around(1)
-        was = gate._wakeup.has_waiters(b"\x07" * 32)
+        was = gate._waiters.has_waiters(b"\x07" * 32)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return was, gate._wakeup.has_waiters(b"\x07" * 32)
+        return was, gate._waiters.has_waiters(b"\x07" * 32)
 
     assert asyncio.run(main()) == (True, False)
 

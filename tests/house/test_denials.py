@@ -17,7 +17,7 @@ import pytest
 from doc_pages import FENCE, PAGES, ROOT
 
 from onceward import Client, ConfigurationError, Gate, KeyMissing
-from onceward.adapters import ADAPTERS
+from onceward.adapters._registry import ADAPTERS
 from onceward.cli import build_parser
 from onceward.errors import ScopeMissing
 from onceward.stores import open_store

@@ -327,7 +327,7 @@ class TestJoiningInAWayOfItsOwn:
         """
         Also if the tables were there: only the store knows its way into the transaction.
         """
-        from onceward.adapters import run_in_transaction
+        from onceward.adapters._transaction import run_in_transaction
 
         assert "which is for records only" in refusal_of(lambda: run_in_transaction(connection, gate.store, iter(())))  # type: ignore[arg-type]
 
@@ -390,7 +390,7 @@ def test_no_module_looks_for_attributes_of_a_store() -> None:
     }
 
     assert offences == {
-        "_core/capabilities.py": ["getattr(store, 'capabilities', NONE)", "getattr(joined, 'nested', False)"]
+        "_core/capabilities.py": ["getattr(store, 'capabilities', NO_CAPABILITIES)", "getattr(joined, 'nested', False)"]
     }
     for guess in (
         "hasattr(self._store, 'glance')",

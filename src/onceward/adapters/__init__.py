@@ -1,43 +1,19 @@
 """
-Joining the caller's own transaction: one small adapter per database library.
+Adapters for database libraries: the record is written on the caller's own connection, in the caller's transaction.
 
-An adapter is a `CallerTransaction` (`_core/caller_transaction_async.py`): it performs on the caller's connection what
-`_core/atomic_flow.py` decides, and nothing else. A store that has a way of its own to join says so
-(`Capabilities.joins`), and is asked for
-the adapter. For the stores that come with Onceward, `join` and `join_async` find one of these by the connection's type,
-without importing any library that is not already in use.
+There is one public module for each library: `sqlite3`, `psycopg`, `sqlalchemy`, `django`. It is found by the
+connection's type, without importing a library that is not in use. Each has `join`, which gives a `CallerTransaction`
+(`_core/caller_transaction_async.py`) for atomic mode and `settle_inside`, and `run_in_transaction` for other rows of
+ours (an outbox); both also with `_async`. A store of another package may bring adapters of its own
+(`Capabilities.joins`). `insert_once` is here, too: it needs a connection and no gate.
 
-Two more an adapter of ours may have: `nested` says, after `begin`, whether the caller was in a savepoint of its own
-(for `settle_inside`); one that is a `Finishing` puts and commits in one round trip (otherwise they are two calls).
+May import: `_core`, `runtime`, `stores` (with `stores.tables`). Not `gate`, which imports this.
+
+Start with `_transaction_async.py` (join, run, finish), then `sqlite3.py`, the smallest adapter.
 """
 
-from onceward._core.caller_transaction import CallerTransaction
-from onceward._core.caller_transaction_async import AsyncCallerTransaction
-from onceward._core.capabilities import AwaitedTransaction
-from onceward.adapters._registry import ADAPTERS, NO_ENCODING, STATEMENT_IN_PROGRESS, TRANSACTION_ENDED
-from onceward.adapters._transaction import finish, join, run_in_transaction
-from onceward.adapters._transaction_async import finish_async, join_async, run_in_transaction_async
 from onceward.adapters.insert import insert_once
 from onceward.adapters.insert_async import insert_once_async
 from onceward.adapters.insert_statement import Inserted, Update, insert_sql
 
-__all__ = [
-    "ADAPTERS",
-    "NO_ENCODING",
-    "STATEMENT_IN_PROGRESS",
-    "TRANSACTION_ENDED",
-    "AsyncCallerTransaction",
-    "AwaitedTransaction",
-    "CallerTransaction",
-    "Inserted",
-    "Update",
-    "finish",
-    "finish_async",
-    "insert_once",
-    "insert_once_async",
-    "insert_sql",
-    "join",
-    "join_async",
-    "run_in_transaction",
-    "run_in_transaction_async",
-]
+__all__ = ["Inserted", "Update", "insert_once", "insert_once_async", "insert_sql"]

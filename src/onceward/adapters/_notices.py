@@ -1,9 +1,9 @@
 """
-Hearing what the server says beside its answers, on a connection of somebody else's driver.
+PostgreSQL's notices on the caller's connection, whichever driver it uses.
 
-A commit that did not wait for its synchronous standby is answered with success and a warning (see
-`onceward.stores._postgres_errors.NoticeListener`). Each driver hands such words on in a way of its own; psycopg2 hands
-on the text alone, which is known in English only.
+A commit that did not wait for its synchronous standby succeeds with a warning (see
+`onceward.stores._postgres_errors.NoticeListener`). Each driver reports notices in its own way; psycopg2 reports only
+the text, which is recognised in English.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """
-The PostgreSQL database that the caller's rows and the records share: which one it is, what our statements are there,
-and what errors mean inside of the caller's transaction, whichever driver and library brought them.
+The PostgreSQL database that holds both the caller's rows and the records, for every driver and library.
+
+It knows which database that is, runs our statements there, and translates errors inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ class PostgresRecordDatabase:
         """Of the store's database; whoever awaits has it from `load_identity`."""
 
     async def load_identity(self) -> None:
-        """See `Home.load_identity`."""
+        """Learn from an awaiting store which database it is in."""
         self._identity = await self._store.identify()
 
     @property
     def address(self) -> tuple[Any, ...]:
-        """See `Home.address`. Asking makes the tables if they are not there."""
+        """Which database this is. Asking makes the tables if they are not there."""
         known: tuple[Any, ...] = self._identity or self._store.identity
         return known
 
     def check(self, cursor: Any) -> None:
-        """See `Home.check`."""
+        """Refuse a connection that is open on another database."""
         [theirs] = _ask(cursor, rows.IDENTITY, {})
         self.check_identity(theirs)
 
@@ -80,18 +81,18 @@ class PostgresRecordDatabase:
             )
 
     def knows(self, connection: Any) -> bool:
-        """See `Home.knows`."""
+        """Whether this connection has been checked before."""
         return _verified.get(connection) == self.address
 
     def remember(self, connection: Any) -> None:
-        """See `Home.remember`."""
+        """Note that this connection has been checked."""
         _verified[connection] = self.address
 
     def enter(self, cursor: Any) -> None:
-        """See `Home.enter`. Here many can."""
+        """Wait for the turn to write, where only one transaction at a time can. Here many can."""
 
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> PutResult:
-        """See `Home.put`."""
+        """Write a record if its current version is `expect`, in the transaction of the cursor's connection."""
         parameters = rows.put_parameters(write, expect, self.lock_timeout, relaxed=False)
         sql = rows.JOINED_CLAIM if expect is None else rows.JOINED_SWAP
         for _ in range(PUT_TRIES):
@@ -102,19 +103,19 @@ class PostgresRecordDatabase:
         raise snapshot_too_old()
 
     def load(self, cursor: Any, id: bytes) -> Record | None:
-        """See `Home.load`."""
+        """Read one record in the transaction of the cursor's connection."""
         for now, *row in self._ask(cursor, rows.FIND, {"id": id}):
             return rows.record_of(now, row)
         return None
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
-        """See `Home.extend`."""
+        """Let the settled records of a family replay for longer, in the transaction of the cursor's connection."""
         parameters = {"family": family, "replay": replay, "forget": forget, "lock_timeout": self.lock_timeout}
         [(many, _)] = self._ask(cursor, rows.JOINED_EXTEND, parameters)
         return int(many)
 
     def ask(self, cursor: Any, sql: Sql) -> list[Row]:
-        """See `Home.ask`."""
+        """Run one statement in the transaction of the cursor's connection; its rows."""
         return _ask(cursor, *self.spelled(sql))
 
     def spelled(self, sql: Sql) -> tuple[bytes, dict[str, Any]]:
@@ -127,7 +128,7 @@ class PostgresRecordDatabase:
 
     @contextmanager
     def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
-        """See `Home.translated`."""
+        """A block in which the driver's errors become ours; a violated constraint of the caller's stays as it is."""
         known: tuple[type[BaseException], ...] = (OverflowError, UnicodeError, *libraries)
         try:
             yield
@@ -139,7 +140,7 @@ class PostgresRecordDatabase:
 
     @contextmanager
     def confirming(self, connection: Any) -> Iterator[None]:
-        """See `Home.confirming`."""
+        """A block that commits; `StoreUnavailable` after it if the synchronous standby was not waited for."""
         heard = NoticeListener()
         with collect_notices(connection, heard):
             yield

@@ -1,5 +1,5 @@
 """
-How atomic mode speaks on the caller's psycopg connection: with as little as there can be between us and libpq.
+Sends the statements of atomic mode on the caller's psycopg connection, through libpq's pipeline.
 
 `exchange` is a generator as psycopg's own are: `connection.wait` drives it, in either colour. Several statements are
 written into libpq's pipeline, sent off at once, and their answers are read in one go. psycopg's own pipeline would

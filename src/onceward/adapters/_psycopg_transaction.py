@@ -1,6 +1,6 @@
 # Made from _psycopg_transaction_async.py by `make halves`: change that file, not this one.
 """
-The caller's own psycopg connection: what `PsycopgTransactionFlow` wants is sent on it.
+The adapter for the caller's psycopg connection: it sends what `PsycopgTransactionFlow` yields.
 """
 
 from __future__ import annotations
@@ -34,26 +34,24 @@ T = TypeVar("T")
 
 
 def join(connection: Any, store: object) -> PsycopgTransaction:
-    """See `onceward.adapters.join`."""
+    """The adapter for this connection under a `Gate`; refused unless it is open on the store's own database."""
     return PsycopgTransaction(connection, _database_of(connection, store))
 
 
 def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """
-    See `onceward.adapters.run_in_transaction`. What has not begun yet begins by itself, and the caller commits.
-    """
-    home = _database_of(connection, store)
+    """Run steps of ours in the caller's transaction. If none has begun, psycopg begins one; the caller commits."""
+    database = _database_of(connection, store)
     check_connection(connection, "what is written")
     # A cursor of our own kind: the caller's may take other placeholders.
-    with home.translated(psycopg.Error), psycopg.Cursor[Row](connection, row_factory=tuple_row) as cursor:
-        if not home.knows(connection):
+    with database.translated(psycopg.Error), psycopg.Cursor[Row](connection, row_factory=tuple_row) as cursor:
+        if not database.knows(connection):
             cursor.execute(rows.IDENTITY)
             [theirs] = cursor.fetchall()
-            home.check_identity(theirs)
-            home.remember(connection)
+            database.check_identity(theirs)
+            database.remember(connection)
 
         def ask(sql: Sql) -> list[Row]:
-            cursor.execute(*home.spelled(sql))
+            cursor.execute(*database.spelled(sql))
             return cursor.fetchall()
 
         return flow_driver.drive_steps(steps, ask)
@@ -61,33 +59,32 @@ def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
 
 def _database_of(connection: Any, store: object) -> PostgresRecordDatabase:
     """The database that this connection is to be open on; refused if it is of another colour or library."""
-    home = postgres_database_of(store, "Gate")
+    database = postgres_database_of(store, "Gate")
     if not isinstance(connection, psycopg.Connection):
         raise ConfigurationError(
-            f"atomic mode of a Gate knows psycopg.Connection, not {type(connection).__name__}; for an "
-            "AsyncConnection use AsyncGate"
+            f"a Gate needs a psycopg.Connection, not {type(connection).__name__}; for an AsyncConnection use AsyncGate"
         )
-    return home
+    return database
 
 
 class PsycopgTransaction(Finishing):
     """The caller's `psycopg.Connection`."""
 
-    def __init__(self, connection: psycopg.Connection[Any], home: PostgresRecordDatabase) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], database: PostgresRecordDatabase) -> None:
         self._connection = connection
-        self._database = home
-        self._statements = PsycopgTransactionFlow(connection, home)
+        self._database = database
+        self._statements = PsycopgTransactionFlow(connection, database)
 
     def is_over(self) -> bool:
         """Whether the transaction has ended."""
         return transaction_has_ended(self._connection)
 
     def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         return self._run(self._statements.begin())
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         return self._run(self._statements.put(write, expect))
 
     def load(self, id: bytes) -> Record | None:
@@ -95,7 +92,7 @@ class PsycopgTransaction(Finishing):
         return self._run(self._statements.load(id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         return self._run(self._statements.extend(family, replay, forget))
 
     def finish(self, write: Write, expect: bytes | None) -> PutResult:
@@ -103,11 +100,11 @@ class PsycopgTransaction(Finishing):
         return self._run(self._statements.finish(write, expect))
 
     def commit(self) -> None:
-        """See `Joined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         self._run(self._statements.commit())
 
     def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         return self._run(self._statements.rollback())
 
     def _run(self, flow: Flow[T]) -> T:

@@ -1,6 +1,6 @@
 # blocking half: _psycopg_transaction.py
 """
-The caller's own psycopg connection: what `PsycopgTransactionFlow` wants is sent on it.
+The adapter for the caller's psycopg connection: it sends what `PsycopgTransactionFlow` yields.
 """
 
 from __future__ import annotations
@@ -35,29 +35,27 @@ T = TypeVar("T")
 
 
 def join_async(connection: Any, store: object) -> AsyncPsycopgTransaction:
-    """See `onceward.adapters.join_async`."""
+    """The adapter for this connection under an `AsyncGate`; refused unless it is open on the store's own database."""
     return AsyncPsycopgTransaction(connection, _database_of_async(connection, store))
 
 
 async def run_in_transaction_async(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """
-    See `onceward.adapters.run_in_transaction_async`. What has not begun yet begins by itself, and the caller commits.
-    """
-    home = _database_of_async(connection, store)
+    """Run steps of ours in the caller's transaction. If none has begun, psycopg begins one; the caller commits."""
+    database = _database_of_async(connection, store)
     check_connection(connection, "what is written")
     if AWAITS:
-        await home.load_identity()
+        await database.load_identity()
     # A cursor of our own kind: the caller's may take other placeholders.
-    with home.translated(psycopg.Error):
+    with database.translated(psycopg.Error):
         async with psycopg.AsyncCursor[Row](connection, row_factory=tuple_row) as cursor:
-            if not home.knows(connection):
+            if not database.knows(connection):
                 await cursor.execute(rows.IDENTITY)
                 [theirs] = await cursor.fetchall()
-                home.check_identity(theirs)
-                home.remember(connection)
+                database.check_identity(theirs)
+                database.remember(connection)
 
             async def ask(sql: Sql) -> list[Row]:
-                await cursor.execute(*home.spelled(sql))
+                await cursor.execute(*database.spelled(sql))
                 return await cursor.fetchall()
 
             return await flow_driver.drive_steps_async(steps, ask)
@@ -66,40 +64,40 @@ async def run_in_transaction_async(connection: Any, store: object, steps: SqlSte
 def _database_of_async(connection: Any, store: object) -> PostgresRecordDatabase:
     """The database that this connection is to be open on; refused if it is of another colour or library."""
     if AWAITS:
-        home = postgres_database_of(store, "AsyncGate")
+        database = postgres_database_of(store, "AsyncGate")
         if not isinstance(connection, psycopg.AsyncConnection):
             raise ConfigurationError(
-                f"atomic mode of an AsyncGate knows psycopg.AsyncConnection, not {type(connection).__name__}: waiting "
-                "for a racer would stop the event loop; for a blocking connection use Gate"
+                f"an AsyncGate needs a psycopg.AsyncConnection, not {type(connection).__name__}: waiting for another "
+                "caller would block the event loop. For a blocking connection use Gate"
             )
     else:
-        home = postgres_database_of(store, "Gate")
+        database = postgres_database_of(store, "Gate")
         if not isinstance(connection, psycopg.Connection):
             raise ConfigurationError(
-                f"atomic mode of a Gate knows psycopg.Connection, not {type(connection).__name__}; for an "
-                "AsyncConnection use AsyncGate"
+                f"a Gate needs a psycopg.Connection, not {type(connection).__name__}; for an AsyncConnection use "
+                "AsyncGate"
             )
-    return home
+    return database
 
 
 class AsyncPsycopgTransaction(AsyncFinishing):
     """The caller's `psycopg.AsyncConnection`."""
 
-    def __init__(self, connection: psycopg.AsyncConnection[Any], home: PostgresRecordDatabase) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection[Any], database: PostgresRecordDatabase) -> None:
         self._connection = connection
-        self._database = home
-        self._statements = PsycopgTransactionFlow(connection, home)
+        self._database = database
+        self._statements = PsycopgTransactionFlow(connection, database)
 
     def is_over(self) -> bool:
         """Whether the transaction has ended."""
         return transaction_has_ended(self._connection)
 
     async def begin(self) -> bool:
-        """See `AsyncJoined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         return await self._run(self._statements.begin())
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `AsyncJoined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         return await self._run(self._statements.put(write, expect))
 
     async def load(self, id: bytes) -> Record | None:
@@ -107,7 +105,7 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return await self._run(self._statements.load(id))
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `AsyncJoined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         return await self._run(self._statements.extend(family, replay, forget))
 
     async def finish(self, write: Write, expect: bytes | None) -> PutResult:
@@ -115,11 +113,11 @@ class AsyncPsycopgTransaction(AsyncFinishing):
         return await self._run(self._statements.finish(write, expect))
 
     async def commit(self) -> None:
-        """See `AsyncJoined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         await self._run(self._statements.commit())
 
     async def rollback(self) -> bool:
-        """See `AsyncJoined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         return await self._run(self._statements.rollback())
 
     async def _run(self, flow: Flow[T]) -> T:

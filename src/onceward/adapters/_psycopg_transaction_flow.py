@@ -1,5 +1,5 @@
 """
-What atomic mode sends on the caller's psycopg connection, told once for both colours.
+What atomic mode sends on the caller's psycopg connection, written once for both colours.
 
     begin and claim | the caller's function | settle and commit
 
@@ -114,9 +114,9 @@ class TransactionLevel(NamedTuple):
 class PsycopgTransactionFlow:
     """What is sent on one connection for one call."""
 
-    def __init__(self, connection: Connection, home: PostgresRecordDatabase) -> None:
+    def __init__(self, connection: Connection, database: PostgresRecordDatabase) -> None:
         self._connection = connection
-        self._database = home
+        self._database = database
         self._opened: list[TransactionLevel] = []
         """Innermost last."""
         self._unsent = False
@@ -133,7 +133,7 @@ class PsycopgTransactionFlow:
         return TransactionStatus(self._connection.pgconn.transaction_status)
 
     def begin(self) -> Flow[bool]:
-        """See `onceward.adapters.CallerTransaction.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         if self._status == TransactionStatus.ACTIVE:
             raise IllegalMove(_BUSY)
         opens = check_connection(self._connection, "the record")
@@ -159,7 +159,7 @@ class PsycopgTransactionFlow:
         self._database.remember(self._connection)
 
     def put(self, write: Write, expect: bytes | None) -> Flow[PutResult]:
-        """See `onceward.adapters.CallerTransaction.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         statement = self._put(_CLAIM if expect is None else _SWAP, write, expect)
         for _ in range(PUT_TRIES):
             [[row]] = yield from self._send(statement)
@@ -178,7 +178,7 @@ class PsycopgTransactionFlow:
         return None if row[2] is None else rows.record_of(row[1], row[2:])
 
     def extend(self, family: bytes, replay: int, forget: int) -> Flow[int]:
-        """See `onceward.adapters.CallerTransaction.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         lives = [family, int8(replay), int8(forget), self._database.lock_timeout.encode()]
         [[(many, _)]] = yield from self._send(self._ours(rows.JOINED_EXTEND, lives))
         return int(many)
@@ -208,7 +208,7 @@ class PsycopgTransactionFlow:
         return PutResult(False, None)
 
     def commit(self) -> Flow[None]:
-        """See `onceward.adapters.CallerTransaction.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         if self._has_ended() and not self._unsent:
             raise IllegalMove(TRANSACTION_ENDED)
         try:
@@ -222,7 +222,7 @@ class PsycopgTransactionFlow:
         return _COMMIT if savepoint is None else _savepoint(b"RELEASE SAVEPOINT", savepoint)
 
     def rollback(self) -> Flow[bool]:
-        """See `onceward.adapters.CallerTransaction.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         if not self._opened:
             return not self._parted
         savepoint = self._opened.pop().savepoint

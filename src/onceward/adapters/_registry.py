@@ -1,6 +1,7 @@
 """
-Which adapter knows a connection, and what all of them say. A connection is known by its type, without importing any
-library that is not already in use.
+Finds the adapter for a connection, by its type: no library is imported that is not in use already.
+
+Messages that several adapters share are here, too.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ A connection is of a library if its type, or a base of it, is defined there.
 TRANSACTION_ENDED = (
     "your function ended the transaction that it was given (a commit, a rollback, a closed connection, an error that "
     "rolled it back; or another thread or task did so on the same connection), so record and rows can no longer commit "
-    "together; leave the ending to the gate"
+    "together; let the gate end it"
 )
 NO_ENCODING = (
-    "this connection has no encoding (client_encoding is SQL_ASCII), so words cannot be told from bytes; give it one: "
+    "this connection has no encoding (client_encoding is SQL_ASCII), so text cannot be told from bytes. Give it one: "
     "SET client_encoding = 'UTF8'"
 )
 STATEMENT_IN_PROGRESS = (
@@ -48,8 +49,8 @@ def find_adapter(connection: Any) -> Any:
             return import_module(module)
     known = sorted(library for library in ADAPTERS if not library.startswith("_"))
     raise ConfigurationError(
-        f"atomic mode does not know connections of {type(connection).__module__.partition('.')[0]}."
-        f"{type(connection).__name__}; it knows those of {', '.join(known)}"
+        f"atomic mode does not support connections of {type(connection).__module__.partition('.')[0]}."
+        f"{type(connection).__name__}; it supports those of {', '.join(known)}"
     )
 
 

@@ -1,6 +1,6 @@
 # Made from _transaction_async.py by `make halves`: change that file, not this one.
 """
-How the adapter for a caller's connection is found, and how it is finished.
+Joins the caller's transaction: finds the adapter, runs steps of ours in it, puts and commits.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def finish(joined: CallerTransaction, effect: Finish) -> PutResult:
     """Put and commit; if it does not land, roll back."""
     if isinstance(joined, Finishing):
         return joined.finish(effect.write, effect.expect)
-    standing = joined.put(effect.write, effect.expect)
+    result = joined.put(effect.write, effect.expect)
     failpoints.hit("commit.before")
-    if standing.landed:
+    if result.landed:
         joined.commit()
         failpoints.hit("commit.after")
     elif not joined.rollback():
         raise IllegalMove(TRANSACTION_ENDED)
-    return standing
+    return result

@@ -1,6 +1,6 @@
 # blocking half: _transaction.py
 """
-How the adapter for a caller's connection is found, and how it is finished.
+Joins the caller's transaction: finds the adapter, runs steps of ours in it, puts and commits.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ async def finish_async(joined: AsyncCallerTransaction, effect: Finish) -> PutRes
     """Put and commit; if it does not land, roll back."""
     if isinstance(joined, AsyncFinishing):
         return await joined.finish(effect.write, effect.expect)
-    standing = await joined.put(effect.write, effect.expect)
+    result = await joined.put(effect.write, effect.expect)
     failpoints.hit("commit.before")
-    if standing.landed:
+    if result.landed:
         await joined.commit()
         failpoints.hit("commit.after")
     elif not await joined.rollback():
         raise IllegalMove(TRANSACTION_ENDED)
-    return standing
+    return result

@@ -1,8 +1,8 @@
 """
-How `insert_once` runs its statements on the caller's connection, one pair of functions for each driver. psycopg has
-both colours, and its functions are one text.
+How `insert_once` runs its statements on the caller's connection: one pair of functions for each driver.
 
-A connection is known by its type, without importing any library that is not already in use.
+A driver is found by the connection's type: no library is imported that is not in use already. psycopg's functions are
+in `_psycopg_writer_async.py`, for both colours.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def writer_for(connection: Any, *, awaits: bool) -> ConnectionWriter:
     kind = f"{type(connection).__module__}.{type(connection).__name__}"
     if awaits:
         raise ConfigurationError(
-            f"insert_once_async does not know connections of {kind}; it knows psycopg.AsyncConnection, asyncpg's "
+            f"insert_once_async does not support connections of {kind}; it supports psycopg.AsyncConnection, asyncpg's "
             "connections, and SQLAlchemy's AsyncSession and AsyncConnection. For one that blocks: "
             "insert_once(connection, ...)"
         )
     raise ConfigurationError(
-        f"insert_once does not know connections of {kind}; it knows sqlite3.Connection, psycopg.Connection, psycopg2's "
+        f"insert_once does not support connections of {kind}; it supports sqlite3.Connection, "
+        "psycopg.Connection, psycopg2's "
         "connection, SQLAlchemy's Session and Connection, and Django's connection"
     )
 

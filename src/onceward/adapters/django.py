@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 def join(connection: Any, store: object) -> DjangoTransaction:
-    """See `onceward.adapters.join`."""
+    """The adapter for this connection; refused unless it is open on the store's own database."""
     return DjangoTransaction(_resolved(connection), record_database_of(store))
 
 
 def join_async(connection: Any, store: object) -> NoReturn:
-    """See `onceward.adapters.join_async`. Django's transactions have one colour."""
+    """Refuse an `AsyncGate`: Django's transactions only block."""
     raise ConfigurationError(
         "Django's transactions do not work under asyncio, so an AsyncGate cannot join them; put the transaction into a "
         "function with a blocking Gate, and await that: await sync_to_async(book)(...)"
@@ -46,17 +46,17 @@ def join_async(connection: Any, store: object) -> NoReturn:
 
 
 def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """See `onceward.adapters.run_in_transaction`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     return join(connection, store).run_in_transaction(steps)
 
 
 async def run_in_transaction_async(connection: Any, store: object, steps: SqlSteps[T]) -> NoReturn:
-    """See `onceward.adapters.run_in_transaction_async`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     join_async(connection, store)
 
 
 def writer(connection: Any) -> LibraryWriter:
-    """See `LibraryWriter`."""
+    """How `insert_once` runs statements on this connection."""
     connection = _resolved(connection)
 
     def run(sql: str, values: list[Any]) -> int:
@@ -79,16 +79,16 @@ def _resolved(connection: Any) -> Any:
     if isinstance(connection, BaseDatabaseWrapper):
         return connection
     raise ConfigurationError(
-        f"of Django, django.db.connection and django.db.connections['name'] are known, not {type(connection).__name__}"
+        f"of Django, use django.db.connection or django.db.connections['name'], not {type(connection).__name__}"
     )
 
 
 class DjangoTransaction:
     """The caller's connection, under its alias."""
 
-    def __init__(self, connection: Any, home: RecordDatabase) -> None:
+    def __init__(self, connection: Any, database: RecordDatabase) -> None:
         self._connection = connection
-        self._database = home
+        self._database = database
         self._opened: list[list[transaction.Atomic]] = []
         """What each `begin` has entered and nobody has left: a transaction if need be, and a savepoint in it."""
         self.nested = False
@@ -98,7 +98,11 @@ class DjangoTransaction:
         """Whether a savepoint was found missing: somebody ended the transaction in SQL, behind Django's back."""
 
     def begin(self) -> bool:
-        """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
+        """
+        Open a transaction (True) or, inside the caller's own, a savepoint (False).
+
+        A savepoint is set in either case: if it is gone later, somebody has ended the transaction.
+        """
         connection = self._connection
         self._check_kind()
         with self._translated():
@@ -123,7 +127,7 @@ class DjangoTransaction:
         return opens
 
     def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """See `onceward.adapters.run_in_transaction`."""
+        """Run steps of ours in the caller's transaction; it stays open."""
         connection = self._connection
         self._check_kind()
         if not connection.in_atomic_block and connection.get_autocommit():
@@ -172,22 +176,22 @@ class DjangoTransaction:
         self._committed = True
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         with self._translated(), self._cursor() as cursor:
             return self._database.put(cursor, write, expect)
 
     def load(self, id: bytes) -> Record | None:
-        """Same as `Store.load`, inside the transaction."""
+        """Read one record in this transaction; None if there is none."""
         with self._translated(), self._cursor() as cursor:
             return self._database.load(cursor, id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         with self._translated(), self._cursor() as cursor:
             return self._database.extend(cursor, family, replay, forget)
 
     def commit(self) -> None:
-        """See `Joined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         entered = self._opened[-1]
         try:
             with self._translated():
@@ -210,7 +214,7 @@ class DjangoTransaction:
         self._opened.pop()
 
     def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         entered = self._opened.pop() if self._opened else []
         while entered:
             entered.pop().__exit__(_Undone, _Undone(), None)

@@ -1,6 +1,6 @@
 # Made from insert_async.py by `make halves`: change that file, not this one.
 """
-A row written once, by the table's own unique constraint: the line of defence behind every gate.
+`insert_once`: a row that is written once, by the table's own unique constraint. It needs no gate.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What `insert_once` does in either colour: the statement, what it refuses, and what the answer means.
+The statement that `insert_once` runs: how it is built, what is refused, and what its result means.
 
 It runs one statement on the caller's connection, inside the caller's transaction, and never ends it:
 
@@ -7,11 +7,11 @@ It runs one statement on the caller's connection, inside the caller's transactio
     ON CONFLICT ("worker_id", "idempotency_key") DO NOTHING
 
 The constraint is always named by its columns, so only a conflict with that one is a duplicate. A violation of any
-other constraint is the caller's news and surfaces as the driver raised it. Nothing is caught and retried: on
+other constraint is the caller's, and is raised as the driver raised it. Nothing is caught and retried: on
 PostgreSQL, an error that is caught would leave the transaction unusable.
 
 One thing PostgreSQL does not promise: of two equal rows inserted at one moment, which break a second unique
-constraint besides the key, the loser may be told of the second one. Run again, it is a duplicate like any other.
+constraint besides the key, the loser may get an error about the second one. Run again, it is a plain duplicate.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def insert_steps(
     sql = _insert_sql(dialect, spelling, table, list(values), key, on_duplicate, returning)
     if empty := [name for name in key if values[name] is None]:
         raise ConfigurationError(
-            f"a key column is None: {', '.join(empty)}; NULL is never equal to NULL, so this row could be doubled"
+            f"a key column is None: {', '.join(empty)}; NULL is never equal to NULL, so this row could be "
+            "inserted twice"
         )
     bound = {name: _text(value) if dialect == "sqlite" and isinstance(value, Decimal) else value
              for name, value in values.items()}  # fmt: skip
@@ -132,7 +133,7 @@ def _insert_sql(
 ) -> str:
     """The statement for a database, with placeholders as this one's driver spells them."""
     if dialect not in ("sqlite", "postgresql"):
-        raise ConfigurationError(f"not a dialect that insert_once speaks: {dialect!r}; say 'sqlite' or 'postgresql'")
+        raise ConfigurationError(f"unknown dialect {dialect!r}; insert_once knows 'sqlite' and 'postgresql'")
     columns, key = _names(columns, "the columns"), _names(key, "the key")
     _check(dialect, columns, key, on_duplicate)
     into, names, target = (_escaped(spelling, name) for name in (_table(table), _listed(columns), _listed(key)))
@@ -184,8 +185,8 @@ def _check(dialect: str, columns: tuple[str, ...], key: tuple[str, ...], on_dupl
     identity = {same(name) for name in key}
     if both := [name for name in changed if same(name) in identity]:
         raise ConfigurationError(
-            f"Update would change what identifies the row: {', '.join(both)}; an identity key leaves the correctable "
-            "fields out. Key on what stays the same when the row is corrected"
+            f"Update would change key columns: {', '.join(both)}. Leave them out of Update, or choose a key of columns "
+            "that stay the same when the row is corrected"
         )
 
 

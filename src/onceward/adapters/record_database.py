@@ -1,9 +1,9 @@
 """
-Where the records live, for adapters that reach them through another library's cursor.
+The database that holds both the caller's rows and the records, reached through another library's cursor.
 
 A library such as SQLAlchemy or Django stands between the caller and several drivers. Its adapter opens and ends
-transactions in the library's own way; what is asked in between, and what the drivers' errors mean, is here for SQLite,
-and in `_postgres_record_database.py` for PostgreSQL.
+transactions in the library's own way. The statements in between, and the meaning of the drivers' errors, are here for
+SQLite and in `_postgres_record_database.py` for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from onceward.stores.sqlite import AsyncSqliteStore, SqliteStore
 from onceward.stores.tables.sql_steps import Row, Sql
 from onceward.stores.tables.sqlite_driver import translate_sql as spelled_for_sqlite
 
-TRANSACTION_FAILED = "a statement of your transaction had failed, so it can only be rolled back; let the error through"
+TRANSACTION_FAILED = (
+    "a statement of your transaction had failed, so it can only be rolled back; do not "
+    "catch that error inside the transaction"
+)
 
 
 class SavepointGone(IllegalMove):
@@ -62,19 +65,19 @@ class RecordDatabase(Protocol):
         """Whether a driver's connection has been checked before, and need not be again."""
 
     def remember(self, connection: Any) -> None:
-        """That it has been checked."""
+        """Note that a driver's connection has been checked."""
 
     def enter(self, cursor: Any) -> None:
         """In a transaction that has just begun: wait for one's turn to write, where only one at a time can."""
 
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> PutResult:
-        """Same as `Store.put`, in the transaction of the cursor's connection."""
+        """Write a record if its current version is `expect`, in the transaction of the cursor's connection."""
 
     def load(self, cursor: Any, id: bytes) -> Record | None:
-        """Same as `Store.load`, in that transaction."""
+        """Read one record in the transaction of the cursor's connection."""
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
-        """Same as `Store.extend`, in that transaction."""
+        """Let the settled records of a family replay for longer, in the transaction of the cursor's connection."""
 
     def ask(self, cursor: Any, sql: Sql) -> list[Row]:
         """Run one statement of `onceward.stores.tables.sql_steps`, in that transaction."""
@@ -120,10 +123,10 @@ class SqliteRecordDatabase:
         self._environment = store.environment
 
     async def load_identity(self) -> None:
-        """See `RecordDatabase.load_identity`. Here everybody knows."""
+        """Learn from an awaiting store which database it is in. Here everybody knows."""
 
     def check(self, cursor: Any) -> None:
-        """See `RecordDatabase.check`."""
+        """Refuse a connection that is open on another database."""
         for _, name, file in cursor.execute("PRAGMA database_list").fetchall():
             if name == "main" and not (file and Path(file).exists() and Path(file).samefile(self.path)):
                 raise ConfigurationError(
@@ -132,37 +135,35 @@ class SqliteRecordDatabase:
                 )
 
     def knows(self, connection: Any) -> bool:
-        """See `RecordDatabase.knows`. Looking costs nothing, and a file can be put in another's place."""
+        """Never: the check is cheap, and another file can be put in the place of this one."""
         return False
 
     def remember(self, connection: Any) -> None:
-        """See `RecordDatabase.remember`."""
+        """Nothing to note: see `knows`."""
 
     def enter(self, cursor: Any) -> None:
-        """
-        See `RecordDatabase.enter`. A plain BEGIN would read first, and be told at its first write that it is too late.
-        """
+        """Take the write lock now. A plain BEGIN would read first, and its first write could come too late."""
         cursor.execute("DELETE FROM onceward_records WHERE 0")
 
     def put(self, cursor: Any, write: Write, expect: bytes | None) -> PutResult:
-        """See `RecordDatabase.put`."""
+        """Write a record if its current version is `expect`, in the transaction of the cursor's connection."""
         return sqlite_rows.put_in(cursor, write, expect, self._environment.wall_us())
 
     def load(self, cursor: Any, id: bytes) -> Record | None:
-        """See `RecordDatabase.load`."""
+        """Read one record in the transaction of the cursor's connection."""
         return sqlite_rows.find(cursor, id, self._environment.wall_us())
 
     def extend(self, cursor: Any, family: bytes, replay: int, forget: int) -> int:
-        """See `RecordDatabase.extend`."""
+        """Let the settled records of a family replay for longer, in the transaction of the cursor's connection."""
         return sqlite_rows.extend(cursor, family, replay, forget, self._environment.wall_us())
 
     def ask(self, cursor: Any, sql: Sql) -> list[Row]:
-        """See `RecordDatabase.ask`."""
+        """Run one statement in the transaction of the cursor's connection; its rows."""
         return list(cursor.execute(*spelled_for_sqlite(sql, self._environment)).fetchall())
 
     @contextmanager
     def translated(self, *libraries: type[BaseException], committing: bool = False) -> Iterator[None]:
-        """See `RecordDatabase.translated`."""
+        """A block in which the driver's errors become ours; a violated constraint of the caller's stays as it is."""
         known: tuple[type[BaseException], ...] = (sqlite3.Error, *libraries)
         try:
             yield
@@ -173,7 +174,7 @@ class SqliteRecordDatabase:
             raise raised from error
 
     def confirming(self, connection: Any) -> AbstractContextManager[None]:
-        """See `RecordDatabase.confirming`. Here nobody stands by."""
+        """A block that commits. SQLite has no standby to wait for."""
         return nullcontext()
 
 

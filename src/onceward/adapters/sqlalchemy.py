@@ -2,11 +2,11 @@
 Atomic mode on SQLAlchemy: `Session` and `Connection` under a `Gate`, `AsyncSession` and `AsyncConnection` under an
 `AsyncGate`, on PostgreSQL and SQLite through whichever driver the engine uses.
 
-Not begun, a session is begun and committed by us. Once it has begun, be it by its own autobegin at a mere SELECT, a
+A session that has not begun is begun and committed by us. Once it has begun, even by its autobegin at a SELECT, a
 savepoint is used and the caller commits: what others began is never committed for them. A savepoint is set in either
-case: if it is gone later, the transaction was ended by somebody else.
+case: if it is gone later, somebody else has ended the transaction.
 
-Everything is written for blocking callers. SQLAlchemy runs that under asyncio by itself (`run_sync`).
+Everything is written for blocking callers; SQLAlchemy runs it under asyncio (`run_sync`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CHECKED = "onceward_checked"
 
 
 def join(connection: Any, store: object) -> SqlalchemyTransaction:
-    """See `onceward.adapters.join`."""
+    """The adapter for this connection; refused unless it is open on the store's own database."""
     if isinstance(connection, scoped_session):
         connection = connection()
     if not isinstance(connection, Session | Connection):
@@ -53,7 +53,7 @@ def join(connection: Any, store: object) -> SqlalchemyTransaction:
 
 
 def join_async(connection: Any, store: object) -> AsyncSqlalchemyTransaction:
-    """See `onceward.adapters.join_async`."""
+    """The adapter for this connection under an `AsyncGate`; refused unless it is open on the store's own database."""
     if isinstance(connection, async_scoped_session):
         connection = connection()
     if not isinstance(connection, AsyncSession | AsyncConnection):
@@ -62,17 +62,17 @@ def join_async(connection: Any, store: object) -> AsyncSqlalchemyTransaction:
 
 
 def run_in_transaction(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """See `onceward.adapters.run_in_transaction`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     return join(connection, store).run_in_transaction(steps)
 
 
 async def run_in_transaction_async(connection: Any, store: object, steps: SqlSteps[T]) -> T:
-    """See `onceward.adapters.run_in_transaction_async`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     return await join_async(connection, store).run_in_transaction(steps)
 
 
 def writer(connection: Any) -> LibraryWriter:
-    """See `LibraryWriter`."""
+    """How `insert_once` runs statements on this session or connection."""
     if isinstance(connection, scoped_session):
         connection = connection()
     if not isinstance(connection, Session | Connection):
@@ -94,8 +94,8 @@ def writer(connection: Any) -> LibraryWriter:
 
 def _not_for(colour: str, connection: Any) -> str:
     return (
-        f"this gate {colour}, and cannot use SQLAlchemy's {type(connection).__name__}; atomic mode knows {_KNOWN}; of "
-        "an engine it needs a connection: engine.connect()"
+        f"this gate {colour}, and cannot use SQLAlchemy's {type(connection).__name__}; use {_KNOWN}. With an engine, "
+        "give it a connection: engine.connect()"
     )
 
 
@@ -109,16 +109,16 @@ class _Opened(NamedTuple):
 class SqlalchemyTransaction:
     """The caller's session or connection."""
 
-    def __init__(self, target: Session | Connection, home: RecordDatabase) -> None:
+    def __init__(self, target: Session | Connection, database: RecordDatabase) -> None:
         self._target = target
-        self._database = home
+        self._database = database
         self._opened: list[_Opened] = []
         """Innermost last."""
         self.nested = False
         """Whether the caller was in a savepoint of its own."""
 
     def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         target = self._target
         opens = not target.in_transaction()
         self.nested = bool(target.in_nested_transaction())
@@ -130,7 +130,7 @@ class SqlalchemyTransaction:
                 connection = self._connection()
                 self._check(connection)
                 if not _has_begun(connection):
-                    # A savepoint would be the transaction, and its release the commit. And a racer waits at the door.
+                    # A savepoint would be the transaction, and its release the commit. And a racing caller waits here.
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 elif opens:
                     self._database.enter(_Cursor(connection))
@@ -144,9 +144,7 @@ class SqlalchemyTransaction:
         return opens
 
     def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """
-        See `onceward.adapters.run_in_transaction`. What has not begun yet begins by itself, and the caller commits.
-        """
+        """Run steps of ours in the caller's transaction. SQLAlchemy begins one if there is none."""
         with self._translated():
             connection = self._connection()
             self._check(connection)
@@ -174,7 +172,7 @@ class SqlalchemyTransaction:
         return not self._target.in_transaction()
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         with self._translated():
             connection = self._connection()
             if not _has_begun(connection):
@@ -182,17 +180,21 @@ class SqlalchemyTransaction:
             return self._database.put(_Cursor(connection), write, expect)
 
     def load(self, id: bytes) -> Record | None:
-        """Same as `Store.load`, inside the transaction."""
+        """Read one record in this transaction; None if there is none."""
         with self._translated():
             return self._database.load(_Cursor(self._connection()), id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         with self._translated():
             return self._database.extend(_Cursor(self._connection()), family, replay, forget)
 
     def commit(self) -> None:
-        """See `Joined.commit`. What a session holds is flushed first: a constraint that it violates undoes it all."""
+        """
+        Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it.
+
+        A session is flushed first: if that violates a constraint, everything is undone.
+        """
         transaction, savepoint = self._opened[-1]
         if not self._stands(savepoint):
             raise IllegalMove(TRANSACTION_ENDED)
@@ -216,7 +218,7 @@ class SqlalchemyTransaction:
                 raise
 
     def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         if not self._opened:
             return True
         transaction, savepoint = self._opened.pop()
@@ -255,8 +257,8 @@ class SqlalchemyTransaction:
             return self._target.connection()
         except exc.UnboundExecutionError as error:
             raise ConfigurationError(
-                "this session has no bind of its own, so nobody can know in which of its databases the record belongs; "
-                "give atomic mode the connection: session.connection(bind_arguments={'mapper': ...})"
+                "this session has no bind of its own, so it is not known which of its databases the record belongs to; "
+                "give atomic mode a connection: session.connection(bind_arguments={'mapper': ...})"
             ) from error
 
     def _flush(self) -> None:
@@ -275,53 +277,53 @@ class SqlalchemyTransaction:
 
 
 class AsyncSqlalchemyTransaction:
-    """Same as `SqlalchemyTransaction`, run by SQLAlchemy under asyncio."""
+    """The caller's awaiting session or connection: SQLAlchemy runs the blocking adapter under asyncio."""
 
-    def __init__(self, target: AsyncSession | AsyncConnection, home: RecordDatabase) -> None:
+    def __init__(self, target: AsyncSession | AsyncConnection, database: RecordDatabase) -> None:
         self._target = target
-        self._database = home
+        self._database = database
         inner = target.sync_session if isinstance(target, AsyncSession) else target.sync_connection
         if inner is None:
             raise ConfigurationError("this AsyncConnection is not open; `async with engine.connect() as connection:`")
-        self._joined = SqlalchemyTransaction(inner, home)
+        self._joined = SqlalchemyTransaction(inner, database)
 
     @property
     def nested(self) -> bool:
-        """See `SqlalchemyTransaction.nested`."""
+        """Whether the caller was in a savepoint of its own when this began."""
         return self._joined.nested
 
     def is_over(self) -> bool:
-        """See `SqlalchemyTransaction.is_over`."""
+        """Whether the caller's transaction has ended."""
         return self._joined.is_over()
 
     async def begin(self) -> bool:
-        """See `Joined.begin`."""
+        """Open a transaction (True) or, inside the caller's own, a savepoint (False)."""
         await self._database.load_identity()
         return await self._run(self._joined.begin)
 
     async def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """See `SqlalchemyTransaction.run_in_transaction`."""
+        """Run steps of ours in the caller's transaction; it stays open."""
         await self._database.load_identity()
         return await self._run(self._joined.run_in_transaction, steps)
 
     async def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         return await self._run(self._joined.put, write, expect)
 
     async def load(self, id: bytes) -> Record | None:
-        """See `SqlalchemyTransaction.load`."""
+        """Read one record in this transaction; None if there is none."""
         return await self._run(self._joined.load, id)
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         return await self._run(self._joined.extend, family, replay, forget)
 
     async def commit(self) -> None:
-        """See `Joined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         await self._run(self._joined.commit)
 
     async def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         return await self._run(self._joined.rollback)
 
     async def _run(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -364,7 +366,7 @@ def _named(sql: str) -> TextClause:
 
 
 def _numbered(sql: str) -> TextClause:
-    """Same as `_named` for `%s`; colons and percent signs inside of names are not what they look like."""
+    """A statement with `%s` as SQLAlchemy takes it. A colon or a doubled percent sign in a name is no placeholder."""
     numbers = itertools.count()
     spelled = re.sub("%(.)", lambda found: f":p{next(numbers)}" if found[1] == "s" else "%", sql.replace(":", "\\:"))
     return text(spelled)

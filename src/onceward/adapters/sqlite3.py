@@ -1,8 +1,8 @@
 """
 Atomic mode on the caller's own `sqlite3.Connection`.
 
-With no transaction open, one is opened (BEGIN IMMEDIATE: a racer then waits at the door, and replays the winner) and
-ended by us. Inside the caller's transaction a savepoint is used, and the caller commits. A connection in autocommit
+With no transaction open, one is opened and ended by us (BEGIN IMMEDIATE: a racing caller then waits, and replays the
+winner). Inside the caller's transaction a savepoint is used, and the caller commits. A connection in autocommit
 with no transaction open is refused: the record would commit alone.
 """
 
@@ -30,22 +30,22 @@ T = TypeVar("T")
 
 
 def join(connection: sqlite3.Connection, store: object) -> Sqlite3Transaction:
-    """See `onceward.adapters.join`."""
+    """The adapter for this connection; refused unless it is open on the store's own database."""
     return Sqlite3Transaction(connection, store)
 
 
 def run_in_transaction(connection: sqlite3.Connection, store: object, steps: SqlSteps[T]) -> T:
-    """See `onceward.adapters.run_in_transaction`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     return Sqlite3Transaction(connection, store).run_in_transaction(steps)
 
 
 def join_async(connection: sqlite3.Connection, store: object) -> AwaitedTransaction:
-    """See `onceward.adapters.join_async`. SQLite has no other colour; its statements are short."""
+    """The adapter for this connection under an `AsyncGate`. It blocks: sqlite3 cannot await; statements are short."""
     return AwaitedTransaction(Sqlite3Transaction(connection, store))
 
 
 async def run_in_transaction_async(connection: sqlite3.Connection, store: object, steps: SqlSteps[T]) -> T:
-    """See `onceward.adapters.run_in_transaction_async`."""
+    """Run steps of ours in the caller's transaction; it stays open."""
     return Sqlite3Transaction(connection, store).run_in_transaction(steps)
 
 
@@ -66,7 +66,11 @@ class Sqlite3Transaction:
         """Savepoints, innermost last, and whether the transaction was opened with them."""
 
     def begin(self) -> bool:
-        """See `Joined.begin`. A savepoint is set in either case: if it is gone later, the transaction was ended."""
+        """
+        Open a transaction (True) or, inside the caller's own, a savepoint (False).
+
+        A savepoint is set in either case: if it is gone later, somebody has ended the transaction.
+        """
         connection = self._connection
         opens = self._check_not_alone("the record")
         name = f"onceward_{len(self._opened)}"
@@ -83,9 +87,7 @@ class Sqlite3Transaction:
         return opens
 
     def run_in_transaction(self, steps: SqlSteps[T]) -> T:
-        """
-        See `onceward.adapters.run_in_transaction`. Where nothing has begun yet, sqlite3 begins before the first write.
-        """
+        """Run steps of ours in the caller's transaction. If none has begun, sqlite3 begins one at the first write."""
         self._check_not_alone("what is written")
         cursor = self._connection.cursor()
         cursor.row_factory = None
@@ -107,7 +109,7 @@ class Sqlite3Transaction:
         return opens
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `Joined.put`."""
+        """Write a record in this transaction if its current version is `expect`."""
         if not self._in_transaction():
             raise IllegalMove(
                 TRANSACTION_ENDED
@@ -121,12 +123,12 @@ class Sqlite3Transaction:
             return find_on(self._connection, id, self._environment.wall_us())
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `Joined.extend`."""
+        """Let the settled records of a family replay for longer, in this transaction; how many there were."""
         with self._translated():
             return extend(self._connection.cursor(), family, replay, forget, self._environment.wall_us())
 
     def commit(self) -> None:
-        """See `Joined.commit`."""
+        """Commit what the last `begin` opened; `IllegalMove` if somebody else has ended it."""
         name, opened = self._opened[-1]
         if not self._end(f"RELEASE {name}"):
             raise IllegalMove(TRANSACTION_ENDED)
@@ -140,7 +142,7 @@ class Sqlite3Transaction:
                 raise
 
     def rollback(self) -> bool:
-        """See `Joined.rollback`."""
+        """Undo what the last `begin` opened; False if somebody else has ended it."""
         if not self._opened:
             return True
         name, opened = self._opened.pop()

@@ -2,8 +2,8 @@
 """
 `async with gate.atomic(connection, key) as operation:` - the block form of atomic mode.
 
-The flow is driven up to the point where it wants the function called; the block is that function. Leaving the block
-answers the flow.
+The flow runs up to the point where it would call the function; the block is that function. Leaving the block resumes
+the flow.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from onceward.gate.paused_flow import resume_after_call
 class AsyncAtomicBlock(AtomicBlockBase):
     """A block inside the caller's transaction. It settles, or it is shown a replay."""
 
-    def __init__(self, ask: OperationRequest, flow: Flow[Outcome[Any]], performer: AsyncEffectRunner) -> None:
-        super().__init__(ask, flow)
+    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]], performer: AsyncEffectRunner) -> None:
+        super().__init__(request, flow)
         self._effect_runner = performer
 
     async def __aenter__(self) -> AtomicOperation:

@@ -1,5 +1,5 @@
 """
-Blocks of atomic mode, whoever waits for them: how one begins, and what leaving it answers.
+What both colours of `AtomicBlock` share: how a block begins, and what leaving it means.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from onceward.gate.running_operation import RunningOperation, enter_operation
 
 
 class AtomicBlockBase:
-    """How a block begins, and what leaving it answers, for both colours."""
+    """How a block begins, and what leaving it means, for both colours."""
 
-    def __init__(self, ask: OperationRequest, flow: Flow[Outcome[Any]]) -> None:
-        self._ask = ask
+    def __init__(self, request: OperationRequest, flow: Flow[Outcome[Any]]) -> None:
+        self._request = request
         self._flow = flow
         self._entered = False
         self._operation: AtomicOperation | None = None
@@ -30,7 +30,7 @@ class AtomicBlockBase:
 
     def _opened(self) -> Flow[CallFunction | Outcome[Any]]:
         if self._entered:
-            raise ConfigurationError("an atomic block is entered once; ask gate.atomic(...) for another one")
+            raise ConfigurationError("an atomic block can be entered only once; call gate.atomic(...) for another")
         self._entered = True
         return pause_at_call(self._flow)
 
@@ -44,7 +44,7 @@ class AtomicBlockBase:
 
     def _replaying(self, outcome: Outcome[Any]) -> AtomicOperation:
         seen = {"first_at": outcome.first_at_us, "attempt": outcome.attempt, "fence": outcome.fence}
-        shown = AtomicOperation(record_from_claimant(self._ask.claimant, **seen), self._ask.given)
+        shown = AtomicOperation(record_from_claimant(self._request.claimant, **seen), self._request.given)
         shown.show(outcome.value)
         return shown
 
@@ -63,8 +63,8 @@ class AtomicBlockBase:
             return Returned(operation.value)
         return Raised(
             ConfigurationError(
-                "the block ended without operation.settle(value), so its transaction was undone; say what is "
-                "stored (None is a value), or raise"
+                "the block ended without operation.settle(value), so its transaction was rolled back; settle it (None "
+                "is a value), or raise"
             )
         )
 

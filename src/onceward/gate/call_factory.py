@@ -1,5 +1,5 @@
 """
-From a call to an `OperationRequest`: what both colours of gate share. No I/O: shells act, this prepares.
+`CallFactory` turns a call into a `PreparedCall`: key, fingerprint, terms and function. No I/O; both gates share it.
 """
 
 from __future__ import annotations
@@ -36,23 +36,45 @@ from onceward.runtime.failpoints import armed
 KEY = "key"
 STEP = "step"
 WINDOW = "window"
-"""Kinds of records: part of the id, so that a plan's step can never collide with somebody's key."""
+"""Kinds of records: part of the id, so that a plan's step can never collide with a key."""
 
 Invoke: TypeAlias = Callable[[Operation], Any]
 
 _log = logging.getLogger("onceward")
 
 
-class PreparedCall(NamedTuple):
-    """A call, ready to be driven."""
+class CallSpec(NamedTuple):
+    """What the caller of `call`, `hold`, `atomic` or `step` gives, besides the key and options."""
 
-    ask: OperationRequest
+    fn: Callable[..., Any]
+    request: Any = None
+    name: str | None = None
+    probe: Callable[..., Any] | None = None
+    marked: bool | None = None
+
+
+class RecordName(NamedTuple):
+    """Which record a call is about."""
+
+    id: bytes
+    kind: str
+    parts: tuple[str, ...]
+    """The parts of the key, as they are stored."""
+    family: bytes | None
+    given: str | None
+    """The key as the caller gave it; None if only the stored one is known."""
+
+
+class PreparedCall(NamedTuple):
+    """A call that is ready to run: what the flow needs to know, and the functions that it may call."""
+
+    request: OperationRequest
     invoke: Invoke
     probe: Callable[..., Any] | None = None
 
 
 class CallFactory:
-    """A scope, its terms and its listeners."""
+    """Prepares the calls of one scope: it has the scope's terms and listeners."""
 
     def __init__(
         self,
@@ -63,20 +85,22 @@ class CallFactory:
         options: Options,
         store: object = None,
     ) -> None:
-        self._name(check_scope(scope))
-        said = capabilities_of(store)
-        self._relaxes = said.relaxes
-        self._joins = store is None or said.joins is not None
-        self.terms = self._possible(apply_options(DEFAULT_TERMS, options))
+        self._use_scope(check_scope(scope))
+        capabilities = capabilities_of(store)
+        self._relaxes = capabilities.relaxes
+        self._joins = store is None or capabilities.joins is not None
+        self.terms = self._checked(apply_options(DEFAULT_TERMS, options))
         if self.terms.guarantee == Guarantee.ATOMIC:
-            raise ConfigurationError("atomic is not a gate's default: each atomic call says which connection it joins")
+            raise ConfigurationError(
+                "guarantee='atomic' cannot be a gate's default; use it per call, where the connection is named"
+            )
         self.environment = environment or REAL
         self._listeners: list[Listener] = list(listeners)
         self._agreed: dict[tuple[tuple[str, ...], tuple[Any, ...], tuple[type, ...]], Terms] = {}
-        self._glance = said.peek
-        self._peeks = said.peek is not None
+        self._peek = capabilities.peek
+        self._peeks = capabilities.peek is not None
 
-    def _name(self, scope: str) -> None:
+    def _use_scope(self, scope: str) -> None:
         self.scope = scope
         # A scope such as live:acme says which environment it is; its keys then carry it too, and can never meet.
         label, colon, _ = scope.partition(":")
@@ -85,7 +109,7 @@ class CallFactory:
     def scoped(self, scope: str | None) -> CallFactory:
         """The same for another scope: same terms, same listeners."""
         twin = copy(self)
-        twin._name(check_scope(scope))
+        twin._use_scope(check_scope(scope))
         return twin
 
     # --- events ---
@@ -108,7 +132,7 @@ class CallFactory:
             except Exception:
                 _log.exception("onceward: a listener raised on %s; the operation is not affected", event.type)
 
-    # --- asks ---
+    # --- preparing calls ---
 
     def agreed(self, options: Mapping[str, Any]) -> Terms:
         """The gate's terms with an operation's own. Remembered: most calls repeat the same few."""
@@ -120,14 +144,14 @@ class CallFactory:
             changes = (tuple(options), values, tuple(map(type, values)))
             terms = self._agreed.get(changes)
         except TypeError:
-            return self._possible(apply_options(self.terms, options))
+            return self._checked(apply_options(self.terms, options))
         if terms is None:
-            terms = self._possible(apply_options(self.terms, options))
+            terms = self._checked(apply_options(self.terms, options))
             if len(self._agreed) < 1_000:
                 self._agreed[changes] = terms
         return terms
 
-    def _possible(self, terms: Terms) -> Terms:
+    def _checked(self, terms: Terms) -> Terms:
         """Refuse what the store does not offer: a choice that silently does nothing is no choice."""
         if terms.relaxed_settle and not self._relaxes:
             raise ConfigurationError(
@@ -136,8 +160,9 @@ class CallFactory:
             )
         if terms.settle == INSIDE and not self._joins:
             raise ConfigurationError(
-                "settle='inside' needs the gate's records in the database of your rows, and this gate's store is none "
-                "that can share a transaction: open the gate on it, with sqlite:/// or postgresql://"
+                "settle='inside' needs a store that can share your transaction, and this gate's cannot; open "
+                "the gate on "
+                "the database of your rows, with sqlite:/// or postgresql://"
             )
         return terms
 
@@ -145,7 +170,7 @@ class CallFactory:
         """The key as it is stored: checked, and carrying the scope's environment if it has one."""
         return check_key(key) if self._label is None else environment_key(self._label, key)
 
-    def ask(
+    def request_for(
         self,
         parts: tuple[str, ...],
         request: Any,
@@ -158,49 +183,58 @@ class CallFactory:
         family: bytes | None = None,
         given: str | None = None,
     ) -> OperationRequest:
-        """One call, ready for the engine. `parts` are the checked parts of the key; `given` is what the caller said."""
-        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._ask(id, fingerprint, parts, terms, kind, operation, None, marked, probes, family, given)
+        """One call, ready for its flow. `parts` are the checked parts of the key; `given` is the caller's own."""
+        name = self._named(parts, kind, family, given)
+        return self._request(name, fingerprint_canonical(request), terms, operation, marked=marked, probes=probes)
 
-    def _ask(
+    def _request(
         self,
-        id: bytes,
+        name: RecordName,
         fingerprint: bytes,
-        parts: tuple[str, ...],
         terms: Terms,
-        kind: str,
         operation: str,
-        restore: Restorer | None,
-        marked: bool,
-        probes: bool,
-        family: bytes | None,
-        given: str | None,
+        *,
+        restore: Restorer | None = None,
+        marked: bool = False,
+        probes: bool = False,
     ) -> OperationRequest:
         claimant = Claimant(
-            id,
-            kind,
-            self.scope,
-            parts[0] if len(parts) == 1 else " / ".join(parts),
-            operation,
-            family,
-            terms.guarantee,
-            fingerprint,
-            terms.lease,
-            terms.keyed_for,
-            probes,
-            self.environment.process(),
-            terms.takeover == "lease",
+            id=name.id,
+            kind=name.kind,
+            scope=self.scope,
+            key=name.parts[0] if len(name.parts) == 1 else " / ".join(name.parts),
+            operation=operation,
+            family=name.family,
+            guarantee=terms.guarantee,
+            fingerprint=fingerprint,
+            lease=terms.lease,
+            keyed_for=terms.keyed_for,
+            can_probe=probes,
+            holder=self.environment.process(),
+            by_lease=terms.takeover == "lease",
         )
-        parts_around = resilience_of(terms.retry, terms.breaker, terms.budget)
+        resilience = resilience_of(terms.retry, terms.breaker, terms.budget)
         return OperationRequest(
-            claimant, terms, restore, marked, bool(self._listeners), self._peeks, given, parts_around
+            claimant,
+            terms,
+            restore,
+            marked,
+            listening=bool(self._listeners),
+            peeks=self._peeks,
+            given=name.given,
+            resilience=resilience,
         )
 
+    def _named(
+        self, parts: tuple[str, ...], kind: str = KEY, family: bytes | None = None, given: str | None = None
+    ) -> RecordName:
+        return RecordName(record_id(kind, self.scope, *parts), kind, parts, family, given)
+
     def _replayed(self, id: bytes, fingerprint: bytes, restore: Restorer | None) -> Outcome[Any] | None:
-        """The first answer, if a quick look shows it. Not while somebody listens, or a test is at work."""
-        if self._glance is None or self._listeners or armed():
+        """The stored outcome, if a quick look finds it. Not while somebody listens, or failpoints are armed."""
+        if self._peek is None or self._listeners or armed():
             return None
-        seen = self._glance(id)
+        seen = self._peek(id)
         try:
             return peeked_outcome(seen, fingerprint, restore) if seen is not None else None
         except OncewardError as error:
@@ -209,16 +243,12 @@ class CallFactory:
     def about(self, parts: tuple[str, ...], kind: str = KEY, *, retain: Seconds | None = None) -> PreparedCall:
         """Only the name of a record, for deciding it."""
         terms = self.agreed({} if retain is None else {"retain": retain})
-        return PreparedCall(self.ask(parts, None, terms, kind=kind), unreachable)
+        return PreparedCall(self.request_for(parts, None, terms, kind=kind), unreachable)
 
-    def called(
+    def prepare(
         self,
         parts: tuple[str, ...],
-        fn: Callable[..., Any],
-        request: Any,
-        name: str | None,
-        probe: Callable[..., Any] | None,
-        marked: bool | None,
+        call: CallSpec,
         options: Mapping[str, Any],
         *,
         awaits: bool,
@@ -228,73 +258,48 @@ class CallFactory:
         given: str | None = None,
     ) -> PreparedCall:
         """
-        One call of a plain function: its ask and how to run it, refused here if it cannot work.
+        One call of a plain function, refused here if it cannot work.
 
-        `inside`: whether the function may settle inside its own transaction.
+        `parts` are the checked parts of the key, `given` is the key as the caller gave it. `inside`: whether the
+        function may settle inside its own transaction.
         """
         terms = self.agreed(options)
-        body = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=inside)
-        id, fingerprint = record_id(kind, self.scope, *parts), fingerprint_canonical(request)
-        return self._called(id, fingerprint, parts, fn, body, terms, name, probe, marked, kind, family, given)
+        convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=inside)
+        name = self._named(parts, kind, family, given)
+        return self._prepared(name, fingerprint_canonical(call.request), call, convention, terms)
 
-    def prepare_or_replay(
-        self,
-        key: str,
-        fn: Callable[..., Any],
-        request: Any,
-        name: str | None,
-        probe: Callable[..., Any] | None,
-        marked: bool | None,
-        terms: Terms,
-        *,
-        awaits: bool,
-    ) -> PreparedCall | Outcome[Any]:
-        """Same as `called`, for a key and on terms that are agreed; or the first answer, if a quick look shows it."""
-        body = inspect_runnable(fn, terms, awaits=awaits, probe=probe, inside=True)
+    def prepare_or_replay(self, key: str, call: CallSpec, terms: Terms, *, awaits: bool) -> PreparedCall | Outcome[Any]:
+        """One call under a key, on terms that are agreed; or the stored outcome, if a quick look finds it."""
+        convention = inspect_runnable(call.fn, terms, awaits=awaits, probe=call.probe, inside=True)
         stored = self.stored_key(key)
-        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(request)
+        id, fingerprint = record_id(KEY, self.scope, stored), fingerprint_canonical(call.request)
         outcome = self._replayed(id, fingerprint, None)
         if outcome is not None:
             return outcome
-        return self._called(id, fingerprint, (stored,), fn, body, terms, name, probe, marked, KEY, None, key)
+        return self._prepared(RecordName(id, KEY, (stored,), None, key), fingerprint, call, convention, terms)
 
-    def _called(
-        self,
-        id: bytes,
-        fingerprint: bytes,
-        parts: tuple[str, ...],
-        fn: Callable[..., Any],
-        body: CallingConvention,
-        terms: Terms,
-        name: str | None,
-        probe: Callable[..., Any] | None,
-        marked: bool | None,
-        kind: str,
-        family: bytes | None,
-        given: str | None,
+    def _prepared(
+        self, name: RecordName, fingerprint: bytes, call: CallSpec, convention: CallingConvention, terms: Terms
     ) -> PreparedCall:
-        operation = name if name is not None else function_name(fn)
-        marks = body.marked if marked is None else marked
-        ask = self._ask(id, fingerprint, parts, terms, kind, operation, None, marks, probe is not None, family, given)
-        return PreparedCall(ask, body.bind(fn), probe)
+        operation = call.name if call.name is not None else function_name(call.fn)
+        marked = convention.marked if call.marked is None else call.marked
+        probes = call.probe is not None
+        request = self._request(name, fingerprint, terms, operation, marked=marked, probes=probes)
+        return PreparedCall(request, convention.bind(call.fn), call.probe)
 
-    def again(
-        self, id: bytes, fingerprint: bytes, key: str, name: str, terms: Terms, marked: bool, invoke: Invoke
+    def prepare_requeue(
+        self, key: str, fingerprint: bytes, operation: str, terms: Terms, invoke: Invoke, *, marked: bool
     ) -> PreparedCall:
-        """One call of an operation that was given up, under its own key and as the request that it was."""
+        """One call of an operation that was given up, under its own stored key and fingerprint."""
         if terms.guarantee == Guarantee.ATOMIC:
             raise ConfigurationError("an atomic effect shares your transaction: register a gated=True handler for it")
         check_probe(terms, None)
-        return PreparedCall(
-            self._ask(id, fingerprint, (key,), terms, KEY, name, None, marked, False, None, None), invoke
-        )
+        return PreparedCall(self._request(self._named((key,)), fingerprint, terms, operation, marked=marked), invoke)
 
-    def joined(
+    def prepare_joined(
         self,
         parts: tuple[str, ...],
-        fn: Callable[..., Any] | None,
-        request: Any,
-        name: str | None,
+        call: CallSpec,
         options: Mapping[str, Any],
         *,
         awaits: bool,
@@ -302,48 +307,57 @@ class CallFactory:
         family: bytes | None = None,
         given: str | None = None,
     ) -> PreparedCall:
-        """One call in the caller's own transaction; without a function, the block itself is what runs."""
+        """One call in the caller's own transaction; `unreachable` as its function stands for a block."""
         terms = self.agreed({**options, "guarantee": Guarantee.ATOMIC.value})
         if terms.settle == INSIDE:
             raise ConfigurationError(
-                "in your transaction the gate claims and settles by itself; settle='inside' is for call, run, once and "
-                "step, whose functions open transactions of their own"
+                "settle='inside' cannot be used here: in your transaction the gate settles by itself. It is "
+                "for call, run, "
+                "once and step, whose functions open transactions of their own"
             )
         if callable(terms.remember):
             raise ConfigurationError("in atomic mode remember is 'success' or 'all'")
         if terms.in_flight == "accept":
             raise ConfigurationError("in atomic mode in_flight is 'wait' or 'refuse'")
-        named = name if name is not None else (function_name(fn) if fn is not None else "")
-        ask = self.ask(parts, request, terms, kind=kind, operation=named, family=family, given=given)
-        if fn is None:
-            return PreparedCall(ask, unreachable)
-        body = inspect_function(fn)
-        if body.generates:
-            refuse_generator(fn, function_name(fn))
-        if not awaits and body.awaits:
-            raise _is_async_error(fn)
-        return PreparedCall(ask, body.bind(fn))
+        is_block = call.fn is unreachable
+        operation = call.name if call.name is not None else ("" if is_block else function_name(call.fn))
+        request = self.request_for(
+            parts, call.request, terms, kind=kind, operation=operation, family=family, given=given
+        )
+        if is_block:
+            return PreparedCall(request, unreachable)
+        convention = inspect_function(call.fn)
+        if convention.generates:
+            refuse_generator(call.fn, function_name(call.fn))
+        if not awaits and convention.awaits:
+            raise _is_async_error(call.fn)
+        return PreparedCall(request, convention.bind(call.fn))
 
     def prepare_declared(
         self,
-        taken: FunctionDeclaration,
+        declared: FunctionDeclaration,
         terms: Terms,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         probe: Callable[..., Any] | None,
     ) -> tuple[PreparedCall | Outcome[Any], dict[str, Any]]:
-        """One call of a declared function, or the first answer if a quick look shows it; and its arguments by name."""
-        arguments = taken.arguments(args, kwargs)
-        given = taken.key(arguments)
+        """One call of a declared function, or its stored outcome if a quick look finds it; and its arguments."""
+        arguments = declared.arguments(args, kwargs)
+        given = declared.key(arguments)
         key = self.stored_key(given)
-        id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(taken.request_of(arguments))
-        if taken.connection is None and (outcome := self._replayed(id, fingerprint, taken.restore)) is not None:
+        id, fingerprint = record_id(KEY, self.scope, key), fingerprint_canonical(declared.request_of(arguments))
+        if declared.connection is None and (outcome := self._replayed(id, fingerprint, declared.restore)) is not None:
             return outcome, arguments
-        probes = probe is not None
-        ask = self._ask(
-            id, fingerprint, (key,), terms, KEY, taken.name, taken.restore, taken.marked, probes, None, given
+        request = self._request(
+            RecordName(id, KEY, (key,), None, given),
+            fingerprint,
+            terms,
+            declared.name,
+            restore=declared.restore,
+            marked=declared.marked,
+            probes=probe is not None,
         )
-        return PreparedCall(ask, lambda operation: taken.invoke(operation, args, kwargs), probe), arguments
+        return PreparedCall(request, lambda operation: declared.invoke(operation, args, kwargs), probe), arguments
 
     def declare(
         self,
@@ -381,10 +395,10 @@ def inspect_runnable(
     inside: bool = False,
 ) -> CallingConvention:
     """A function for `call`, `step` and the like, taken apart; refused if this gate or these terms cannot run it."""
-    body = inspect_function(fn)
-    if body.generates:
+    convention = inspect_function(fn)
+    if convention.generates:
         refuse_generator(fn, function_name(fn))
-    if not awaits and body.awaits:
+    if not awaits and convention.awaits:
         raise _is_async_error(fn)
     if probe is not None:
         check_runnable(probe, awaits=awaits)
@@ -395,7 +409,7 @@ def inspect_runnable(
         )
     if probe is not None or terms.guarantee == Guarantee.PROBED:
         check_probe(terms, probe)
-    return body
+    return convention
 
 
 def check_runnable(fn: Callable[..., Any], *, awaits: bool) -> None:
@@ -418,7 +432,7 @@ def _is_async_error(fn: Callable[..., Any]) -> ConfigurationError:
 def refuse_accept(options: Mapping[str, Any]) -> None:
     """Whoever wants the value alone cannot be told that there is none yet."""
     if options.get("in_flight") == "accept":
-        raise ConfigurationError("in_flight='accept' answers with a pending Outcome, so it is for gate.call only")
+        raise ConfigurationError("in_flight='accept' returns a pending Outcome, so it is for gate.call only")
 
 
 def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:
@@ -431,7 +445,7 @@ def check_probe(terms: Terms, probe: Callable[..., Any] | None) -> None:
 
 
 def unreachable(operation: Operation) -> Any:
-    """What stands in for a function in flows that call none."""
+    """Stands in for the function in flows that call none."""
     raise ConfigurationError("this flow calls no function")
 
 

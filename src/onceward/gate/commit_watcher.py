@@ -1,9 +1,9 @@
 """
-What follows the commit of an atomic run: listeners are told of it, and now and then a little is purged.
+Watches for the commit of an atomic run. Then listeners get its events, and now and then a little is purged.
 
-If the transaction was opened by the gate, it is committed when the run ends, and that is the moment. If it is the
-caller's own, only its database knows what became of it. So it is looked up, on the gate's own connection, until the
-record can be seen there (committed) or its transaction is over without it (undone: there is nothing to tell).
+A transaction that the gate opened is committed when the run ends. Of the caller's own transaction only the database
+knows. So the record is looked up, on the gate's own connection, until it is there (committed), or the transaction has
+ended without it (rolled back: there is nothing to tell).
 
 This only keeps books: what goes wrong here is logged, and never reaches the caller's transaction.
 """
@@ -98,7 +98,7 @@ class CommitWatcher(_CommitWatcherBase):
         self._closed = threading.Event()
 
     def follow(self, after: AfterCommit, joined: Any, *, tidies: bool) -> None:
-        """Find out what becomes of a run, and tell whoever listens."""
+        """Find out whether a run is committed, and tell the listeners."""
         with self._lock:
             self._followed.append(self.followed(after, joined, tidies=tidies))
             if self._thread is not None and self._thread.is_alive():
@@ -147,7 +147,7 @@ class CommitWatcher(_CommitWatcherBase):
 
 
 class AsyncCommitWatcher(_CommitWatcherBase):
-    """Same as `CommitWatcher`, for tasks: one for each run that is followed, on the loop that it ran in."""
+    """For event loops: one task for each run that is followed, on the loop that it ran in."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class AsyncCommitWatcher(_CommitWatcherBase):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, after: AfterCommit, joined: Any, *, tidies: bool) -> None:
-        """Same as `CommitWatcher.follow`."""
+        """Find out whether a run is committed, and tell the listeners."""
         if len(self._tasks) >= FOLLOWED_MAX:
             return
         one = self.followed(after, joined, tidies=tidies)

@@ -51,9 +51,9 @@ class DeadLetterBox(DeadLetterBoxBase):
     _awaits = False
 
     def __init__(
-        self, gate: Gate, asking: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int
+        self, gate: Gate, call_factory: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int
     ) -> None:
-        super().__init__(asking, payload, keep, payload_bytes_max)
+        super().__init__(call_factory, payload, keep, payload_bytes_max)
         self.gate = gate
 
     def put(self, stop: Stop, call: GivenUp) -> DeadLetter:
@@ -104,10 +104,10 @@ class DeadLetterBox(DeadLetterBoxBase):
         return self._drive(discard(self._id(which)))
 
     def _done(self, job: RequeueJob) -> Any:
-        if job.called is None:
+        if job.prepared is None:
             value = job.handler.fn(*job.arguments.args, **job.arguments.kwargs)
         else:
-            value = self.gate.drive(operate(job.called.ask), job.called).answer
+            value = self.gate.drive(operate(job.prepared.request), job.prepared).answer
         return value
 
     def _drive(self, flow: Flow[T]) -> T:

@@ -53,9 +53,9 @@ class AsyncDeadLetterBox(DeadLetterBoxBase):
     _awaits = AWAITS
 
     def __init__(
-        self, gate: AsyncGate, asking: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int
+        self, gate: AsyncGate, call_factory: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int
     ) -> None:
-        super().__init__(asking, payload, keep, payload_bytes_max)
+        super().__init__(call_factory, payload, keep, payload_bytes_max)
         self.gate = gate
 
     async def put(self, stop: Stop, call: GivenUp) -> DeadLetter:
@@ -108,12 +108,12 @@ class AsyncDeadLetterBox(DeadLetterBoxBase):
         return await self._drive(discard(self._id(which)))
 
     async def _done(self, job: RequeueJob) -> Any:
-        if job.called is None:
+        if job.prepared is None:
             value = job.handler.fn(*job.arguments.args, **job.arguments.kwargs)
             if AWAITS:
                 value = await value if isawaitable(value) else value
         else:
-            value = (await self.gate.drive(operate(job.called.ask), job.called)).answer
+            value = (await self.gate.drive(operate(job.prepared.request), job.prepared)).answer
         return value
 
     def _drive(self, flow: Flow[T]) -> Awaitable[T]:

@@ -1,5 +1,5 @@
 """
-Dead letters, whoever waits for them: handlers, what is kept, and what speaks against a requeue.
+What both colours of `DeadLetterBox` share: handlers, what is stored, and when a requeue is refused.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ for _at, _what in {"dead": "a dead letter is put", "dead.discard": "a dead lette
 
 
 class RequeueJob(NamedTuple):
-    """A requeue that nothing speaks against."""
+    """A requeue that has passed every check."""
 
     letter: DeadLetter
     handler: RequeueHandler
     arguments: CallArguments
-    called: PreparedCall | None
+    prepared: PreparedCall | None
     """How the gate runs it; None if the handler goes there by itself."""
     ran: list[bool]
     began: float
 
 
 class DeadLetterBoxBase:
-    """Everything about the letters of a scope but the waiting, for both colours."""
+    """The dead letters of a scope: everything but the waiting, for both colours."""
 
     _awaits: bool
 
-    def __init__(self, asking: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int) -> None:
-        self._asking = asking
+    def __init__(self, call_factory: CallFactory, payload: PayloadMode, keep: Seconds, payload_bytes_max: int) -> None:
+        self._call_factory = call_factory
         self._payload = check_payload_mode(payload)
         self._keep = microseconds(keep, "keep")
         if isinstance(payload_bytes_max, bool) or not isinstance(payload_bytes_max, int) or payload_bytes_max < 0:
@@ -82,7 +82,7 @@ class DeadLetterBoxBase:
         self._payload_bytes_max = payload_bytes_max
         self._handlers: dict[str, RequeueHandler] = {}
         self._senders: dict[str, RequestSender] = {}
-        self._selection = Selection(scope=asking.scope, kind=DEAD)
+        self._selection = Selection(scope=call_factory.scope, kind=DEAD)
 
     # --- handlers ---
 
@@ -104,11 +104,11 @@ class DeadLetterBoxBase:
         refuse_accept(options)
         if callable(fn):
             check_runnable(fn, awaits=self._awaits)
-        self._asking.agreed(options)
+        self._call_factory.agreed(options)
         self._handlers[name] = make_requeue_handler(name, fn, gated=gated, options=options)
 
     def handler(self, name: str, *, gated: bool | None = None, **options: Unpack[Options]) -> Callable[[F], F]:
-        """Same as `handle`, as a decorator; the function stays as it is."""
+        """Register a handler, as a decorator; the function stays as it is."""
 
         def register(fn: F) -> F:
             self.handle(name, fn, gated=gated, **options)
@@ -145,37 +145,39 @@ class DeadLetterBoxBase:
 
     def _draft(self, stop: Stop, call: GivenUp) -> DeadLetterDraft:
         key = key_of_call(call)
-        stored = self._asking.stored_key(mint_from(self._asking.environment.random(16)) if key is None else key)
+        stored = self._call_factory.stored_key(
+            mint_from(self._call_factory.environment.random(16)) if key is None else key
+        )
         return draft_dead_letter(
             stop,
-            self._asking.scope,
+            self._call_factory.scope,
             stored,
             call.name,
             keyed=key is not None,
             fingerprint=request_fingerprint(call),
             payload=pack_arguments(
-                self._payload, dead_letter_id(self._asking.scope, stored), call, self._payload_bytes_max
+                self._payload, dead_letter_id(self._call_factory.scope, stored), call, self._payload_bytes_max
             ),
             request=None if call.request is None else request_line_of(call.request),
         )
 
     def _id(self, which: DeadLetter | str) -> bytes:
         if isinstance(which, DeadLetter):
-            if which.scope != self._asking.scope:
+            if which.scope != self._call_factory.scope:
                 raise ConfigurationError(
-                    f"dead letter {which.digest} belongs to another scope than these ({self._asking.scope})"
+                    f"dead letter {which.digest} belongs to another scope than these ({self._call_factory.scope})"
                 )
             return bytes.fromhex(which.id)
-        return dead_letter_id(self._asking.scope, self._asking.stored_key(which))
+        return dead_letter_id(self._call_factory.scope, self._call_factory.stored_key(which))
 
     def _about(self) -> PreparedCall:
-        return self._asking.about((DEAD,), DEAD)
+        return self._call_factory.about((DEAD,), DEAD)
 
     def _record_id(self, letter: DeadLetter) -> bytes:
         return record_id(KEY, letter.scope, letter.key)
 
     def _job(self, letter: DeadLetter, record: Record | None, did_not_happen: bool) -> RequeueJob:
-        """Everything that could speak against a requeue, before anything is run."""
+        """Check everything that could refuse a requeue, before anything runs."""
         taken = self._handlers.get(letter.name)
         kept = self.arguments(letter)
         if taken is None and letter.request is not None:
@@ -189,7 +191,7 @@ class DeadLetterBoxBase:
         if record is not None and is_in_doubt(record):
             raise in_doubt(record)
         if letter.request is not None:
-            check_resendable(letter, kept, self._asking.terms.keyed_for / SECOND, did_not_happen=did_not_happen)
+            check_resendable(letter, kept, self._call_factory.terms.keyed_for / SECOND, did_not_happen=did_not_happen)
         elif not letter.keyed and letter.may_have_happened and not did_not_happen and record is None:
             raise OutcomeUnknown(
                 f"dead letter {letter.digest} ({letter.name}) may have happened, and it had no key: running it again "
@@ -199,12 +201,12 @@ class DeadLetterBoxBase:
             )
         arguments = taken.bound(letter, kept)
         ran: list[bool] = []
-        called = None if taken.gated else self._called(letter, record, taken, arguments, ran)
-        if called is None:
+        prepared = None if taken.gated else self._prepare(letter, record, taken, arguments, ran)
+        if prepared is None:
             self._check_key(letter, taken, arguments)
-        return RequeueJob(letter, taken, arguments, called, ran, self._asking.environment.monotonic())
+        return RequeueJob(letter, taken, arguments, prepared, ran, self._call_factory.environment.monotonic())
 
-    def _called(
+    def _prepare(
         self,
         letter: DeadLetter,
         record: Record | None,
@@ -223,16 +225,17 @@ class DeadLetterBoxBase:
             given = {"operation": operation} if taken.takes_operation else {}
             return taken.fn(*arguments.args, **arguments.kwargs, **given)
 
-        terms = self._asking.agreed(taken.options)
-        id = self._record_id(letter)
-        return self._asking.again(id, fingerprint, letter.key, letter.name, terms, taken.marked, invoke)
+        terms = self._call_factory.agreed(taken.options)
+        return self._call_factory.prepare_requeue(
+            letter.key, fingerprint, letter.name, terms, invoke, marked=taken.marked
+        )
 
     def _check_key(self, letter: DeadLetter, taken: RequeueHandler, arguments: CallArguments) -> None:
         """A declared function makes its key from its arguments: it must be the letter's."""
         key_of = getattr(taken.fn, "key_of", None)
         if key_of is None or not letter.keyed:
             return
-        if self._asking.stored_key(key_of(*arguments.args, **arguments.kwargs)) != letter.key:
+        if self._call_factory.stored_key(key_of(*arguments.args, **arguments.kwargs)) != letter.key:
             raise ConfigurationError(
                 f"the handler of {letter.name!r} would run under another key than dead letter {letter.digest} was "
                 "given up under; a requeue keeps the key, so that it cannot happen twice"
@@ -240,9 +243,9 @@ class DeadLetterBoxBase:
 
     def _requeue_failed(self, job: RequeueJob, error: Exception) -> Flow[None] | None:
         """What is to be noted about a requeue that raised; None if the handler was not even called."""
-        if job.called is not None and not job.ran:
+        if job.prepared is not None and not job.ran:
             return None
-        environment = self._asking.environment
+        environment = self._call_factory.environment
         wall_us = environment.wall_us()
         verdict = verdict_on(DEFAULT, error, wall_us)
         line = summarize_attempt(1, wall_us, environment.monotonic() - job.began, verdict, error)
@@ -250,7 +253,7 @@ class DeadLetterBoxBase:
 
     def _missing(self, which: DeadLetter | str) -> IllegalMove:
         named = f" {which.digest}" if isinstance(which, DeadLetter) else ""
-        return IllegalMove(f"there is no such dead letter{named}: it was discarded, or forgotten, or never put")
+        return IllegalMove(f"there is no such dead letter{named}: it was discarded, it expired, or it was never stored")
 
 
 def log_not_updated(letter: DeadLetter, error: OncewardError) -> None:

@@ -1,5 +1,5 @@
 """
-What becomes of a dead letter's arguments: how they are kept, and how a handler is given them again.
+A dead letter's arguments: how they are stored, and how a handler gets them again.
 
 Arguments are kept as results are (see `codec.py`), so a Decimal comes back as text; the handler's own annotations turn
 it into a Decimal again. Nothing that is stored chooses a type.

@@ -1,9 +1,9 @@
 """
-Dead letters of HTTP requests: who sends one again, and when that may be done.
+Dead letters of HTTP requests: who sends one again, and when that is allowed.
 
-Our own clients say what they sent, so nobody has to write a handler for it: whoever may send to an address is
-registered once, and a letter that kept its request is done again by sending the same bytes under the same key. Where
-a credential goes is never decided by what is stored: it belongs to the address that was registered.
+Our own clients record what they sent, so no handler has to be written: a sender is registered once for an address, and
+a requeue sends the same bytes under the same key. What is stored never decides where a credential goes: it belongs to
+the address that was registered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_resend_handler(
     send = senders.get(origin)
     if send is None:
         raise ConfigurationError(
-            f"nobody here sends to {origin}: register who does, dead.handle_requests({origin!r}, send), or make a "
+            f"no sender is registered for {origin}. Register one, dead.handle_requests({origin!r}, send), or make a "
             f"Client with these dead letters; on the command line: --send-to {origin}"
         )
 

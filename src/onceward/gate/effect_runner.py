@@ -1,5 +1,5 @@
 """
-How a gate does what a flow asks for, in either colour.
+Performs what a flow yields: calls the store, the caller's function, the clock. One class for each colour.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Awaitable
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onceward._core.caller_transaction import CallerTransaction
+from onceward._core.caller_transaction_async import AsyncCallerTransaction
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import (
     LEASE_BEGINS,
@@ -45,7 +47,8 @@ from onceward._core.operation import Operation
 from onceward._core.record import PutResult, Record
 from onceward._core.settle_inside_flow import INSIDE
 from onceward._core.unrun_results import DATA
-from onceward.adapters import AsyncCallerTransaction, CallerTransaction, finish, finish_async
+from onceward.adapters._transaction import finish
+from onceward.adapters._transaction_async import finish_async
 from onceward.gate.call_factory import PreparedCall
 from onceward.gate.running_operation import enter_operation
 from onceward.gate.transaction_settler import GateTransactionSettler, identify_store
@@ -62,11 +65,11 @@ T = TypeVar("T")
 class EffectRunner:
     """Performs the effects of one call, by blocking."""
 
-    __slots__ = ("_called", "_gate", "_joined", "_sent")
+    __slots__ = ("_gate", "_joined", "_prepared", "_sent")
 
-    def __init__(self, gate: Gate, called: PreparedCall, joined: CallerTransaction | None) -> None:
+    def __init__(self, gate: Gate, prepared: PreparedCall, joined: CallerTransaction | None) -> None:
         self._gate = gate
-        self._called = called
+        self._prepared = prepared
         self._joined = joined
         self._sent = 0.0
         """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
@@ -93,25 +96,25 @@ class EffectRunner:
             return self._joined.put(effect.write, effect.expect)
         if effect.at in LEASE_BEGINS:
             self._sent = self._gate.environment.boottime()
-        standing = self._gate.store.put(effect.write, effect.expect)
-        if standing.landed and effect.at != "claim":
-            self._gate._wakeup.notify(effect.write.id)
-        return standing
+        result = self._gate.store.put(effect.write, effect.expect)
+        if result.landed and effect.at != "claim":
+            self._gate._waiters.notify(effect.write.id)
+        return result
 
     def _load(self, effect: Load) -> Record | None:
         if effect.at == "inside.load":
-            self._gate._wakeup.notify(effect.id)  # Whoever waits can see as much as we.
+            self._gate._waiters.notify(effect.id)  # Whoever waits can see as much as we.
         return self._gate.store.load(effect.id)
 
     def _begin_call(self, operation: Operation) -> None:
-        """The function is about to be called, or whoever holds the operation does its work."""
-        gate, ask = self._gate, self._called.ask
-        if ask.terms.settle == INSIDE:
-            operation.inside = GateTransactionSettler(ask, operation, gate.store, gate.environment, awaits=False)
+        """The function is about to be prepared, or whoever holds the operation does its work."""
+        gate, request = self._gate, self._prepared.request
+        if request.terms.settle == INSIDE:
+            operation.inside = GateTransactionSettler(request, operation, gate.store, gate.environment, awaits=False)
         if self._joined is None:
-            operation.confirm(self._sent, ask.claimant.lease)
+            operation.confirm(self._sent, request.claimant.lease)
             gate._purge_schedule.count()
-            gate._renewer.watch(ask, operation, operation.record)
+            gate._renewer.watch(request, operation, operation.record)
         operation.started = True  # Last: until here, whatever is raised has kept it from running.
 
     def _call(self, operation: Operation) -> Returned | Raised:
@@ -119,8 +122,8 @@ class EffectRunner:
         self._begin_call(operation)
         running = enter_operation(operation)
         try:
-            around = self._called.ask.resilience
-            value = self._called.invoke(operation) if around is None else around.run(operation, self._called)
+            around = self._prepared.request.resilience
+            value = self._prepared.invoke(operation) if around is None else around.run(operation, self._prepared)
         except BaseException as error:
             return Raised(error)
         finally:
@@ -137,9 +140,9 @@ class EffectRunner:
             case Boottime():
                 return gate.environment.boottime()
             case PutBack():
-                standing = gate.store.put_back(effect.write, effect.marks)
-                gate._wakeup.notify(effect.write.id)
-                return standing
+                result = gate.store.put_back(effect.write, effect.marks)
+                gate._waiters.notify(effect.write.id)
+                return result
             case CheckProcess():
                 return gate.environment.lives(effect.process)
             case CheckRefusal():
@@ -147,11 +150,11 @@ class EffectRunner:
             case PayForRerun():
                 return effect.resilience.pay()
             case Pause():
-                return gate._wakeup.pause(effect.id, effect.seconds)
+                return gate._waiters.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.sleep(effect.seconds)
             case Emit():
-                return gate._asking.tell(effect.event)
+                return gate._call_factory.tell(effect.event)
             case HandOver():
                 failpoints.hit("call.before")
                 return self._begin_call(effect.operation)
@@ -175,9 +178,9 @@ class EffectRunner:
         raise ConfigurationError(f"a blocking gate cannot perform {type(effect).__name__}")
 
     def _run_probe(self, operation: Operation) -> Returned | Raised:
-        gate, probe = self._gate, self._called.probe
-        operation.confirm(self._sent, self._called.ask.claimant.lease)
-        gate._renewer.watch(self._called.ask, operation, operation.record)
+        gate, probe = self._gate, self._prepared.probe
+        operation.confirm(self._sent, self._prepared.request.claimant.lease)
+        gate._renewer.watch(self._prepared.request, operation, operation.record)
         try:
             return Returned(probe(operation) if probe is not None else None)
         except BaseException as error:
@@ -187,19 +190,19 @@ class EffectRunner:
 
 
 class AsyncEffectRunner:
-    """Same as `EffectRunner`, by awaiting."""
+    """Performs the effects of one call, by awaiting."""
 
-    __slots__ = ("_called", "_gate", "_joined", "_sent")
+    __slots__ = ("_gate", "_joined", "_prepared", "_sent")
 
-    def __init__(self, gate: AsyncGate, called: PreparedCall, joined: AsyncCallerTransaction | None) -> None:
+    def __init__(self, gate: AsyncGate, prepared: PreparedCall, joined: AsyncCallerTransaction | None) -> None:
         self._gate = gate
-        self._called = called
+        self._prepared = prepared
         self._joined = joined
         self._sent = 0.0
-        """Same as `EffectRunner._sent`."""
+        """When the last claim was sent, on the clock that counts suspension: its lease began no earlier."""
 
     async def drive(self, flow: Flow[T]) -> T:
-        """Same as `EffectRunner.drive`, but awaits."""
+        """Drive a flow to its end."""
         return await arun(flow, self._instant, self.perform)
 
     def _instant(self, effect: Effect) -> Any:
@@ -212,7 +215,7 @@ class AsyncEffectRunner:
         if kind is Boottime:
             return self._gate.environment.boottime()
         if kind is Emit:
-            return self._gate._asking.tell(effect.event)  # type: ignore[union-attr]
+            return self._gate._call_factory.tell(effect.event)  # type: ignore[union-attr]
         if kind is CheckProcess:
             return self._gate.environment.lives(effect.process)  # type: ignore[union-attr]
         if kind is CheckRefusal:
@@ -236,28 +239,28 @@ class AsyncEffectRunner:
             return self._joined.put(effect.write, effect.expect)
         if effect.at in LEASE_BEGINS:
             self._sent = gate.environment.boottime()
-        standing = gate.store.put(effect.write, effect.expect)
-        if effect.at == "claim" or not gate._wakeup.has_waiters(effect.write.id):
-            return standing  # Whoever begins to wait from now on looks again by himself, soon.
-        future = asyncio.ensure_future(standing)
-        future.add_done_callback(lambda _: gate._wakeup.notify(effect.write.id))
+        result = gate.store.put(effect.write, effect.expect)
+        if effect.at == "claim" or not gate._waiters.has_waiters(effect.write.id):
+            return result  # Whoever begins to wait from now on looks again by himself, soon.
+        future = asyncio.ensure_future(result)
+        future.add_done_callback(lambda _: gate._waiters.notify(effect.write.id))
         return future
 
     def _load(self, effect: Load) -> Awaitable[Any]:
         if effect.at == "inside.load":
-            self._gate._wakeup.notify(effect.id)  # Whoever waits can see as much as we.
+            self._gate._waiters.notify(effect.id)  # Whoever waits can see as much as we.
         return self._gate.store.load(effect.id)
 
     async def _begin_call(self, operation: Operation) -> None:
-        """Same as `EffectRunner._begin_call`, but awaits."""
-        gate, ask = self._gate, self._called.ask
-        if ask.terms.settle == INSIDE:
+        """The function is about to be prepared, or whoever holds the operation does its work."""
+        gate, request = self._gate, self._prepared.request
+        if request.terms.settle == INSIDE:
             await identify_store(gate.store)
-            operation.inside = GateTransactionSettler(ask, operation, gate.store, gate.environment, awaits=True)
+            operation.inside = GateTransactionSettler(request, operation, gate.store, gate.environment, awaits=True)
         if self._joined is None:
-            operation.confirm(self._sent, ask.claimant.lease)
+            operation.confirm(self._sent, request.claimant.lease)
             gate._purge_schedule.count()
-            gate._renewer.watch(ask, operation, operation.record)
+            gate._renewer.watch(request, operation, operation.record)
         operation.started = True  # Last: until here, whatever is raised has kept it from running.
 
     async def _call(self, operation: Operation) -> Returned | Raised:
@@ -265,8 +268,8 @@ class AsyncEffectRunner:
         await self._begin_call(operation)
         running = enter_operation(operation)
         try:
-            around = self._called.ask.resilience
-            value = self._called.invoke(operation) if around is None else around.arun(operation, self._called)
+            around = self._prepared.request.resilience
+            value = self._prepared.invoke(operation) if around is None else around.arun(operation, self._prepared)
             if type(value) is CoroutineType or (type(value) not in DATA and inspect.isawaitable(value)):
                 value = await value
         except GeneratorExit:
@@ -283,7 +286,7 @@ class AsyncEffectRunner:
         gate, joined = self._gate, self._joined
         match effect:
             case Pause():
-                return gate._wakeup.pause(effect.id, effect.seconds)
+                return gate._waiters.pause(effect.id, effect.seconds)
             case Sleep():
                 return gate.environment.asleep(effect.seconds)
             case PayForRerun(around):
@@ -315,16 +318,16 @@ class AsyncEffectRunner:
         raise ConfigurationError(f"an awaiting gate cannot perform {type(effect).__name__}")
 
     async def _put_back(self, effect: PutBack) -> PutResult:
-        standing = await self._gate.store.put_back(effect.write, effect.marks)
-        self._gate._wakeup.notify(effect.write.id)
-        return standing
+        result = await self._gate.store.put_back(effect.write, effect.marks)
+        self._gate._waiters.notify(effect.write.id)
+        return result
 
     async def _run_probe(self, operation: Operation) -> Returned | Raised:
         gate = self._gate
-        operation.confirm(self._sent, self._called.ask.claimant.lease)
-        gate._renewer.watch(self._called.ask, operation, operation.record)
+        operation.confirm(self._sent, self._prepared.request.claimant.lease)
+        gate._renewer.watch(self._prepared.request, operation, operation.record)
         try:
-            answer = self._called.probe(operation) if self._called.probe is not None else None
+            answer = self._prepared.probe(operation) if self._prepared.probe is not None else None
             return Returned(await answer if inspect.isawaitable(answer) else answer)
         except GeneratorExit:
             raise

@@ -1,5 +1,5 @@
 """
-What is found out about a function when it is declared, so that nothing has to be found out when it is called.
+Inspects a function when it is declared, so that nothing has to be found out when it is called.
 
 Does it take the operation? Does it mark its effect? Which argument is the connection, which arguments are the
 request, and how is its key made? Every mistake that can be seen here is refused here.
@@ -100,7 +100,7 @@ _Inspected: TypeAlias = dict[int, tuple[CodeType, CallingConvention]]
 
 
 def _inspect_simple(code: CodeType, bound: int, remembered: _Inspected) -> CallingConvention:
-    """Same as `_inspect_code` for the usual function; by identity, because hashing a code object takes far longer."""
+    """Inspect a function without defaults. Known by its code's identity: hashing a code object takes far longer."""
     known = remembered.get(id(code))
     if known is None:
         if len(remembered) >= INSPECTED_MAX:

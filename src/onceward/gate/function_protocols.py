@@ -46,7 +46,7 @@ class DeclaredFunction(HasContract, Protocol[P, V_co, O_co]):
         """Run it once per key; the value."""
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> O_co:
-        """Same, and tell how that came about."""
+        """Run it once per key; the whole outcome."""
 
     def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of a call with these arguments; nothing is run."""
@@ -88,7 +88,7 @@ class UnboundMethod(HasContract, Protocol[P, V_co, O_co]):
     def __call__(self: UnboundMethod[Concatenate[type[S], Q], V, O], *args: Q.args, **kwargs: Q.kwargs) -> V: ...
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> O_co:
-        """Same, and tell how that came about."""
+        """Run it once per key; the whole outcome."""
 
     def key_of(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of a call with these arguments; nothing is run."""
@@ -101,7 +101,7 @@ class UncheckedFunction(HasContract, Protocol[V_co, O_co]):
         """Run it once per key; the value."""
 
     def call(self, *args: Any, **kwargs: Any) -> O_co:
-        """Same, and tell how that came about."""
+        """Run it once per key; the whole outcome."""
 
     def key_of(self, *args: Any, **kwargs: Any) -> str:
         """The key of a call with these arguments; nothing is run."""
@@ -117,7 +117,7 @@ class DeclaredMethod(HasContract, Protocol[S_contra, P, V_co, O_co]):
         """Run it once per key; the value."""
 
     def call(self, this: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> O_co:
-        """Same, and tell how that came about."""
+        """Run it once per key; the whole outcome."""
 
     def key_of(self, this: S_contra, /, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of a call with these arguments; nothing is run."""

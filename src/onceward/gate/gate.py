@@ -1,6 +1,6 @@
 # Made from gate_async.py by `make halves`: change that file, not this one.
 """
-`Gate`: the shell around the flows.
+`Gate` runs operations once, each under its key. It performs what the flows of `_core` decide.
 
     gate = Gate("sqlite:///agent.db", scope="live:acme")
 
@@ -22,6 +22,7 @@ from typing import Any, Literal, Self, TypeVar, Unpack, cast, overload
 
 from onceward._core import advice
 from onceward._core.atomic_flow import operate_atomic
+from onceward._core.caller_transaction import CallerTransaction
 from onceward._core.capabilities import check_colour
 from onceward._core.dead_letters import KEEP, PAYLOAD_BYTES_MAX
 from onceward._core.durations import SECOND
@@ -34,11 +35,12 @@ from onceward._core.record import Record
 from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.store_protocols import PurgeResult, Store
 from onceward._core.terms import CallOptions, Options, Seconds, Terms
-from onceward.adapters import CallerTransaction, join, run_in_transaction
+from onceward.adapters._transaction import join, run_in_transaction
 from onceward.gate.atomic import AtomicBlock
 from onceward.gate.call_factory import (
     PURGE_BATCH,
     CallFactory,
+    CallSpec,
     PreparedCall,
     PurgeSchedule,
     log_purge_failure,
@@ -88,25 +90,25 @@ class Gate:
         **options: Unpack[Options],
     ) -> None:
         self.store: Store = open_store(store) if isinstance(store, str) else check_colour(store, awaits=False)
-        self._asking = CallFactory(
+        self._call_factory = CallFactory(
             scope,
             environment=environment,
             listeners=listeners,
             options=options,
             store=self.store,
         )
-        self.environment = self._asking.environment
-        self._wakeup = WaiterRegistry(self.environment)
+        self.environment = self._call_factory.environment
+        self._waiters = WaiterRegistry(self.environment)
         self._renewer = LeaseRenewer(self.environment, self._renew)
         self._purge_schedule = PurgeSchedule()
-        tell = self._asking.tell
+        tell = self._call_factory.tell
         self._commit_watcher = CommitWatcher(self.environment, self.store, tell, self._tidy)
         self._borrowed = False
 
     @property
     def scope(self) -> str:
         """Who the keys belong to."""
-        return self._asking.scope
+        return self._call_factory.scope
 
     def scoped(self, scope: str | None) -> Self:
         """
@@ -116,17 +118,17 @@ class Gate:
         this one does nothing.
         """
         twin = copy(self)
-        twin._asking = self._asking.scoped(scope)
+        twin._call_factory = self._call_factory.scoped(scope)
         twin._borrowed = True
         return twin
 
     def agreed(self, **options: Unpack[Options]) -> Terms:
         """The terms of an operation that is declared with these options; refused if they cannot work."""
-        return self._asking.agreed(options)
+        return self._call_factory.agreed(options)
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Tell `listener` of every event from now on; returns the function that stops it."""
-        return self._asking.listen(listener)
+        return self._call_factory.listen(listener)
 
     # --- running operations ---
 
@@ -147,12 +149,12 @@ class Gate:
         `request` is what the key stands for: a retry must bring an equal one. `fn` takes nothing, or the operation. The
         value is what was stored, as JSON has it (a Decimal is text); `once` goes by its function's annotation.
         """
-        called = self._asking.prepare_or_replay(
-            key, fn, request, name, probe, marked, self._asking.agreed(options), awaits=False
+        prepared = self._call_factory.prepare_or_replay(
+            key, CallSpec(fn, request, name, probe, marked), self._call_factory.agreed(options), awaits=False
         )
-        if isinstance(called, Outcome):
-            return called
-        return self.drive(choose_flow(called.ask), called)
+        if isinstance(prepared, Outcome):
+            return prepared
+        return self.drive(choose_flow(prepared.request), prepared)
 
     def call_on(
         self,
@@ -164,11 +166,11 @@ class Gate:
         name: str | None = None,
         probe: Callable[..., Any] | None = None,
     ) -> Outcome[Any]:
-        """Same as `call`, on terms that `agreed` gave before: for an adapter, which agrees once and calls often."""
-        called = self._asking.prepare_or_replay(key, fn, request, name, probe, None, terms, awaits=False)
-        if isinstance(called, Outcome):
-            return called
-        return self.drive(choose_flow(called.ask), called)
+        """Run `fn` once under `key`, on terms that `agreed` gave: for adapters, which agree once and call often."""
+        prepared = self._call_factory.prepare_or_replay(key, CallSpec(fn, request, name, probe), terms, awaits=False)
+        if isinstance(prepared, Outcome):
+            return prepared
+        return self.drive(choose_flow(prepared.request), prepared)
 
     def hold(
         self,
@@ -181,16 +183,17 @@ class Gate:
         **options: Unpack[Options],
     ) -> HeldOperation | Outcome[Any]:
         """
-        Same as `call`, for work that is more than one function call: claim it now, and say later how it ended.
+        Claim an operation whose work is more than one function call, such as a stream; say later how it ended.
 
-        The outcome, if somebody was here before. Otherwise do the work, and then call `end`, whatever happens.
+        Returns the outcome if the operation has run before. Otherwise do the work, then call `end`, whatever happens.
         """
-        terms = self._asking.agreed(options)
-        called = self._asking.prepare_or_replay(key, unreachable, request, name, probe, marked, terms, awaits=False)
-        return called if isinstance(called, Outcome) else self.held(choose_flow(called.ask), called)
+        terms = self._call_factory.agreed(options)
+        call = CallSpec(unreachable, request, name, probe, marked)
+        prepared = self._call_factory.prepare_or_replay(key, call, terms, awaits=False)
+        return prepared if isinstance(prepared, Outcome) else self.held(choose_flow(prepared.request), prepared)
 
     def run(self, key: str, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run `fn` once under `key`; the value alone."""
         if "in_flight" in options:
             refuse_accept(options)
         return self.call(key, fn, **options).answer
@@ -214,10 +217,10 @@ class Gate:
         the connection whose transaction the record joins. `.call` on the result returns the whole outcome.
         """
         refuse_accept(options)
-        terms = self._asking.agreed(options)
+        terms = self._call_factory.agreed(options)
 
         def decorate(fn: Callable[..., Any]) -> Any:
-            taken = self._asking.declare(
+            declared = self._call_factory.declare(
                 fn,
                 key,
                 terms=terms,
@@ -230,22 +233,22 @@ class Gate:
             )
 
             def call(*args: Any, **kwargs: Any) -> Outcome[Any]:
-                called, arguments = self._asking.prepare_declared(taken, terms, args, kwargs, probe)
-                if isinstance(called, Outcome):
-                    return called
-                if taken.connection is not None:
-                    joined = join(arguments[taken.connection], self.store)
-                    return self.drive(operate_atomic(called.ask), called, joined)
-                return self.drive(choose_flow(called.ask), called)
+                prepared, arguments = self._call_factory.prepare_declared(declared, terms, args, kwargs, probe)
+                if isinstance(prepared, Outcome):
+                    return prepared
+                if declared.connection is not None:
+                    joined = join(arguments[declared.connection], self.store)
+                    return self.drive(operate_atomic(prepared.request), prepared, joined)
+                return self.drive(choose_flow(prepared.request), prepared)
 
             @wraps(fn)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 return call(*args, **kwargs).answer
 
             vars(wrapper).update(
-                call=call, key_of=taken.key_of, contract=taken.contract(terms), __signature__=taken.signature
+                call=call, key_of=declared.key_of, contract=declared.contract(terms), __signature__=declared.signature
             )
-            publish_function(wrapper, taken, terms)
+            publish_function(wrapper, declared, terms)
             return wrapper
 
         return cast("OnceDecorator", decorate)
@@ -285,21 +288,22 @@ class Gate:
         `operation.settle(value)` unless `operation.replayed`.
         """
         joined = join(connection, self.store)
-        parts = (self._asking.stored_key(key),)
-        called = self._asking.joined(parts, fn, request, name, options, awaits=False, given=key)
+        parts = (self._call_factory.stored_key(key),)
+        call = CallSpec(unreachable if fn is None else fn, request, name)
+        prepared = self._call_factory.prepare_joined(parts, call, options, awaits=False, given=key)
         if fn is None:
-            return AtomicBlock(called.ask, operate_atomic(called.ask), EffectRunner(self, called, joined))
-        return self._atomic(called, joined)
+            return AtomicBlock(prepared.request, operate_atomic(prepared.request), EffectRunner(self, prepared, joined))
+        return self._atomic(prepared, joined)
 
-    def _atomic(self, called: PreparedCall, joined: CallerTransaction) -> Any:
-        return self.drive(operate_atomic(called.ask), called, joined).value
+    def _atomic(self, prepared: PreparedCall, joined: CallerTransaction) -> Any:
+        return self.drive(operate_atomic(prepared.request), prepared, joined).value
 
     def outbox(self, connection: Any) -> Outbox:
         """
         Messages that commit with your transaction on `connection`, and that a relay delivers afterwards.
 
         The connection is one that `atomic` knows, on this gate's database. Its tables are made when this is first
-        called, on a connection of our own.
+        prepared, on a connection of our own.
         """
         return Outbox(partial(run_in_transaction, connection, self.store), self.store, self.environment)
 
@@ -307,17 +311,17 @@ class Gate:
 
     def plan(self, plan: str, **options: Unpack[Options]) -> Plan:
         """A named series of steps, resumed step by step."""
-        return Plan(self, self._asking, plan, options)
+        return Plan(self, self._call_factory, plan, options)
 
     def sequence(self, name: str, **options: Unpack[Options]) -> Sequence:
         """Operations numbered from 1, strictly in order, one writer at a time."""
-        return Sequence(self, self._asking, name, options)
+        return Sequence(self, self._call_factory, name, options)
 
     def window(
         self, name: str, seconds: Seconds | None = None, *, money: bool = False, **options: Unpack[Options]
     ) -> Window:
         """Best-effort deduplication of equal requests for a while. Not for money."""
-        return Window(self, self._asking, name, seconds, money=money, options=options)
+        return Window(self, self._call_factory, name, seconds, money=money, options=options)
 
     def dead_letters(
         self,
@@ -331,14 +335,14 @@ class Gate:
 
         The arguments are left out unless `payload` says to keep them: "plain", or `Sealed(key)` for your eyes only.
         """
-        return DeadLetterBox(self, self._asking, payload, keep, payload_bytes_max)
+        return DeadLetterBox(self, self._call_factory, payload, keep, payload_bytes_max)
 
     # --- looking, deciding, tidying ---
 
     @property
     def records(self) -> Records:
         """The records of this scope: get one by its key, list them, list those in doubt."""
-        return Records(self.store, self._asking)
+        return Records(self.store, self._call_factory)
 
     def reconcile(
         self, key: str, answer: Found | NotFound, *, fence: int | None = None, retain: Seconds | None = None
@@ -349,8 +353,8 @@ class Gate:
         `fence` (the error says it) binds the answer to the attempt that was looked into. `retain` is how long the
         answer replays, if not as long as the gate's own.
         """
-        about = self._asking.about((self._asking.stored_key(key),), retain=retain)
-        return view(self.drive(reconcile(about.ask, answer, fence), about))
+        about = self._call_factory.about((self._call_factory.stored_key(key),), retain=retain)
+        return view(self.drive(reconcile(about.request, answer, fence), about))
 
     def purge(self, limit: int = PURGE_BATCH) -> PurgeResult:
         """Delete what may be forgotten and shrink what has expired, at most `limit` rows of either."""
@@ -373,12 +377,12 @@ class Gate:
 
     # --- performing effects ---
 
-    def drive(self, flow: Flow[T], called: PreparedCall, joined: CallerTransaction | None = None) -> T:
+    def drive(self, flow: Flow[T], prepared: PreparedCall, joined: CallerTransaction | None = None) -> T:
         """Drive a flow to its end. For the shapes built on a gate (plan, sequence, window)."""
         try:
-            outcome = EffectRunner(self, called, joined).drive(flow)
+            outcome = EffectRunner(self, prepared, joined).drive(flow)
         except OncewardError as error:
-            advice.about_claimant(error, called.ask.claimant)
+            advice.about_claimant(error, prepared.request.claimant)
             raise
         if joined is None and self._purge_schedule.is_due():
             self._tidy()
@@ -404,24 +408,24 @@ class Gate:
             self._commit_watcher.follow(after, joined, tidies=tidies)
         return False
 
-    def held(self, flow: Flow[Outcome[Any]], called: PreparedCall) -> HeldOperation | Outcome[Any]:
-        """Drive a flow until its function would be called. For `hold`, here and in a plan."""
-        around = called.ask.resilience
+    def held(self, flow: Flow[Outcome[Any]], prepared: PreparedCall) -> HeldOperation | Outcome[Any]:
+        """Drive a flow until its function would be prepared. For `hold`, here and in a plan."""
+        around = prepared.request.resilience
         if around is not None and around.repeats:
             raise ConfigurationError(
-                "whoever holds an operation does its work himself: breaker and budget, but no retry"
+                "gate.hold cannot retry, because you do the work yourself; give it a breaker or a budget, but no retry"
             )
         try:
-            found = EffectRunner(self, called, None).drive(pause_at_call(flow))
+            found = EffectRunner(self, prepared, None).drive(pause_at_call(flow))
         except OncewardError as error:
-            advice.about_claimant(error, called.ask.claimant)
+            advice.about_claimant(error, prepared.request.claimant)
             raise
         if isinstance(found, Outcome):
             return found
 
         def finish(rest: Flow[Outcome[Any]], operation: Operation) -> Outcome[Any]:
             self._renewer.unwatch(operation)
-            return self.drive(rest, called)
+            return self.drive(rest, prepared)
 
         holding = HeldOperation(found.operation, flow, finish)
         if around is not None:
@@ -431,5 +435,5 @@ class Gate:
                 return holding.end(Raised(refused))
         return holding
 
-    def _renew(self, ask: OperationRequest, flow: Flow[Record]) -> Record:
-        return EffectRunner(self, PreparedCall(ask, unreachable), None).drive(flow)
+    def _renew(self, request: OperationRequest, flow: Flow[Record]) -> Record:
+        return EffectRunner(self, PreparedCall(request, unreachable), None).drive(flow)

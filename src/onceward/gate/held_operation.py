@@ -1,6 +1,6 @@
 # Made from held_operation_async.py by `make halves`: change that file, not this one.
 """
-An operation that its caller runs by himself, piece by piece.
+A claimed operation whose work the caller does itself, piece by piece: what `gate.hold` returns.
 
     found = gate.hold(key, request=...)
     if isinstance(found, Outcome): ...          somebody was here before

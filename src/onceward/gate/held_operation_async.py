@@ -1,6 +1,6 @@
 # blocking half: held_operation.py
 """
-An operation that its caller runs by himself, piece by piece.
+A claimed operation whose work the caller does itself, piece by piece: what `gate.hold` returns.
 
     found = await gate.hold(key, request=...)
     if isinstance(found, Outcome): ...          somebody was here before

@@ -1,12 +1,10 @@
 """
-Leases are renewed while their functions run: who looks through the books (`leases.py`), and renews what is due.
+Renews the leases of running operations: a thread, or a timer of each event loop, renews what is due (`leases.py`).
 
-Nothing is started per call. A running operation is an entry in the books; one thread (or one timer of each event loop)
-looks through them now and then. A renewal that fails is tried again at the next look; one that finds somebody else's
-claim, or none, marks the operation as lost and stops.
+Nothing is started per call. A running operation is an entry in `Leases`, which is checked now and then. A renewal that
+fails is tried again at the next check; one that finds somebody else's claim, or none, marks the operation as lost.
 
-This only keeps books. Whatever goes wrong here is logged: it neither reaches an operation nor ends the looking for
-good.
+This only keeps books. Whatever goes wrong here is logged: it never reaches an operation, and checking goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ _log = logging.getLogger("onceward")
 
 
 class LeaseRenewer:
-    """For threads: one thread of its own per gate, there while something runs, that holds the gate weakly."""
+    """Renews leases of threads: one thread per gate, which lives while something runs and holds the gate weakly."""
 
     def __init__(self, environment: Environment, drive: Callable[[OperationRequest, Flow[Record]], Record]) -> None:
         self._environment = environment
@@ -45,9 +43,9 @@ class LeaseRenewer:
         self._closed = False
         self._lock = threading.Lock()
 
-    def watch(self, ask: OperationRequest, operation: Operation, held: Record) -> None:
+    def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
         """Renew this operation's lease from now on."""
-        lease = self._leases.begin(ask, operation, held, self._environment.monotonic())
+        lease = self._leases.begin(request, operation, held, self._environment.monotonic())
         if lease < self._leases.shortest or self._pid != os.getpid():
             if self._pid not in (0, os.getpid()):
                 self._lock = threading.Lock()  # Of a parent process: its thread may have held it when this one began.
@@ -55,7 +53,7 @@ class LeaseRenewer:
                 self._start(lease)
 
     def unwatch(self, operation: Operation) -> None:
-        """It has ended."""
+        """Stop renewing: the operation has ended."""
         self._leases.watched.pop(id(operation), None)
 
     def sweep(self) -> None:
@@ -64,7 +62,7 @@ class LeaseRenewer:
         for watched in self._leases.due(now):
             sent = self._environment.boottime()
             try:
-                watched.done(self._drive(watched.ask, watched.renewal()), now, sent)
+                watched.done(self._drive(watched.request, watched.renewal()), now, sent)
             except Exception as error:
                 if watched.failed(error):
                     self.unwatch(watched.operation)
@@ -122,7 +120,7 @@ def _keep_sweeping(renewer: weakref.ref[LeaseRenewer], wake: threading.Event) ->
         try:
             living.sweep()
         except BaseException:
-            _log.exception("onceward: a look at the running operations failed; it is repeated in %s s", pause)
+            _log.exception("onceward: a check of the running leases failed; the next check is in %s s", pause)
 
 
 class _Loop:
@@ -138,7 +136,7 @@ class _Loop:
 
 
 class AsyncLeaseRenewer:
-    """Same as `LeaseRenewer`, for tasks: one timer per event loop, running only while something is watched."""
+    """Renews leases of tasks: one timer per event loop, which runs only while something is watched."""
 
     def __init__(
         self, environment: Environment, drive: Callable[[OperationRequest, Flow[Record]], Coroutine[Any, Any, Record]]
@@ -146,25 +144,25 @@ class AsyncLeaseRenewer:
         self._environment = environment
         self._drive = drive
         self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
-        self._homes: dict[int, _Loop] = {}
+        self._loop_of: dict[int, _Loop] = {}
         """Running operations, and the loop that each of them runs in."""
         self._closed = False
         self._lock = threading.Lock()
 
-    def watch(self, ask: OperationRequest, operation: Operation, held: Record) -> None:
-        """Same as `LeaseRenewer.watch`."""
+    def watch(self, request: OperationRequest, operation: Operation, held: Record) -> None:
+        """Renew this operation's lease from now on."""
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop) or self._settle_in(loop)
-        lease = state.leases.begin(ask, operation, held, self._environment.monotonic())
-        self._homes[id(operation)] = state
+        lease = state.leases.begin(request, operation, held, self._environment.monotonic())
+        self._loop_of[id(operation)] = state
         if lease < state.leases.shortest:
             self._look_later(state)
 
     def unwatch(self, operation: Operation) -> None:
-        """Same as `LeaseRenewer.unwatch`."""
-        home = self._homes.pop(id(operation), None)
-        if home is not None:
-            home.leases.watched.pop(id(operation), None)
+        """Stop renewing: the operation has ended."""
+        loop_state = self._loop_of.pop(id(operation), None)
+        if loop_state is not None:
+            loop_state.leases.watched.pop(id(operation), None)
 
     async def sweep(self) -> None:
         """Renew what is due, in whatever loop it runs. A test may call it, instead of the timers."""
@@ -218,7 +216,7 @@ class AsyncLeaseRenewer:
     async def _renew(self, watched: RunningLease) -> None:
         sent = self._environment.boottime()
         try:
-            held = await self._drive(watched.ask, watched.renewal())
+            held = await self._drive(watched.request, watched.renewal())
             watched.done(held, self._environment.monotonic(), sent)
         except Exception as error:
             if watched.failed(error):

@@ -1,5 +1,5 @@
 """
-Which leases are due for a renewal, and when to look at them again: one text for threads and for event loops.
+Which leases are due for renewal, and when to check again: shared by threads and event loops.
 
 A lease is renewed at a third of it, up to a ceiling. Nothing is started here, and no clock is read. An operation is
 taken off the books without a lock, because a coroutine that is thrown away leaves from wherever garbage happens to be
@@ -26,10 +26,10 @@ _log = logging.getLogger("onceward")
 class RunningLease:
     """A running operation."""
 
-    __slots__ = ("ask", "began", "held", "operation", "renewed", "trying")
+    __slots__ = ("began", "held", "operation", "renewed", "request", "trying")
 
-    def __init__(self, ask: OperationRequest, operation: Operation, held: Record, now: float) -> None:
-        self.ask = ask
+    def __init__(self, request: OperationRequest, operation: Operation, held: Record, now: float) -> None:
+        self.request = request
         self.operation = operation
         self.held = held
         self.began = self.renewed = now
@@ -39,7 +39,7 @@ class RunningLease:
     @property
     def lease(self) -> float:
         """In seconds."""
-        return self.ask.claimant.lease / 1e6
+        return self.request.claimant.lease / 1e6
 
     def is_due(self, now: float) -> bool:
         """
@@ -49,17 +49,17 @@ class RunningLease:
         for that. It usually commits at once. If it was undone, and the function tries again, the lease must not lapse.
         """
         lease, inside = self.lease, self.operation.inside
-        within = now + lease - self.began <= self.ask.terms.lease_max / 1e6
+        within = now + lease - self.began <= self.request.terms.lease_max / 1e6
         share = 2 / 3 if inside is not None and inside.called else 1 / 3
         return within and not self.operation.lost and not self.trying and now - self.renewed >= lease * share
 
     def renewal(self) -> Flow[Record]:
         """The flow that renews it."""
-        return renew(self.ask, self.held, self.operation)
+        return renew(self.request, self.held, self.operation)
 
     def done(self, held: Record, now: float, sent: float) -> None:
         """Its renewal landed, which was sent at `sent` on the clock that counts suspension."""
-        self.operation.confirm(sent, self.ask.claimant.lease)
+        self.operation.confirm(sent, self.request.claimant.lease)
         self.held = self.operation.record = held
         self.renewed = now
         self.operation.held_until = now + self.lease
@@ -85,9 +85,9 @@ class Leases:
         self.shortest = NEVER
         """The lease by which somebody looks; endless if nobody does."""
 
-    def begin(self, ask: OperationRequest, operation: Operation, held: Record, now: float) -> float:
+    def begin(self, request: OperationRequest, operation: Operation, held: Record, now: float) -> float:
         """An operation runs from now on; its lease in seconds. If that is less than `shortest`, look sooner."""
-        watched = RunningLease(ask, operation, held, now)
+        watched = RunningLease(request, operation, held, now)
         lease = watched.lease
         operation.held_until = now + lease
         self.watched[id(operation)] = watched

@@ -1,5 +1,5 @@
 """
-What operators do: find a record by what a log shows of it, and decide one that is in doubt.
+What operators do: find a record by its digest, and decide one that is in doubt.
 
 A gate knows the keys of one scope. An operator has a digest and a store, and may act on any scope; so these
 functions go by the record's own id, whatever kind of record it is (a key, a plan's step, a sequence's entry).
@@ -50,8 +50,8 @@ def scan_start_of(digits: str) -> bytes:
 
 def id_of_key(scope: str, key: str) -> bytes:
     """The id under which a gate of this scope keeps a key."""
-    asking = CallFactory(scope, environment=None, listeners=(), options={})
-    return record_id(KEY, asking.scope, asking.stored_key(key))
+    call_factory = CallFactory(scope, environment=None, listeners=(), options={})
+    return record_id(KEY, call_factory.scope, call_factory.stored_key(key))
 
 
 def reconcile_record(
@@ -82,8 +82,8 @@ def digest_of_key(scope: str, key: str) -> str:
 
 def id_of_dead_letter(scope: str, key: str) -> bytes:
     """The id of the dead letter about a key in this scope."""
-    asking = CallFactory(scope, environment=None, listeners=(), options={})
-    return dead_letter_id(asking.scope, asking.stored_key(key))
+    call_factory = CallFactory(scope, environment=None, listeners=(), options={})
+    return dead_letter_id(call_factory.scope, call_factory.stored_key(key))
 
 
 def discard_dead_letter(store: Store, id: bytes, *, environment: Environment = REAL) -> bool:
@@ -92,20 +92,18 @@ def discard_dead_letter(store: Store, id: bytes, *, environment: Environment = R
 
 
 def _request_about(found: Record, terms: Terms) -> OperationRequest:
-    """An ask in the name of whoever claimed the record."""
-    return OperationRequest(
-        Claimant(
-            found.id,
-            found.kind,
-            found.scope,
-            found.key,
-            found.operation,
-            found.family,
-            found.guarantee,
-            found.fingerprint,
-            terms.lease,
-            terms.keyed_for,
-            False,
-        ),
-        terms,
+    """A request in the name of whoever claimed the record."""
+    claimant = Claimant(
+        id=found.id,
+        kind=found.kind,
+        scope=found.scope,
+        key=found.key,
+        operation=found.operation,
+        family=found.family,
+        guarantee=found.guarantee,
+        fingerprint=found.fingerprint,
+        lease=terms.lease,
+        keyed_for=terms.keyed_for,
+        can_probe=False,
     )
+    return OperationRequest(claimant, terms)

@@ -1,6 +1,5 @@
 """
-A flow whose function is not called: it stops there, and whoever holds the operation (a block, a stream) says later how
-that ended.
+A flow that pauses where its function would be called; the holder (a block, a stream) says later how it ended.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class PausedFlow:
     def _ending(self, ended: Returned | Raised) -> Flow[Outcome[Any]]:
         flow, self._flow = self._flow, None
         if flow is None:
-            raise IllegalMove("this operation has been ended already")
+            raise IllegalMove("this operation has already ended")
         self._running.end()
         return resume_after_call(flow, ended)
 
@@ -62,6 +61,6 @@ def resume_after_call(flow: Flow[Outcome[Any]], ended: Returned | Raised) -> Flo
 
 def _cannot_run_again() -> RetryTransaction:
     return RetryTransaction(
-        "somebody else had this key and has let it go, and a block cannot be run twice: what it did is undone; run it "
-        "again with the same key"
+        "another caller had this key and released it, and a block cannot run twice; what it did was rolled back. Run "
+        "it again with the same key"
     )

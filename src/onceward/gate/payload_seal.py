@@ -1,5 +1,5 @@
 """
-Payloads of dead letters that only the holder of a key can read.
+Encrypts the payloads of dead letters, so that only the holder of a key can read them.
 
 The cipher is Fernet (AES-128 in CBC mode with HMAC-SHA256) from the `cryptography` package, an extra of its own
 (`pip install 'onceward[sealed]'`). Anything with `seal` and `unseal` can take its place: a key service, say.
@@ -17,10 +17,10 @@ class Seal(Protocol):
     """Turns a payload into bytes that others cannot read, and back."""
 
     def seal(self, payload: bytes) -> bytes:
-        """Close it."""
+        """Encrypt a payload."""
 
     def unseal(self, sealed: bytes) -> bytes:
-        """Open it; raise whatever you like if that cannot be done."""
+        """Decrypt what was sealed; raise anything if that cannot be done."""
 
 
 class Sealed:
@@ -48,11 +48,11 @@ class Sealed:
         return made.decode("ascii")
 
     def seal(self, payload: bytes) -> bytes:
-        """See `Seal.seal`."""
+        """Encrypt a payload with the first key."""
         return bytes(self._fernet.encrypt(payload))
 
     def unseal(self, sealed: bytes) -> bytes:
-        """See `Seal.unseal`."""
+        """Decrypt what any of the keys has sealed."""
         return bytes(self._fernet.decrypt(sealed))
 
     def __repr__(self) -> str:

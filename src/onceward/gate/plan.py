@@ -15,8 +15,8 @@ from onceward._core.atomic_flow import operate_atomic
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.adapters import join
-from onceward.gate.call_factory import CallFactory, unreachable
+from onceward.adapters._transaction import join
+from onceward.gate.call_factory import CallFactory, CallSpec, unreachable
 from onceward.gate.held_operation import HeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class Plan:
     """A named series of steps under a `Gate`."""
 
-    def __init__(self, gate: Gate, asking: CallFactory, plan: str, options: Options) -> None:
+    def __init__(self, gate: Gate, call_factory: CallFactory, plan: str, options: Options) -> None:
         self._gate = gate
-        self._steps = PlanCalls(asking, plan, options)
+        self._steps = PlanCalls(call_factory, plan, options)
 
     def call(
         self,
@@ -50,11 +50,12 @@ class Plan:
         With `connection`, the step shares that connection's transaction, as in `gate.atomic`.
         """
         joins = connection is not None
-        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=False, joins=joins)
+        call = CallSpec(fn, request, name, probe, marked)
+        prepared = self._steps.prepare(step, call, options, awaits=False, joins=joins)
         if joins:
             joined = join(connection, self._gate.store)
-            return self._gate.drive(operate_atomic(called.ask), called, joined)
-        return self._gate.drive(self._steps.flow(called.ask), called)
+            return self._gate.drive(operate_atomic(prepared.request), prepared, joined)
+        return self._gate.drive(self._steps.flow(prepared.request), prepared)
 
     def hold(
         self,
@@ -66,16 +67,16 @@ class Plan:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> HeldOperation | Outcome[Any]:
-        """Same as `Gate.hold`, for a step."""
-        steps = self._steps
-        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=False, joins=False)
-        return self._gate.held(steps.flow(called.ask), called)
+        """Claim a step whose work is more than one function call; call `end` when it is done."""
+        call = CallSpec(unreachable, request, name, probe, marked)
+        prepared = self._steps.prepare(step, call, options, awaits=False, joins=False)
+        return self._gate.held(self._steps.flow(prepared.request), prepared)
 
     def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run a step once; the value alone."""
         return self.call(step, fn, **options).answer
 
     def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._steps.about(step)
-        return view(self._gate.drive(reconcile(about.ask, answer, fence), about))
+        return view(self._gate.drive(reconcile(about.request, answer, fence), about))

@@ -16,8 +16,8 @@ from onceward._core.colour import AWAITS
 from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.terms import Options
-from onceward.adapters import join_async
-from onceward.gate.call_factory import CallFactory, unreachable
+from onceward.adapters._transaction_async import join_async
+from onceward.gate.call_factory import CallFactory, CallSpec, unreachable
 from onceward.gate.held_operation_async import AsyncHeldOperation
 from onceward.gate.plan_calls import PlanCalls, StepOptions
 from onceward.gate.record_view import RecordView, view
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 class AsyncPlan:
     """A named series of steps under an `AsyncGate`."""
 
-    def __init__(self, gate: AsyncGate, asking: CallFactory, plan: str, options: Options) -> None:
+    def __init__(self, gate: AsyncGate, call_factory: CallFactory, plan: str, options: Options) -> None:
         self._gate = gate
-        self._steps = PlanCalls(asking, plan, options)
+        self._steps = PlanCalls(call_factory, plan, options)
 
     async def call(
         self,
@@ -51,11 +51,12 @@ class AsyncPlan:
         With `connection`, the step shares that connection's transaction, as in `gate.atomic`.
         """
         joins = connection is not None
-        called = self._steps.called(step, fn, request, name, probe, marked, options, awaits=AWAITS, joins=joins)
+        call = CallSpec(fn, request, name, probe, marked)
+        prepared = self._steps.prepare(step, call, options, awaits=AWAITS, joins=joins)
         if joins:
             joined = join_async(connection, self._gate.store)
-            return await self._gate.drive(operate_atomic(called.ask), called, joined)
-        return await self._gate.drive(self._steps.flow(called.ask), called)
+            return await self._gate.drive(operate_atomic(prepared.request), prepared, joined)
+        return await self._gate.drive(self._steps.flow(prepared.request), prepared)
 
     async def hold(
         self,
@@ -67,16 +68,16 @@ class AsyncPlan:
         marked: bool | None = None,
         **options: Unpack[Options],
     ) -> AsyncHeldOperation | Outcome[Any]:
-        """Same as `AsyncGate.hold`, for a step."""
-        steps = self._steps
-        called = steps.called(step, unreachable, request, name, probe, marked, options, awaits=AWAITS, joins=False)
-        return await self._gate.held(steps.flow(called.ask), called)
+        """Claim a step whose work is more than one function call; call `end` when it is done."""
+        call = CallSpec(unreachable, request, name, probe, marked)
+        prepared = self._steps.prepare(step, call, options, awaits=AWAITS, joins=False)
+        return await self._gate.held(self._steps.flow(prepared.request), prepared)
 
     async def step(self, step: str, fn: Callable[..., Any], **options: Unpack[StepOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run a step once; the value alone."""
         return (await self.call(step, fn, **options)).answer
 
     async def reconcile(self, step: str, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a step that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._steps.about(step)
-        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))
+        return view(await self._gate.drive(reconcile(about.request, answer, fence), about))

@@ -1,10 +1,9 @@
 """
-The steps of a plan, whoever waits for them: from a step to its flow.
+What both colours of `Plan` share: from a step to its prepared call and its flow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypedDict
 
 from onceward._core.flow import MONOTONIC, Extend, Flow
@@ -13,7 +12,7 @@ from onceward._core.operation import Outcome
 from onceward._core.operation_flow import OperationRequest
 from onceward._core.settle_inside_flow import choose_flow
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.call_factory import STEP, CallFactory, PreparedCall
+from onceward.gate.call_factory import STEP, CallFactory, CallSpec, PreparedCall
 
 TOUCH_INTERVAL_SECONDS = 1.0
 """Seconds between two touches of a plan by one `Plan` object: touching is a write, a replay is none."""
@@ -37,45 +36,31 @@ class StepIdentity(TypedDict):
 class PlanCalls:
     """From a step to its flow, for both colours."""
 
-    def __init__(self, asking: CallFactory, plan: str, options: Options) -> None:
-        self._asking = asking
-        self.plan = asking.stored_key(plan)
+    def __init__(self, call_factory: CallFactory, plan: str, options: Options) -> None:
+        self._call_factory = call_factory
+        self.plan = call_factory.stored_key(plan)
         self._given = plan
         self._options = options
-        self._family = record_id("plan", asking.scope, self.plan)
+        self._family = record_id("plan", call_factory.scope, self.plan)
         self._touched: float | None = None
-        asking.agreed(options)
+        call_factory.agreed(options)
 
-    def called(
-        self,
-        step: str,
-        fn: Callable[..., Any],
-        request: Any,
-        name: str | None,
-        probe: Callable[..., Any] | None,
-        marked: bool | None,
-        options: Options,
-        *,
-        awaits: bool,
-        joins: bool,
-    ) -> PreparedCall:
+    def prepare(self, step: str, call: CallSpec, options: Options, *, awaits: bool, joins: bool) -> PreparedCall:
         """One step, ready to be driven."""
         parts, changes = (self.plan, check_key(step)), {**self._options, **options}
         naming: StepIdentity = {"kind": STEP, "family": self._family, "given": f"{self._given} / {step}"}
         if joins:
-            return self._asking.joined(parts, fn, request, name, changes, awaits=awaits, **naming)
-        return self._asking.called(
-            parts, fn, request, name, probe, marked, changes, awaits=awaits, inside=True, **naming
-        )
+            return self._call_factory.prepare_joined(parts, call, changes, awaits=awaits, **naming)
+        return self._call_factory.prepare(parts, call, changes, awaits=awaits, inside=True, **naming)
 
     def about(self, step: str) -> PreparedCall:
         """Only the name of a step, for deciding it."""
-        return self._asking.about((self.plan, check_key(step)), STEP)
+        return self._call_factory.about((self.plan, check_key(step)), STEP)
 
-    def flow(self, ask: OperationRequest) -> Flow[Outcome[Any]]:
+    def flow(self, request: OperationRequest) -> Flow[Outcome[Any]]:
         """Touch the plan, then run the step."""
         now = yield MONOTONIC
         if self._touched is None or now - self._touched >= TOUCH_INTERVAL_SECONDS:
-            yield Extend("touch", self._family, ask.terms.retain, ask.terms.forget)
+            yield Extend("touch", self._family, request.terms.retain, request.terms.forget)
             self._touched = now
-        return (yield from choose_flow(ask))
+        return (yield from choose_flow(request))

@@ -1,5 +1,5 @@
 """
-What people and programs see of a record.
+`RecordView`: a record as people and programs see it.
 """
 
 from __future__ import annotations

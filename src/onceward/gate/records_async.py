@@ -1,6 +1,6 @@
 # blocking half: records.py
 """
-Looking at the records of a scope, and erasing them.
+`gate.records`: look at the records of a scope, or erase them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from onceward.runtime.flow_driver import running_loop
 class AsyncRecords:
     """The records of one scope."""
 
-    def __init__(self, store: AsyncStore, asking: CallFactory) -> None:
+    def __init__(self, store: AsyncStore, call_factory: CallFactory) -> None:
         self._store = store
-        self._asking = asking
+        self._call_factory = call_factory
 
     async def get(self, key: str) -> RecordView | None:
         """The record of a key, or None."""
         if AWAITS:
             running_loop()
-        found = await self._store.load(record_id(KEY, self._asking.scope, self._asking.stored_key(key)))
+        found = await self._store.load(record_id(KEY, self._call_factory.scope, self._call_factory.stored_key(key)))
         return view(found) if found is not None else None
 
     async def list(self, *, after: str = "", limit: int = SCAN_PAGE, unsettled: bool = False) -> tuple[RecordView, ...]:
         """One page of records in order of id, beginning after an id; `unsettled` leaves settled ones out."""
         if AWAITS:
             running_loop()
-        selection = Selection(scope=self._asking.scope, unsettled=unsettled)
+        selection = Selection(scope=self._call_factory.scope, unsettled=unsettled)
         found = await self._store.scan(bytes.fromhex(after), min(limit, SCAN_PAGE), selection)
         return tuple(view(record) for record in found)
 
@@ -49,8 +49,8 @@ class AsyncRecords:
         There is no way back. Whoever holds a claim of the scope just now cannot put it back: a mark is left for as
         long as one can be held. A new claim of the same key begins anew.
         """
-        scope = self._asking.scope
-        await run_on_store_async(self._store, mark_scope(scope), environment=self._asking.environment)
+        scope = self._call_factory.scope
+        await run_on_store_async(self._store, mark_scope(scope), environment=self._call_factory.environment)
         erased, after = 0, b""
         while page := await self._store.scan(after, SCAN_PAGE, Selection(scope=scope)):
             erased += await self._store.erase([one.id for one in page])

@@ -1,5 +1,5 @@
 """
-Strict mode: a function with side effects that refuses to run without a key.
+The operation that is running here (`current_operation`), and functions that refuse to run without one (`needs_key`).
 
     @needs_key
     def wire(amount: Decimal) -> str: ...
@@ -78,7 +78,7 @@ def current_operation(default: Any = _REFUSE) -> Any:
     if default is _REFUSE:
         raise KeyMissing(
             "no gate is running an operation here: this code was called directly, or for a request without a key. Call "
-            "it in a function that a gate runs: gate.run(key, ...), @gate.once(key=...). Where both may be, ask for "
+            "it in a function that a gate runs: gate.run(key, ...), @gate.once(key=...). Where both may happen, use "
             "current_operation(None). In a thread of your own, start it with contextvars.copy_context().run"
         )
     return default
@@ -96,8 +96,7 @@ def needs_key(fn: Callable[P, T]) -> Callable[P, T]:
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigurationError(
             f"{function_name(fn)} is a generator, which runs whenever somebody asks for its next value; put needs_key "
-            "on a "
-            "function that does the effect"
+            "on the function that does the effect"
         )
     if is_async(fn):
 
@@ -121,7 +120,6 @@ def _check(fn: Callable[..., Any]) -> None:
     if running is None or running.operation is None:
         raise KeyMissing(
             f"{function_name(fn)} has side effects and was called without a key, so a retry could repeat them; nothing "
-            "was "
-            "run. Call it in a function that a gate runs: gate.run(key, ...), @gate.once(key=...). In a thread of your "
-            "own, start it with contextvars.copy_context().run"
+            "was run. Call it in a function that a gate runs: gate.run(key, ...), @gate.once(key=...). In a thread of "
+            "your own, start it with contextvars.copy_context().run"
         )

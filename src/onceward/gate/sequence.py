@@ -15,7 +15,7 @@ from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.sequence_flow import operate_in_sequence
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.call_factory import CallFactory
+from onceward.gate.call_factory import CallFactory, CallSpec
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.sequence_calls import SequenceCalls
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class Sequence:
     """A sequence under a `Gate`."""
 
-    def __init__(self, gate: Gate, asking: CallFactory, name: str, options: Options) -> None:
+    def __init__(self, gate: Gate, call_factory: CallFactory, name: str, options: Options) -> None:
         self._gate = gate
-        self._numbers = SequenceCalls(asking, name, options)
+        self._numbers = SequenceCalls(call_factory, name, options)
 
     def call(
         self,
@@ -42,14 +42,15 @@ class Sequence:
         **options: Unpack[Options],
     ) -> Outcome[Any]:
         """Run number `number` once, if it is its turn."""
-        called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=False)
-        return self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
+        call = CallSpec(fn, request, name, probe, marked)
+        prepared = self._numbers.prepare(number, call, options, awaits=False)
+        return self._gate.drive(operate_in_sequence(prepared.request, self._numbers.name, number), prepared)
 
     def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run number `number` once, if it is its turn; the value alone."""
         return self.call(number, fn, **options).answer
 
     def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a number that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._numbers.about(number)
-        return view(self._gate.drive(reconcile(about.ask, answer, fence), about))
+        return view(self._gate.drive(reconcile(about.request, answer, fence), about))

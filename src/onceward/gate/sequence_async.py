@@ -16,7 +16,7 @@ from onceward._core.operation import Found, NotFound, Outcome
 from onceward._core.operation_flow import reconcile
 from onceward._core.sequence_flow import operate_in_sequence
 from onceward._core.terms import CallOptions, Options
-from onceward.gate.call_factory import CallFactory
+from onceward.gate.call_factory import CallFactory, CallSpec
 from onceward.gate.record_view import RecordView, view
 from onceward.gate.sequence_calls import SequenceCalls
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 class AsyncSequence:
     """A sequence under an `AsyncGate`."""
 
-    def __init__(self, gate: AsyncGate, asking: CallFactory, name: str, options: Options) -> None:
+    def __init__(self, gate: AsyncGate, call_factory: CallFactory, name: str, options: Options) -> None:
         self._gate = gate
-        self._numbers = SequenceCalls(asking, name, options)
+        self._numbers = SequenceCalls(call_factory, name, options)
 
     async def call(
         self,
@@ -43,14 +43,15 @@ class AsyncSequence:
         **options: Unpack[Options],
     ) -> Outcome[Any]:
         """Run number `number` once, if it is its turn."""
-        called = self._numbers.called(number, fn, request, name, probe, marked, options, awaits=AWAITS)
-        return await self._gate.drive(operate_in_sequence(called.ask, self._numbers.name, number), called)
+        call = CallSpec(fn, request, name, probe, marked)
+        prepared = self._numbers.prepare(number, call, options, awaits=AWAITS)
+        return await self._gate.drive(operate_in_sequence(prepared.request, self._numbers.name, number), prepared)
 
     async def run(self, number: int, fn: Callable[..., Any], **options: Unpack[CallOptions]) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run number `number` once, if it is its turn; the value alone."""
         return (await self.call(number, fn, **options)).answer
 
     async def reconcile(self, number: int, answer: Found | NotFound, *, fence: int | None = None) -> RecordView:
         """Decide a number that is in doubt: `Found(result)` settles it, `NOT_FOUND` releases it."""
         about = self._numbers.about(number)
-        return view(await self._gate.drive(reconcile(about.ask, answer, fence), about))
+        return view(await self._gate.drive(reconcile(about.request, answer, fence), about))

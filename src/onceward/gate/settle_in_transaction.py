@@ -1,6 +1,6 @@
 # Made from settle_in_transaction_async.py by `make halves`: change that file, not this one.
 """
-Put the answer of an operation into the transaction that its function has open.
+Settles an operation in the transaction that its function has open.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Begin, Commit, Effect, Put, RandomBytes, Rollback
 from onceward._core.settle_inside_flow import settle_inside
-from onceward.adapters import join
+from onceward.adapters._transaction import join
 from onceward.runtime.flow_driver import run
 
 if TYPE_CHECKING:
@@ -40,6 +40,6 @@ def settle_in_transaction(inside: GateTransactionSettler, connection: Any, value
                     return joined.rollback()
             return instant(effect)
 
-        flow = settle_inside(inside.ask, inside.operation, value)
+        flow = settle_inside(inside.request, inside.operation, value)
         run(flow, perform)
         inside.settled(joined)

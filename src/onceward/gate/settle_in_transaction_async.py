@@ -1,6 +1,6 @@
 # blocking half: settle_in_transaction.py; arun=run
 """
-Put the answer of an operation into the transaction that its function has open.
+Settles an operation in the transaction that its function has open.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from onceward._core.colour import AWAITS
 from onceward._core.errors import ConfigurationError
 from onceward._core.flow import Begin, Commit, Effect, Put, RandomBytes, Rollback
 from onceward._core.settle_inside_flow import settle_inside
-from onceward.adapters import join_async
+from onceward.adapters._transaction_async import join_async
 from onceward.runtime.flow_driver import arun
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def settle_in_transaction_async(inside: GateTransactionSettler, connection
                     return joined.rollback()
             return instant(effect)
 
-        flow = settle_inside(inside.ask, inside.operation, value)
+        flow = settle_inside(inside.request, inside.operation, value)
         if AWAITS:
             await arun(flow, instant, perform)
         else:

@@ -1,6 +1,6 @@
 # Made from store_runner_async.py by `make halves`: change that file, not this one.
 """
-Drive a flow on a store alone, without a gate: for operators, who have no scope.
+Runs a flow on a store without a gate: for operators, who have no scope.
 """
 
 from __future__ import annotations

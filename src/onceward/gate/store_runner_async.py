@@ -1,6 +1,6 @@
 # blocking half: store_runner.py; arun=run
 """
-Drive a flow on a store alone, without a gate: for operators, who have no scope.
+Runs a flow on a store without a gate: for operators, who have no scope.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-`operation.settle_inside(connection, value)`: what performs it, for functions of either colour.
+Performs `operation.settle_inside(connection, value)`, for functions of either colour.
 
 A function under an awaiting gate may block all the same, on a thread of its own (a framework's worker threads, Django's
 views), so both ways are there whatever the gate.
@@ -23,33 +23,33 @@ from onceward.runtime.environment import Environment
 class GateTransactionSettler(TransactionSettler):
     """How the function of one operation settles it."""
 
-    __slots__ = ("_awaits", "ask", "environment", "operation", "store")
+    __slots__ = ("_awaits", "environment", "operation", "request", "store")
 
     def __init__(
-        self, ask: OperationRequest, operation: Operation, store: object, environment: Environment, *, awaits: bool
+        self, request: OperationRequest, operation: Operation, store: object, environment: Environment, *, awaits: bool
     ) -> None:
         super().__init__()
-        self.ask = ask
+        self.request = request
         self.operation = operation
         self.store = store
         self.environment = environment
         self._awaits = awaits
 
     def settle(self, connection: Any, value: Any) -> None:
-        """See `Operation.settle_inside`."""
+        """Settle the operation in the transaction that is open on a blocking connection."""
         settle_in_transaction(self, connection, value)
 
     async def settle_async(self, connection: Any, value: Any) -> None:
-        """See `Operation.settle_inside_async`."""
+        """Settle the operation in the transaction that is open on an awaiting connection."""
         await settle_in_transaction_async(self, connection, value)
 
     def check(self, connection: Any, *, awaits: bool) -> None:
         """Refuse a connection, or a gate, of the other colour."""
         if awaits and not self._awaits:
-            raise ConfigurationError("this gate blocks: operation.settle_inside(connection, value), without await")
+            raise ConfigurationError("this gate blocks; use operation.settle_inside(connection, value), without await")
         if not awaits and type(connection).__name__.lower().startswith("async"):
             raise ConfigurationError(
-                f"{type(connection).__name__} is awaited: await operation.settle_inside_async(connection, value)"
+                f"{type(connection).__name__} is async; use await operation.settle_inside_async(connection, value)"
             )
 
     @contextmanager

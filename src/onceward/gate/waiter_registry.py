@@ -1,12 +1,11 @@
 """
 Waiting for another holder, and being woken as soon as it is done.
 
-A gate rings its bell whenever one of its own runs ends, so that waiters in the same process hear at once. Holders in
-other processes are found by looking again: the pause is bounded by the flow. Waiters are counted, and limited.
+A gate calls `notify` whenever one of its own runs ends, so that waiters in the same process wake at once. What other
+processes hold is found by looking again: the flow bounds the pause. Waiters are counted, and limited.
 
-There is no lock here. A coroutine that is thrown away while it waits leaves from wherever garbage happens to be
-collected, perhaps in the middle of another's coming or going; so whoever comes or goes does it in one step of a
-dictionary.
+There is no lock here. A coroutine that is thrown away while it waits is removed by the garbage collector, perhaps while
+another waiter is being added or removed. So adding and removing are one step of a dictionary each.
 """
 
 from __future__ import annotations
@@ -23,93 +22,93 @@ from onceward.runtime.environment import Environment
 W = TypeVar("W")
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
-ROOMS = 64
-"""Who waits is kept in so many dictionaries, by the id: a ring looks through one of them."""
+SHARDS = 64
+"""Waiters are kept in so many dictionaries, by the id: `notify` looks through one of them."""
 
 
-class _Rooms(Generic[W]):
+class _WaiterTable(Generic[W]):
     """Who waits for what."""
 
     def __init__(self) -> None:
-        self._rooms: list[dict[object, tuple[bytes, W]]] = [{} for _ in range(ROOMS)]
+        self._shards: list[dict[object, tuple[bytes, W]]] = [{} for _ in range(SHARDS)]
 
-    def holds(self, id: bytes) -> bool:
+    def has(self, id: bytes) -> bool:
         """Whether anybody waits for that id, or for one that is kept with it."""
-        return bool(self._room(id))
+        return bool(self._shard(id))
 
-    def enter(self, id: bytes, waiter: W) -> object:
-        """Wait for that id; the ticket to leave with. `InFlight` if too many wait already."""
-        if sum(map(len, self._rooms)) >= WAITERS_MAX:
+    def add(self, id: bytes, waiter: W) -> object:
+        """Add a waiter; the ticket to remove it with. `InFlight` if too many wait already."""
+        if sum(map(len, self._shards)) >= WAITERS_MAX:
             raise InFlight(
-                f"{WAITERS_MAX} callers of this process already wait for other holders; ask again with the same key",
+                f"{WAITERS_MAX} callers of this process already wait for other holders; retry with the same key",
                 retry_after_seconds=1.0,
             )
         ticket = object()
-        self._room(id)[ticket] = (id, waiter)
+        self._shard(id)[ticket] = (id, waiter)
         return ticket
 
-    def leave(self, id: bytes, ticket: object) -> None:
-        """Wait no more."""
-        self._room(id).pop(ticket, None)
+    def remove(self, id: bytes, ticket: object) -> None:
+        """Remove a waiter."""
+        self._shard(id).pop(ticket, None)
 
     def waiting(self, id: bytes) -> list[W]:
         """Who waits for that id."""
-        room = self._room(id)
-        while room:
+        shard = self._shard(id)
+        while shard:
             try:
-                return [waiter for wanted, waiter in list(room.values()) if wanted == id]
+                return [waiter for waited_for, waiter in list(shard.values()) if waited_for == id]
             except RuntimeError:  # Somebody came or went in the middle of it.
                 continue
         return []
 
-    def _room(self, id: bytes) -> dict[object, tuple[bytes, W]]:
-        return self._rooms[id[0] % ROOMS]
+    def _shard(self, id: bytes) -> dict[object, tuple[bytes, W]]:
+        return self._shards[id[0] % SHARDS]
 
 
 class WaiterRegistry:
-    """For threads."""
+    """Who waits for which record: threads."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._rooms: _Rooms[threading.Event] = _Rooms()
+        self._table: _WaiterTable[threading.Event] = _WaiterTable()
 
     def pause(self, id: bytes, seconds: float) -> None:
-        """Wait until the bell rings for that id, or for so many seconds."""
+        """Wait until `notify` is called for that id, or for so many seconds."""
         event = threading.Event()
-        ticket = self._rooms.enter(id, event)
+        ticket = self._table.add(id, event)
         try:
             self._environment.wait(event, seconds)
         finally:
-            self._rooms.leave(id, ticket)
+            self._table.remove(id, ticket)
 
     def notify(self, id: bytes) -> None:
         """Wake whoever waits for that id. Costs one look when nobody waits."""
-        for event in self._rooms.waiting(id):
+        for event in self._table.waiting(id):
             event.set()
 
 
 class AsyncWaiterRegistry:
-    """Same as `WaiterRegistry`, for tasks of one or several event loops."""
+    """Who waits for which record: tasks of one or several event loops."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
-        self._rooms: _Rooms[_Waiter] = _Rooms()
+        self._table: _WaiterTable[_Waiter] = _WaiterTable()
 
     def has_waiters(self, id: bytes) -> bool:
         """Whether anybody may wait for that id."""
-        return self._rooms.holds(id)
+        return self._table.has(id)
 
     async def pause(self, id: bytes, seconds: float) -> None:
-        """Same as `WaiterRegistry.pause`, but awaits."""
+        """Wait until `notify` is called for that id, or for so many seconds."""
         waiter = (asyncio.get_running_loop(), asyncio.Event())
-        ticket = self._rooms.enter(id, waiter)
+        ticket = self._table.add(id, waiter)
         try:
             await self._environment.await_event(waiter[1], seconds)
         finally:
-            self._rooms.leave(id, ticket)
+            self._table.remove(id, ticket)
 
     def notify(self, id: bytes) -> None:
-        """Same as `WaiterRegistry.notify`."""
-        for loop, event in self._rooms.waiting(id):
+        """Wake whoever waits for that id."""
+        for loop, event in self._table.waiting(id):
             with suppress(RuntimeError):  # The loop was closed: nobody is left to hear it.
                 loop.call_soon_threadsafe(event.set)

@@ -27,16 +27,23 @@ class AsyncWindow:
     """A window under an `AsyncGate`."""
 
     def __init__(
-        self, gate: AsyncGate, asking: CallFactory, name: str, seconds: Seconds | None, *, money: bool, options: Options
+        self,
+        gate: AsyncGate,
+        call_factory: CallFactory,
+        name: str,
+        seconds: Seconds | None,
+        *,
+        money: bool,
+        options: Options,
     ) -> None:
         self._gate = gate
-        self._requests = WindowCalls(asking, name, seconds, money, options)
+        self._requests = WindowCalls(call_factory, name, seconds, money, options)
 
     async def call(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Outcome[Any]:
         """Run `fn` unless an equal request ran within the window."""
-        called = self._requests.called(request, fn, money, awaits=AWAITS)
-        return await self._gate.drive(operate(called.ask), called)
+        prepared = self._requests.prepare(request, fn, money, awaits=AWAITS)
+        return await self._gate.drive(operate(prepared.request), prepared)
 
     async def run(self, request: Any, fn: Callable[..., Any], *, money: bool = False) -> Any:
-        """Same as `call`, but returns the value alone."""
+        """Run `fn` unless an equal request ran within the window; the value alone."""
         return (await self.call(request, fn, money=money)).answer

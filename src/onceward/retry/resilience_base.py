@@ -66,7 +66,7 @@ class ResilienceBase:
         return breaker.refusal(admitted) if isinstance(admitted, BreakerRefusal) else None
 
     def _bound(self, policy: Retry, operation: Operation, called: PreparedCall, probe: Callable[..., Any]) -> Retry:
-        terms, record = called.ask.terms, operation.record
+        terms, record = called.request.terms, operation.record
         return policy.gated(
             judge=_OperationJudge(policy.classifier, operation, called),
             key=bare_key(record.scope, record.key) if record.kind == KEY else None,
@@ -91,14 +91,14 @@ class _OperationJudge:
 
     def __init__(self, judge: SupportsJudge, operation: Operation, called: PreparedCall) -> None:
         self._judge, self._operation, self._called = judge, operation, called
-        self._harmless: tuple[type[BaseException], ...] = (NothingHappened, *called.ask.terms.before)
+        self._harmless: tuple[type[BaseException], ...] = (NothingHappened, *called.request.terms.before)
 
     def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
         """What is known about an attempt: whether it happened is the gate's to say."""
         verdict = self._judge.judge(problem, now=now)
         if not isinstance(problem, BaseException):
             return verdict
-        ask = self._called.ask
+        ask = self._called.request
         clean = self._operation.attempt_failed(
             problem, self._harmless, marked=ask.marked, classifier=ask.terms.classifier
         )

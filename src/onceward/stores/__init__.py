@@ -1,5 +1,5 @@
 """
-Stores: registers of records, opened from a URL.
+Stores: where records are, opened from a URL. They move records by compare-and-swap, and judge nothing.
 
     memory://                     this process only: for tests and for trying things out
     sqlite:///relative/path.db    a file (sqlite:////absolute/path.db with four slashes)
@@ -8,7 +8,14 @@ Stores: registers of records, opened from a URL.
 
 Other packages bring more, as entry points of the group `onceward.stores`, each of which names a `StoreKind`.
 
-Nothing here decides anything. The one module a URL names is imported when that URL is opened, and no other.
+`memory`, `sqlite`, `postgres` and `redis` have the two classes of a store each; `_sqlite_*`, `_postgres_*`, `_redis_*`
+are their parts: url or file, errors, rows, connections, upkeep. `_group_commit.py` is the queue in front of the stores;
+`tables/` is for tables of ours that hold no records.
+
+May import: `_core` and `runtime`; a driver only in the modules of the store that needs it, which are imported when a
+URL of that store is opened.
+
+Start with `_core/store_async.py` (what a store owes), then `memory.py`, then `sqlite.py`.
 """
 
 from __future__ import annotations
@@ -58,19 +65,15 @@ def open_store(url: str, *, environment: Environment = REAL) -> Store:
     """Open the store that a URL names, for blocking callers."""
     opens = kind_of(url).open
     if opens is None:
-        raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are for awaiting callers only (AsyncGate), and this needs one that blocks"
-        )
+        raise ConfigurationError(f"{scheme_of(url)}:// works with AsyncGate only, and a blocking store was asked for")
     return opened(url, opens, environment)
 
 
 def open_async_store(url: str, *, environment: Environment = REAL) -> AsyncStore:
-    """Same as `open_store`, for awaiting callers."""
+    """Open the store that a URL names, for awaiting callers."""
     opens = kind_of(url).open_async
     if opens is None:
-        raise ConfigurationError(
-            f"stores of {scheme_of(url)}:// are for blocking callers only (Gate), and this needs one that awaits"
-        )
+        raise ConfigurationError(f"{scheme_of(url)}:// works with Gate only, and an awaiting store was asked for")
     return opened(url, opens, environment)
 
 
@@ -91,8 +94,8 @@ def tables_url(url: str) -> str | None:
     found = tables(url)
     if scheme_of(found) not in TABLES:
         raise ConfigurationError(
-            f"the kind of {scheme_of(url)}:// says that other tables are on {scheme_of(found)}://; they can only be on "
-            "sqlite:// or postgresql://"
+            f"{scheme_of(url)}:// puts its other tables on {scheme_of(found)}://; they can only be on sqlite:// or "
+            "postgresql://"
         )
     return found
 

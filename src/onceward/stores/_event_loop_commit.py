@@ -1,6 +1,5 @@
 """
-Group commit for callers whose connections are awaited: the queue of `_group_commit.py`, led by a task of one event
-loop.
+Group commit on an event loop: the queue of `_group_commit.py`, led by a task, for connections that are awaited.
 
 The first put starts the task; it takes what is queued, has it performed, answers everybody, and goes on until the queue
 is empty. A lone put finds the queue empty and is a batch of one. The task belongs to nobody: whoever is cancelled takes
@@ -31,9 +30,9 @@ class EventLoopCommit:
         alone: Callable[[QueueEntry], Awaitable[PutResult]],
     ) -> None:
         self._perform = perform
-        """Same as for `GroupCommit`, but awaits."""
+        """Puts a whole batch, and gives every entry its result."""
         self._alone = alone
-        """Puts what a batch has answered with `PUT_ALONE`."""
+        """Puts one entry by itself: one whose result in a batch was `PUT_ALONE`."""
         self._queue: deque[QueueEntry] = deque()
         self._leads = False
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,5 +1,5 @@
 """
-Group commit: many callers, one transaction, one sync of the disk. What stands in front of every store.
+Group commit: the queue in front of the stores. Many callers share one transaction and one sync of the disk.
 
 Whoever comes first leads: takes what is queued, performs it, answers everybody, and hands the lead to the next in
 the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
@@ -54,7 +54,7 @@ PUT_ALONE: Final = object()
 
 
 class QueueEntry:
-    """One caller's wish in the queue: a write, or a job that wants the connection for itself."""
+    """One caller in the queue: a write, or a job that needs the connection for itself."""
 
     __slots__ = ("again", "answer", "done", "error", "expect", "followers", "future", "job", "wake", "write")
 

@@ -1,5 +1,5 @@
 """
-What the errors of PostgreSQL and its driver mean, and which of them are worth another try.
+Translates errors of PostgreSQL and psycopg into ours, and says which are worth another try.
 
 The SQLSTATE decides, never the text of a message; only while connecting does libpq give no SQLSTATE, and there the text
 is all there is. No exception of the driver leaves the store.
@@ -135,7 +135,7 @@ def translate_error(error: BaseException, name: str) -> OncewardError:
     if isinstance(error, ServerSilent):
         return StoreUnavailable(
             f"{name} {first_line(error)}; it may be frozen, or wait for a synchronous standby that is away. The "
-            "connection is given up, and what was sent may have landed: send the same key again",
+            "connection was closed, and what was sent may have landed: retry with the same key",
             retry_after_seconds=1.0,
         )
     speaks = isinstance(error, psycopg.Error) and not isinstance(error, psycopg.DataError)
@@ -147,7 +147,8 @@ def unconfirmed_error(name: str) -> StoreUnavailable:
     """The error to raise for a commit that did not wait for its standby."""
     return StoreUnavailable(
         f"{name} committed without its synchronous standby, because the wait for it was cancelled: what was sent may "
-        "have landed, and a failover may lose it. Send the same key again, and see why the standby does not answer",
+        "have landed, and a failover may lose it. Retry with the same key, and find out why the standby does "
+        "not answer",
         retry_after_seconds=1.0,
     )
 
@@ -167,8 +168,8 @@ def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
             )
         case "55P03":
             return StoreUnavailable(
-                f"{name}: another transaction held this record longer than onceward_lock_timeout; send the same key "
-                "again",
+                f"{name}: another transaction held this record longer than onceward_lock_timeout; retry with the "
+                "same key",
                 retry_after_seconds=1.0,
             )
         case "25006":  # READ_ONLY
@@ -185,25 +186,27 @@ def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
             )
         case "42501":
             return StoreUnavailable(
-                f"{name}: this role lacks a right ({said}); it needs SELECT, INSERT, UPDATE and DELETE on "
+                f"{name}: this role lacks a privilege ({said}); it needs SELECT, INSERT, UPDATE and DELETE on "
                 "onceward_records, SELECT and UPDATE on onceward_meta, and the first time CREATE on the schema"
             )
         case "42P01" | "42703" | "3F000":
             return SchemaMismatch(
-                f"{name}: the tables are not there, or not as they should be ({said}); open the store anew"
+                f"{name}: the tables are missing, or not as they should be ({said}); reopen the store"
             )
         case "42P10":
             return SchemaMismatch(
-                f"{name}: the primary key of onceward_records is gone, and with it what tells two callers apart; "
-                "nothing was written. ALTER TABLE onceward_records "
+                f"{name}: the primary key of onceward_records is missing, so two callers could both claim a key; "
+                "nothing was written. Add it: ALTER TABLE onceward_records "
                 "ADD CONSTRAINT onceward_records_pkey PRIMARY KEY (id)"
             )
         case "53100":
-            return StoreFull(f"no room left at {name} ({said}); free some space, then use the same key")
+            return StoreFull(f"no room left at {name} ({said}); free some space, then retry with the same key")
         case "XX001" | "XX002":
             return StoreCorrupt(f"{name} is damaged ({said}); restore a backup")
         case "40001" | "40P01":
-            return StoreUnavailable(f"{name}: others kept getting in the way ({said})", retry_after_seconds=0.1)
+            return StoreUnavailable(
+                f"{name}: conflicts with other transactions did not end ({said}); retry", retry_after_seconds=0.1
+            )
         case other:
             return StoreUnavailable(
                 f"{name} did not answer: {said} ({other or 'connection lost'})", retry_after_seconds=1.0
@@ -240,8 +243,8 @@ def connect_failure(error: BaseException, name: str, *, ever_connected: bool) ->
 
 def _read_only(name: str) -> StoreUnavailable:
     return StoreUnavailable(
-        f"{name} is read-only, as a standby is; connect to the writer's endpoint (with several hosts in the URL it is "
-        "found)",
+        f"{name} is read-only, as a standby is; connect to the writer's endpoint (or list "
+        "several hosts in the URL, and the writer is found)",
         retry_after_seconds=1.0,
     )
 
@@ -257,7 +260,8 @@ def read_only_transaction(name: str) -> str:
 def no_free_connection(name: str, size: int, seconds: float) -> StoreUnavailable:
     """The error to raise when all connections stayed in use."""
     return StoreUnavailable(
-        f"all {size} connections to {name} were in use for {seconds:g} s; nothing was sent (see onceward_pool)",
+        f"all {size} connections to {name} were in use for {seconds:g} s; nothing was sent. If that happens "
+        "often, raise onceward_pool",
         retry_after_seconds=1.0,
     )
 

@@ -1,5 +1,5 @@
 """
-What a call of the store does, told once for both colours: generators that ask for statements and are sent the rows.
+What each call of the PostgreSQL store does, for both colours: generators that yield statements and get the rows.
 
     put      ask; a snapshot that was too old asks again; a lost answer asks on another connection
     open     look at the schema, and bring it up to date if need be
@@ -185,7 +185,7 @@ def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bo
 
 
 def put_back(target: PostgresTarget, write: Write, marks: Sequence[bytes]) -> Flow[PutResult]:
-    """See `onceward.stores.Store.put_back`."""
+    """Write a record that the store has lost, unless it is back or one of `marks` is there."""
     parameters = {**rows.put_parameters(write, None, target.lock_timeout, False), "marks": sorted(marks)}
     patience = StatementRetries(target.name)
     for _ in range(PUT_TRIES):
@@ -211,7 +211,7 @@ def _refused_by_mark(row: Sequence[Any]) -> PutResult:
 
 
 def erase(target: PostgresTarget, ids: Sequence[bytes]) -> Flow[int]:
-    """See `onceward.stores.Store.erase`."""
+    """Delete these records, whatever their state; how many there were."""
     [(erased,)] = yield from with_retries(target, QueryEffect(rows.ERASE, {**_writing(target), "ids": list(ids)}))
     return int(erased)
 
@@ -240,7 +240,7 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
 def peek_or_put_many(
     target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]], seen: SettledIds
 ) -> Flow[list[PutResult | None]]:
-    """Same as `put_many`; but where each of them claims what was seen settled, it is enough to look."""
+    """Put several records; where each is a claim of what was seen settled, only look: reading is cheaper."""
     if all(expect is None and write.id in seen for write, expect in puts):
         standings = yield from _peek_many(puts)
     else:
@@ -316,26 +316,30 @@ def put_alone(target: PostgresTarget, entry: QueueEntry) -> Flow[PutResult]:
 
 
 def load(target: PostgresTarget, id: bytes) -> Flow[Record | None]:
-    """See `onceward.stores.Store.load`."""
+    """Read one record; None if there is none."""
     found = yield from with_retries(target, QueryEffect(wire.FIND, [id]))
     return rows.record_of(found[0][0], found[0][1:]) if found else None
 
 
 def scan(target: PostgresTarget, after: bytes, limit: int, selection: Selection) -> Flow[list[Record]]:
-    """See `onceward.stores.Store.scan`."""
+    """One page of records in order of id, beginning after an id."""
     found = yield from with_retries(target, QueryEffect(*rows.scan_statement(after, limit, selection)))
     return [rows.record_of(row[0], row[1:]) for row in found]
 
 
 def extend(target: PostgresTarget, family: bytes, replay: int, forget: int) -> Flow[int]:
-    """See `onceward.stores.Store.extend`."""
+    """Let the settled records of a family replay for longer; how many there were."""
     lives = {"family": family, "replay": replay, "forget": forget}
     [(many,)] = yield from with_retries(target, QueryEffect(rows.EXTEND, {**_writing(target), **lives}))
     return int(many)
 
 
 def purge(target: PostgresTarget, limit: int, version: bytes) -> Flow[PurgeResult]:
-    """See `onceward.stores.Store.purge`. One new version serves every row: it is only compared with that of its id."""
+    """
+    Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either.
+
+    One new version serves every row: it is only compared with that of the same id.
+    """
     bounds = {**_writing(target), "limit": limit, "version": version}
     [(forgotten,)] = yield from with_retries(target, QueryEffect(rows.FORGET, bounds))
     [(shrunk,)] = yield from with_retries(target, QueryEffect(rows.SHRINK, bounds))

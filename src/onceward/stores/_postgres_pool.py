@@ -1,14 +1,13 @@
 # Made from _postgres_pool_async.py by `make halves`: change that file, not this one.
 """
-The connections of one user of a database (a store, or the driver of tables), opened when they are needed and by whoever
-needs them: a few that are lent, and the lane.
+A pool of PostgreSQL connections, for a store or for tables: a connection is opened by the caller who needs one.
 
 Why not psycopg_pool: it opens connections in threads of its own, so that a wrong password would reach the caller as a
-time-out, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
-it, and hears what is wrong with it.
+timeout, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
+it, and gets its error.
 
-The lane belongs to whoever leads a batch: those who wait for a lock, each on a connection of their own, cannot keep the
-others from writing.
+Besides the connections that are lent there is one for batches, which belongs to the leader of the group commit: callers
+who wait for a lock, each on a connection of their own, cannot keep the others from writing.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class PostgresConnection(psycopg.Connection[Any]):
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
 
     def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
-        """See `psycopg.Connection.wait`."""
+        """Run one of psycopg's generators on this connection."""
         asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
         try:
             answer = super().wait(asked, interval, *more, **options)
@@ -103,7 +102,7 @@ class PostgresPool:
         """
         For a store, unless something else is said.
 
-        `lends` is how many connections there are besides the lane; `schema` is done before anything else.
+        `lends` is how many connections there are besides the batch connection; `schema` is done before anything else.
         """
         self.target = target
         self.environment = environment
@@ -121,18 +120,18 @@ class PostgresPool:
         self._opening = threading.Lock()
         self._free = threading.Semaphore(lent)
 
-    def run(self, flow: Flow[T], *, lane: bool = False) -> T:
+    def run(self, flow: Flow[T], *, in_batch: bool = False) -> T:
         """Do what a flow asks for; its answer."""
         if not self._opened:
             self._open()
-        return self._run(flow, lane)
+        return self._run(flow, in_batch)
 
     def answer(self, batch: Sequence[QueueEntry]) -> None:
-        """Give each put of a batch its answer or its error. The lead is ours, and with it the lane."""
+        """Give each put of a batch its answer or its error. The lead is ours, and with it the batch connection."""
         came: list[PutResult | None] | Exception
         try:
             puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-            came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), lane=True)
+            came = self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
         except Exception as error:
             came = error
         flows.assign_results(batch, came)
@@ -149,12 +148,12 @@ class PostgresPool:
         """Let go of every connection. Where threads share them, one in use is closed when it comes back."""
         self.closed = True
         self._drop_idle()
-        lane, self._batch_connection = self._batch_connection, None
-        if lane is not None:
-            self._discard(lane)
+        batch_connection, self._batch_connection = self._batch_connection, None
+        if batch_connection is not None:
+            self._discard(batch_connection)
 
-    def _run(self, flow: Flow[T], lane: bool) -> T:
-        perform = self._perform_for_batch if lane else self._perform
+    def _run(self, flow: Flow[T], in_batch: bool) -> T:
+        perform = self._perform_for_batch if in_batch else self._perform
         try:
             return drive_steps(flow, perform)
         except NotConnected as error:
@@ -164,7 +163,7 @@ class PostgresPool:
         """Before the first statement: the schema."""
         with self._opening:
             if not self._opened and self._schema is not None:
-                self._run(self._schema(self.target), lane=False)
+                self._run(self._schema(self.target), in_batch=False)
                 self._opened = True
 
     def _perform(self, effect: Effect) -> Any:
@@ -172,40 +171,40 @@ class PostgresPool:
             if effect.lost:
                 self._drop_idle()
             return self.environment.sleep(effect.seconds)
-        link = self._take()
+        pooled = self._take()
         try:
             if isinstance(effect, QueryEffect):
-                return _query(link, effect)
+                return _query(pooled, effect)
             if isinstance(effect, ScriptEffect):
-                return _run_script(link.connection, effect)
-            return effect.work(link.connection)
+                return _run_script(pooled.connection, effect)
+            return effect.work(pooled.connection)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
-                self._discard(link)
+                self._discard(pooled)
             raise
         finally:
-            self._give(link)
+            self._give(pooled)
 
     def _perform_for_batch(self, effect: Effect) -> Any:
         """On the leader's own connection. There is one leader at a time, so nobody else is here."""
         if type(effect) is not QueryEffect:
             return self._perform(effect)
-        link, self._batch_connection = self._batch_connection, None
-        if link is None:
-            link = self._connect()
+        pooled, self._batch_connection = self._batch_connection, None
+        if pooled is None:
+            pooled = self._connect()
         try:
-            return _query(link, effect)
+            return _query(pooled, effect)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
-                self._discard(link)
+                self._discard(pooled)
             if isinstance(error, ServerSilent):
                 self._drop_idle()  # Whoever asks again, asks on a new line.
             raise
         finally:
-            if _is_at_rest(link) and not self.closed:
-                self._batch_connection = link
+            if _is_at_rest(pooled) and not self.closed:
+                self._batch_connection = pooled
             else:
-                self._discard(link)
+                self._discard(pooled)
 
     def _take(self) -> PooledConnection:
         seconds = self.target.lock_seconds
@@ -223,24 +222,24 @@ class PostgresPool:
             self._free.release()
             raise
 
-    def _give(self, link: PooledConnection) -> None:
-        if _is_at_rest(link) and not self.closed:
-            self._idle.append(link)
+    def _give(self, pooled: PooledConnection) -> None:
+        if _is_at_rest(pooled) and not self.closed:
+            self._idle.append(pooled)
         else:
-            self._discard(link)
+            self._discard(pooled)
         self._free.release()
 
     def _drop_idle(self) -> None:
         while self._idle:
             try:
-                link = self._idle.pop()
+                pooled = self._idle.pop()
             except IndexError:
                 return
-            self._discard(link)
+            self._discard(pooled)
 
-    def _discard(self, link: PooledConnection) -> None:
+    def _discard(self, pooled: PooledConnection) -> None:
         """Close it, without waiting for anything: there is nothing to wait for."""
-        link.connection.pgconn.finish()
+        pooled.connection.pgconn.finish()
 
     def _connect(self) -> PooledConnection:
         target = self.target
@@ -251,29 +250,29 @@ class PostgresPool:
         except DRIVER_ERRORS as error:
             raise connect_failure(error, target.name, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
-        link = PooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
+        pooled = PooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
         try:
-            if self._may_prepare() and _query(link, QueryEffect(IS_DIRECT)) == [("on",)]:
+            if self._may_prepare() and _query(pooled, QueryEffect(IS_DIRECT)) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
         except BaseException as error:
-            self._discard(link)
+            self._discard(pooled)
             if isinstance(error, DRIVER_ERRORS):
                 raise connect_failure(error, target.name, ever_connected=self._ever) from error
             raise
         self._ever = True
-        return link
+        return pooled
 
     def _may_prepare(self) -> bool:
         """Records are asked for with a few statements again and again; tables with many, and now and then."""
         return self.target.direct and self._reading is RECORD_CONVERSION
 
 
-def _query(link: PooledConnection, query: QueryEffect) -> list[Any]:
+def _query(pooled: PooledConnection, query: QueryEffect) -> list[Any]:
     sql, parameters = query
     if type(sql) is NumberedStatement:
-        found: list[Any] = link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        found: list[Any] = pooled.connection.wait(pooled.wire.talk(sql, parameters))  # type: ignore[arg-type]
         return found
-    cursor = link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
+    cursor = pooled.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return cursor.fetchall()
 
 
@@ -288,6 +287,6 @@ def _run_script(line: PostgresConnection, script: ScriptEffect) -> None:
         line.silence_seconds -= script.patience
 
 
-def _is_at_rest(link: PooledConnection) -> bool:
+def _is_at_rest(pooled: PooledConnection) -> bool:
     """Whether a connection can be used again: open, and in the middle of nothing."""
-    return link.connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE

@@ -1,14 +1,13 @@
 # blocking half: _postgres_pool.py; asleep=sleep
 """
-The connections of one user of a database (a store, or the driver of tables), opened when they are needed and by whoever
-needs them: a few that are lent, and the lane.
+A pool of PostgreSQL connections, for a store or for tables: a connection is opened by the caller who needs one.
 
 Why not psycopg_pool: it opens connections in threads of its own, so that a wrong password would reach the caller as a
-time-out, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
-it, and hears what is wrong with it.
+timeout, and a forked child would wait for threads that it does not have. Here the caller that needs a connection opens
+it, and gets its error.
 
-The lane belongs to whoever leads a batch: those who wait for a lock, each on a connection of their own, cannot keep the
-others from writing.
+Besides the connections that are lent there is one for batches, which belongs to the leader of the group commit: callers
+who wait for a lock, each on a connection of their own, cannot keep the others from writing.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
 
     async def wait(self, gen: Any, interval: float = POLL_SECONDS, *more: Any, **options: Any) -> Any:
-        """See `psycopg.AsyncConnection.wait`."""
+        """Run one of psycopg's generators on this connection."""
         asked = with_silence_timeout(gen, self.silence_seconds) if self.silence_seconds else gen
         if AWAITS:
             answer = await super().wait(asked, interval, *more, **options)
@@ -109,7 +108,7 @@ class AsyncPostgresPool:
         """
         For a store, unless something else is said.
 
-        `lends` is how many connections there are besides the lane; `schema` is done before anything else.
+        `lends` is how many connections there are besides the batch connection; `schema` is done before anything else.
         """
         self.target = target
         self.environment = environment
@@ -127,24 +126,24 @@ class AsyncPostgresPool:
         if AWAITS:
             self._opening = asyncio.Lock()
             self._free = asyncio.Semaphore(lent)
-            self._links: set[AsyncPooledConnection] = set()
+            self._pooled: set[AsyncPooledConnection] = set()
             """Every open connection, idle or in use: for letting go of them when their loop is no more."""
         else:
             self._opening = threading.Lock()
             self._free = threading.Semaphore(lent)
 
-    async def run(self, flow: Flow[T], *, lane: bool = False) -> T:
+    async def run(self, flow: Flow[T], *, in_batch: bool = False) -> T:
         """Do what a flow asks for; its answer."""
         if not self._opened:
             await self._open()
-        return await self._run(flow, lane)
+        return await self._run(flow, in_batch)
 
     async def answer(self, batch: Sequence[QueueEntry]) -> None:
-        """Give each put of a batch its answer or its error. The lead is ours, and with it the lane."""
+        """Give each put of a batch its answer or its error. The lead is ours, and with it the batch connection."""
         came: list[PutResult | None] | Exception
         try:
             puts = [(entry.write, entry.expect) for entry in batch if entry.write is not None]
-            came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), lane=True)
+            came = await self.run(flows.peek_or_put_many(self.target, puts, self._seen), in_batch=True)
         except Exception as error:
             came = error
         flows.assign_results(batch, came)
@@ -164,22 +163,22 @@ class AsyncPostgresPool:
         else:
             self.closed = True
             self._drop_idle()
-            lane, self._batch_connection = self._batch_connection, None
-            if lane is not None:
-                self._discard(lane)
+            batch_connection, self._batch_connection = self._batch_connection, None
+            if batch_connection is not None:
+                self._discard(batch_connection)
 
     if AWAITS:
 
         def abandon(self) -> None:
             """Let go of every connection at once, also from outside a loop that is no more."""
             self.closed = True
-            for link in list(self._links):
-                self._discard(link)
+            for pooled in list(self._pooled):
+                self._discard(pooled)
             self._idle.clear()
             self._batch_connection = None
 
-    async def _run(self, flow: Flow[T], lane: bool) -> T:
-        perform = self._perform_for_batch if lane else self._perform
+    async def _run(self, flow: Flow[T], in_batch: bool) -> T:
+        perform = self._perform_for_batch if in_batch else self._perform
         try:
             return await drive_steps_async(flow, perform)
         except NotConnected as error:
@@ -189,7 +188,7 @@ class AsyncPostgresPool:
         """Before the first statement: the schema."""
         async with self._opening:
             if not self._opened and self._schema is not None:
-                await self._run(self._schema(self.target), lane=False)
+                await self._run(self._schema(self.target), in_batch=False)
                 self._opened = True
 
     async def _perform(self, effect: Effect) -> Any:
@@ -197,40 +196,40 @@ class AsyncPostgresPool:
             if effect.lost:
                 self._drop_idle()
             return await self.environment.asleep(effect.seconds)
-        link = await self._take()
+        pooled = await self._take()
         try:
             if isinstance(effect, QueryEffect):
-                return await _query_async(link, effect)
+                return await _query_async(pooled, effect)
             if isinstance(effect, ScriptEffect):
-                return await _run_script_async(link.connection, effect)
-            return await effect.work(link.connection)
+                return await _run_script_async(pooled.connection, effect)
+            return await effect.work(pooled.connection)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
-                self._discard(link)
+                self._discard(pooled)
             raise
         finally:
-            self._give(link)
+            self._give(pooled)
 
     async def _perform_for_batch(self, effect: Effect) -> Any:
         """On the leader's own connection. There is one leader at a time, so nobody else is here."""
         if type(effect) is not QueryEffect:
             return await self._perform(effect)
-        link, self._batch_connection = self._batch_connection, None
-        if link is None:
-            link = await self._connect()
+        pooled, self._batch_connection = self._batch_connection, None
+        if pooled is None:
+            pooled = await self._connect()
         try:
-            return await _query_async(link, effect)
+            return await _query_async(pooled, effect)
         except DRIVER_ERRORS as error:
             if retry_decision(error) is RetryDecision.LOST:
-                self._discard(link)
+                self._discard(pooled)
             if isinstance(error, ServerSilent):
                 self._drop_idle()  # Whoever asks again, asks on a new line.
             raise
         finally:
-            if _is_at_rest_async(link) and not self.closed:
-                self._batch_connection = link
+            if _is_at_rest_async(pooled) and not self.closed:
+                self._batch_connection = pooled
             else:
-                self._discard(link)
+                self._discard(pooled)
 
     async def _take(self) -> AsyncPooledConnection:
         seconds = self.target.lock_seconds
@@ -253,26 +252,26 @@ class AsyncPostgresPool:
             self._free.release()
             raise
 
-    def _give(self, link: AsyncPooledConnection) -> None:
-        if _is_at_rest_async(link) and not self.closed:
-            self._idle.append(link)
+    def _give(self, pooled: AsyncPooledConnection) -> None:
+        if _is_at_rest_async(pooled) and not self.closed:
+            self._idle.append(pooled)
         else:
-            self._discard(link)
+            self._discard(pooled)
         self._free.release()
 
     def _drop_idle(self) -> None:
         while self._idle:
             try:
-                link = self._idle.pop()
+                pooled = self._idle.pop()
             except IndexError:
                 return
-            self._discard(link)
+            self._discard(pooled)
 
-    def _discard(self, link: AsyncPooledConnection) -> None:
+    def _discard(self, pooled: AsyncPooledConnection) -> None:
         """Close it, without waiting for anything: there is nothing to wait for."""
         if AWAITS:
-            self._links.discard(link)
-        link.connection.pgconn.finish()
+            self._pooled.discard(pooled)
+        pooled.connection.pgconn.finish()
 
     async def _connect(self) -> AsyncPooledConnection:
         target = self.target
@@ -283,31 +282,31 @@ class AsyncPostgresPool:
         except DRIVER_ERRORS as error:
             raise connect_failure(error, target.name, ever_connected=self._ever) from error
         connection.silence_seconds = target.lock_seconds + target.answer_seconds
-        link = AsyncPooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
+        pooled = AsyncPooledConnection(connection, connection.cursor(binary=True), StatementSender(connection))
         if AWAITS:
-            self._links.add(link)
+            self._pooled.add(pooled)
         try:
-            if self._may_prepare() and await _query_async(link, QueryEffect(IS_DIRECT)) == [("on",)]:
+            if self._may_prepare() and await _query_async(pooled, QueryEffect(IS_DIRECT)) == [("on",)]:
                 connection.prepare_threshold = PREPARE_AFTER
         except BaseException as error:
-            self._discard(link)
+            self._discard(pooled)
             if isinstance(error, DRIVER_ERRORS):
                 raise connect_failure(error, target.name, ever_connected=self._ever) from error
             raise
         self._ever = True
-        return link
+        return pooled
 
     def _may_prepare(self) -> bool:
         """Records are asked for with a few statements again and again; tables with many, and now and then."""
         return self.target.direct and self._reading is RECORD_CONVERSION
 
 
-async def _query_async(link: AsyncPooledConnection, query: QueryEffect) -> list[Any]:
+async def _query_async(pooled: AsyncPooledConnection, query: QueryEffect) -> list[Any]:
     sql, parameters = query
     if type(sql) is NumberedStatement:
-        found: list[Any] = await link.connection.wait(link.wire.talk(sql, parameters))  # type: ignore[arg-type]
+        found: list[Any] = await pooled.connection.wait(pooled.wire.talk(sql, parameters))  # type: ignore[arg-type]
         return found
-    cursor = await link.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
+    cursor = await pooled.cursor.execute(sql, parameters or None)  # type: ignore[arg-type]
     return await cursor.fetchall()
 
 
@@ -322,6 +321,6 @@ async def _run_script_async(line: AsyncPostgresConnection, script: ScriptEffect)
         line.silence_seconds -= script.patience
 
 
-def _is_at_rest_async(link: AsyncPooledConnection) -> bool:
+def _is_at_rest_async(pooled: AsyncPooledConnection) -> bool:
     """Whether a connection can be used again: open, and in the middle of nothing."""
-    return link.connection.pgconn.transaction_status == TransactionStatus.IDLE
+    return pooled.connection.pgconn.transaction_status == TransactionStatus.IDLE

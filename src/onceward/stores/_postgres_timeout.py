@@ -1,5 +1,5 @@
 """
-How long a silent server is waited for, in either colour.
+How long to wait for a PostgreSQL server that is silent, for both colours.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Upkeep of a PostgreSQL store: see `Upkeep`.
+Upkeep of a PostgreSQL store: make it ready, check it, migrate its schema.
 
 Looking is done on a plain connection that creates nothing. Making and moving is left to the store itself, which does it
 under a lock of its own when it is first used: however many do that at once, one makes the tables.

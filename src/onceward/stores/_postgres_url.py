@@ -1,5 +1,5 @@
 """
-The URL: which server and database, which options are ours, and what a connection is opened with.
+The URL of a PostgreSQL store: server, database, our options, and what a connection is opened with.
 
 Options that begin with `onceward_` are ours and are taken out before libpq sees the URL; everything else is libpq's.
 What we add for libpq gives way to what the URL says.
@@ -116,7 +116,8 @@ def _with_option(target: PostgresTarget, name: str, value: str) -> PostgresTarge
             return target._replace(direct=value == "0")
         case _:
             raise ConfigurationError(
-                f"a PostgreSQL store has no option {name[:40]} like that; there are onceward_pool=2..{POOL_SIZE_MAX}, "
+                f"unknown option, or a value that is not allowed: {name[:40]}. The options are "
+                f"onceward_pool=2..{POOL_SIZE_MAX}, "
                 f"onceward_lock_timeout=SECONDS and onceward_answer_timeout=SECONDS (at least {ANSWER_SECONDS_MIN}; "
                 f"both at most {SECONDS_MAX:.0f}), onceward_settle=durable|relaxed and onceward_bouncer=0|1"
             )

@@ -1,5 +1,5 @@
 """
-The statements that every call runs, sent with as little as there can be between us and libpq.
+Sends the PostgreSQL store's statements, with as little as possible between us and libpq.
 
 A statement is numbered and prepared once on each connection, its values are the bytes that PostgreSQL reads, and the
 rows are read by psycopg's own loaders. What psycopg does beyond that for any statement in the world (finding out types,

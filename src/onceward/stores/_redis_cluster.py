@@ -1,7 +1,7 @@
 """
-The nodes of a Redis Cluster: which shard lives where, learnt from the nodes and corrected by their answers.
+The nodes of a Redis Cluster: which node has which shard, learnt from the nodes and corrected by redirections.
 
-A shard has one slot, and so one home. A node that no longer has a shard says who does (MOVED), or whom to ask this
+A shard has one slot, and so one node. A node that no longer has a shard says who does (MOVED), or whom to ask this
 once while it moves (ASK). Commands for several nodes are sent to one after the other.
 """
 
@@ -31,19 +31,19 @@ class Cluster:
     def __init__(self, address: RedisAddress) -> None:
         self._address = address
         self._slots = {key_slot(keys_of(address.options.prefix, n).tag.encode()): n for n in range(SHARDS)}
-        self._links: dict[Node, RedisConnection] = {}
-        self._homes: dict[int, Node] = {}
+        self._connections: dict[Node, RedisConnection] = {}
+        self._node_of: dict[int, Node] = {}
         """Shard -> node; empty: to be learnt."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `RedisConnections.exchange`."""
+        """Send commands, each to its node; the responses, with the driver's error where one failed."""
         answers: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
         for _ in range(REDIRECTIONS_MAX):
-            if not self._homes:
+            if not self._node_of:
                 self._learn()
             for node, places in self._by_node(commands, waiting).items():
-                got = self._link(node).exchange([commands[place].args for place in places])
+                got = self._connection_to(node).exchange([commands[place].args for place in places])
                 for place, answer in zip(places, got, strict=True):
                     answers[place] = answer
             waiting = [place for place in waiting if self._is_redirected(commands, answers, place)]
@@ -56,67 +56,67 @@ class Cluster:
     def open(self) -> None:
         """Connect to every node that has a shard, and check it."""
         self._learn()
-        for node in set(self._homes.values()):
-            self._link(node).open()
+        for node in set(self._node_of.values()):
+            self._connection_to(node).open()
 
     def nodes(self) -> list[RedisConnection]:
         """A connection to every node that has a shard."""
         self._learn()
-        return [self._link(node) for node in sorted(set(self._homes.values()))]
+        return [self._connection_to(node) for node in sorted(set(self._node_of.values()))]
 
     def drop(self) -> None:
         """Let go of every connection."""
-        for link in self._links.values():
-            link.drop()
+        for connection in self._connections.values():
+            connection.drop()
 
     def _by_node(self, commands: Sequence[Command], places: Sequence[int]) -> dict[Node, list[int]]:
         found: dict[Node, list[int]] = {}
         for place in places:
-            home = self._homes.get(commands[place].shard)
-            if home is None:
+            node = self._node_of.get(commands[place].shard)
+            if node is None:
                 raise StoreUnavailable("no node of the Redis Cluster has the slot of a shard: the Cluster is not whole")
-            found.setdefault(home, []).append(place)
+            found.setdefault(node, []).append(place)
         return found
 
     def _is_redirected(self, commands: Sequence[Command], answers: list[Any], place: int) -> bool:
         """Follow what an answer says about where the shard is; whether the command is to be sent again there."""
         answer, shard = answers[place], commands[place].shard
         if (there := redirection(answer)) is not None:
-            node = (there.host or self._homes[shard][0], there.port)
+            node = (there.host or self._node_of[shard][0], there.port)
             if there.for_good:
-                self._homes[shard] = node
+                self._node_of[shard] = node
                 return True
-            answers[place] = self._link(node).exchange([("ASKING",), commands[place].args])[1]
-            return redirection(answers[place]) is not None  # It has arrived meanwhile: ask at home again.
+            answers[place] = self._connection_to(node).exchange([("ASKING",), commands[place].args])[1]
+            return redirection(answers[place]) is not None  # It has arrived meanwhile: ask the shard's node again.
         if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
-            self._homes = {}  # The node is gone. Its place may have been taken: the next call will learn by whom.
+            self._node_of = {}  # The node is gone. Its place may have been taken: the next call will learn by whom.
         return False
 
-    def _link(self, node: Node) -> RedisConnection:
-        if node not in self._links:
-            self._links[node] = RedisConnection(self._address.at(*node))
-        return self._links[node]
+    def _connection_to(self, node: Node) -> RedisConnection:
+        if node not in self._connections:
+            self._connections[node] = RedisConnection(self._address.at(*node))
+        return self._connections[node]
 
     def _learn(self) -> None:
         """Ask the nodes, one after the other, until one knows which slots are where."""
         first = (self._address.driver.get("host", "localhost"), self._address.driver.get("port", 6379))
         last: Exception = StoreUnavailable("no node of the Redis Cluster answered")
-        for node in [*self._links, first]:
-            [answer] = self._link(node).exchange([("CLUSTER", "SLOTS")])
+        for node in [*self._connections, first]:
+            [answer] = self._connection_to(node).exchange([("CLUSTER", "SLOTS")])
             if isinstance(answer, Exception):
                 last = answer
                 continue
-            self._homes = self._read(answer, node[0])
+            self._node_of = self._read(answer, node[0])
             return
         raise last if isinstance(last, OncewardError) else translate_error(last, self._address)
 
     def _read(self, ranges: Sequence[Any], host: str) -> dict[int, Node]:
         """Shard -> node. A node that does not know its own name is reached by the one we used."""
-        homes: dict[int, Node] = {}
+        node_of: dict[int, Node] = {}
         for start, end, primary, *_ in ranges:
             node = (primary[0].decode() if primary[0] else host, primary[1])
-            homes.update((shard, node) for slot, shard in self._slots.items() if start <= slot <= end)
-        return homes
+            node_of.update((shard, node) for slot, shard in self._slots.items() if start <= slot <= end)
+        return node_of
 
 
 def connections_to(address: RedisAddress) -> RedisConnections:

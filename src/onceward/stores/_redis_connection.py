@@ -1,5 +1,5 @@
 """
-A connection to one server: checked, kept, and made anew when it breaks.
+A connection to one Redis server: checked when it opens, kept, and reopened when it breaks.
 
 What is sent together is answered together: one write to the socket, then as many answers as there were commands. An
 answer that is an error belongs to its own command; a broken connection to all that have no answer yet, and those are
@@ -26,7 +26,7 @@ Args = tuple[Arg, ...]
 
 _REFUSED = (
     "the Redis server {name} {why}: it may forget a claim, and the operation would run twice. {cure}. To accept that "
-    "(for repeatable work, or in tests), say so in the URL: ?durability=volatile"
+    "(for repeatable work, or in tests), add ?durability=volatile to the URL"
 )
 
 

@@ -1,5 +1,5 @@
 """
-Commands as they are sent: bytes, and nothing but bytes, are handed to what packs them.
+Packs Redis commands into bytes, as they are sent.
 
 hiredis makes text of numbers by calling back into Python, and a signal handler that raises there (Ctrl-C) crashes the
 process. So words and numbers are spelt here, before it is called; also those that redis-py sends when it connects.

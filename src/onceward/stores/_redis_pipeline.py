@@ -1,5 +1,5 @@
 """
-Automatic pipelining: callers of the same moment share one round trip.
+Automatic pipelining of Redis commands: callers of the same moment share one round trip.
 
 The queue and its rules are those of the group commit: whoever comes first leads and sends what is queued; a lone
 caller finds the queue empty and pays nothing for it; a caller who is interrupted or cancelled takes nobody along;
@@ -42,13 +42,13 @@ class RedisConnections(Protocol):
     """Where commands go: one server, or the nodes of a Cluster."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands and bring their answers; the driver's error stands where there is none, or where it is one."""
+        """Send commands; their responses, with the driver's error where one failed."""
 
     def open(self) -> None:
         """Connect now, and check the server."""
 
     def nodes(self) -> list[RedisConnection]:
-        """A connection to every server that has a shard; raises if there is none to be had."""
+        """A connection to every server that has a shard; raises if one cannot be opened."""
 
     def drop(self) -> None:
         """Let go of every connection; the next exchange makes others."""
@@ -58,18 +58,18 @@ class SingleServer:
     """Every shard on the same server."""
 
     def __init__(self, address: RedisAddress) -> None:
-        self._link = RedisConnection(address)
-        self.open = self._link.open
-        self.drop = self._link.drop
+        self._connection = RedisConnection(address)
+        self.open = self._connection.open
+        self.drop = self._connection.drop
 
     def exchange(self, commands: Sequence[Command]) -> list[Any]:
-        """See `RedisConnections.exchange`."""
-        return self._link.exchange([command.args for command in commands])
+        """Send commands; their responses, with the driver's error where one failed."""
+        return self._connection.exchange([command.args for command in commands])
 
     def nodes(self) -> list[RedisConnection]:
-        """See `RedisConnections.nodes`."""
-        self._link.open()
-        return [self._link]
+        """The one connection; raises if it cannot be opened."""
+        self._connection.open()
+        return [self._connection]
 
 
 class RedisRequest(QueueEntry):
@@ -79,7 +79,7 @@ class RedisRequest(QueueEntry):
     commands: Sequence[Command]
 
     def read(self, answers: list[Any]) -> Any:
-        """What the caller is told; `PEEK_MISSED` if there are other commands to be sent now."""
+        """What the caller gets; `PEEK_MISSED` if other commands have to be sent now."""
         raise NotImplementedError
 
 
@@ -99,7 +99,7 @@ class CommandRequest(RedisRequest):
         self._reader = reader
 
     def read(self, answers: list[Any]) -> Any:
-        """See `RedisRequest.read`."""
+        """What the caller gets, read from the server's responses."""
         return self._reader(answers)
 
 
@@ -122,7 +122,7 @@ class PutRequest(RedisRequest):
             self.commands = (put_command(prefix, write, expect),)
 
     def read(self, answers: list[Any]) -> Any:
-        """See `RedisRequest.read`."""
+        """What the caller gets, read from the server's responses."""
         write = self.write
         standing = peek_result_of(write.id, answers) if self._looks else put_result_of(write, answers[0])
         if standing is None:
@@ -137,16 +137,16 @@ class PutRequest(RedisRequest):
 class RedisServer:
     """A store's server, opened. Both colours are thin shells over this."""
 
-    def __init__(self, address: RedisAddress, links: RedisConnections) -> None:
+    def __init__(self, address: RedisAddress, connections: RedisConnections) -> None:
         self.address = address
-        self.links = links
+        self.connections = connections
         self.prefix = address.options.prefix
         self.pipeline = self._empty()
         self.seen = SettledIds()
         self._closed = False
         _open_servers.add(self)
         try:
-            links.open()
+            connections.open()
         except StoreUnavailable:
             return  # It may come up later: every new connection is checked, and the first call says what is wrong.
 
@@ -162,7 +162,7 @@ class RedisServer:
         self.pipeline.hold(held)
         try:
             self._closed = True
-            self.links.drop()
+            self.connections.drop()
         finally:
             self.pipeline.let_go(held)
 
@@ -188,9 +188,9 @@ class RedisServer:
             failpoints.hit(BEFORE_PUT)
         try:
             if len(calls) == 1:
-                answers = self.links.exchange(calls[0].commands)
+                answers = self.connections.exchange(calls[0].commands)
             else:
-                answers = self.links.exchange([command for call in calls for command in call.commands])
+                answers = self.connections.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
                 call.fail(copy_error(error))
@@ -220,7 +220,7 @@ class RedisServer:
 
     def after_fork(self) -> None:
         """In a child: the connection and the queue are the parent's."""
-        self.links.drop()
+        self.connections.drop()
         self.pipeline = self._empty()
 
 

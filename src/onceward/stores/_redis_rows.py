@@ -1,5 +1,5 @@
 """
-Records as the server keeps them: the keys of a shard, the scripts, and the way there and back.
+Records as Redis holds them: the keys of a shard, the scripts, and the conversion in both directions.
 
 A record is a hash with the fields of the record. Sixteen shards, by the first half-byte of the id, have a hash tag
 each: on a Cluster they spread over its nodes, and all that one script touches lies in one slot.

@@ -1,5 +1,5 @@
 """
-What takes more than one round trip: scan, purge and extend, written once for both colours.
+The calls of the Redis store that take several round trips: scan, purge and extend, for both colours.
 
 Each is a generator: it yields commands, is sent their answers, and returns the result. Between two round trips other
 callers have their turn, so every step decides by itself whether there is still something to do.

@@ -1,8 +1,8 @@
 """
-Upkeep of a Redis store: see `Upkeep`.
+Upkeep of a Redis store: make it ready and check it.
 
-Redis has no schema to make: records bring their fields along. What is kept is a number, so that a later version of
-Onceward that keeps records in another form can be told from this one.
+Redis needs no schema: records bring their fields along. Only a format number is kept there, so that this version can
+tell records that a later version has written in another form.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def init(url: str) -> str:
     RedisStore.from_url(url).close()
     with _inspecting(url) as look:
         _checked_version(look)
-        for link in look.nodes:
-            link.open()
-            look.answers(link, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
+        for connection in look.nodes:
+            connection.open()
+            look.answers(connection, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
         look.answer(Command(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
         return f"Redis at {look.address.name}, keys that begin with {{{look.prefix}:"
 
@@ -82,10 +82,10 @@ def check(url: str) -> list[StoreCheck]:
         found = _checked_version(look)
         detail = f"version {found}" if found else "not noted; `onceward store init` does"
         checks = [StoreCheck("schema", True, detail)]
-        for link in look.nodes:
-            link.open()
-            at = f" at {link.address.name}" if len(look.nodes) > 1 else ""
-            checks += [one._replace(name=one.name + at) for one in _of_node(look, link)]
+        for connection in look.nodes:
+            connection.open()
+            at = f" at {connection.address.name}" if len(look.nodes) > 1 else ""
+            checks += [one._replace(name=one.name + at) for one in _of_node(look, connection)]
         return [*checks, _rights(look)]
 
 
@@ -102,7 +102,7 @@ class _Inspection(NamedTuple):
     """Connections to look with: also to servers that a store refuses."""
 
     address: RedisAddress
-    links: RedisConnections
+    connections: RedisConnections
     nodes: list[RedisConnection]
 
     @property
@@ -115,13 +115,13 @@ class _Inspection(NamedTuple):
         return f"{keys_of(self.prefix, _VERSION_SHARD).tag}schema"
 
     def answer(self, command: Command) -> Any:
-        [answer] = self.links.exchange([command])
+        [answer] = self.connections.exchange([command])
         if isinstance(answer, RedisError):
             raise translate_error(answer, self.address)
         return answer
 
-    def answers(self, link: RedisConnection, *commands: Args) -> list[Any]:
-        found = link.exchange(commands)
+    def answers(self, connection: RedisConnection, *commands: Args) -> list[Any]:
+        found = connection.exchange(commands)
         for answer in found:
             if isinstance(answer, RedisError) and not isinstance(answer, NoPermissionError):
                 raise translate_error(answer, self.address)
@@ -132,7 +132,7 @@ class _Inspection(NamedTuple):
         return drive_steps(taken, self._asked)
 
     def _asked(self, commands: Sequence[Command]) -> list[Any]:
-        answers = self.links.exchange(commands)
+        answers = self.connections.exchange(commands)
         for answer in answers:
             if isinstance(answer, RedisError):
                 raise translate_error(answer, self.address)
@@ -143,16 +143,16 @@ class _Inspection(NamedTuple):
 def _inspecting(url: str) -> Iterator[_Inspection]:
     address = parse(url)
     address = address._replace(options=address.options._replace(durable=False))
-    links = connections_to(address)
+    connections = connections_to(address)
     try:
-        yield _Inspection(address, links, links.nodes())
+        yield _Inspection(address, connections, connections.nodes())
     finally:
-        links.drop()
+        connections.drop()
 
 
 def _checked_version(look: _Inspection) -> int:
     """The form that is noted, 0 if none is; refused if it is not one that this code knows."""
-    [answer] = look.links.exchange([Command(_VERSION_SHARD, ("GET", look.marker))])
+    [answer] = look.connections.exchange([Command(_VERSION_SHARD, ("GET", look.marker))])
     if answer is None or isinstance(answer, NoPermissionError):
         return 0
     if isinstance(answer, RedisError):
@@ -166,14 +166,14 @@ def _checked_version(look: _Inspection) -> int:
     return int(answer)
 
 
-def _of_node(look: _Inspection, link: RedisConnection) -> Iterator[StoreCheck]:
+def _of_node(look: _Inspection, connection: RedisConnection) -> Iterator[StoreCheck]:
     before = REAL.wall_us()
-    time, info, fsync = look.answers(link, ("TIME",), ("INFO",), ("CONFIG", "GET", "appendfsync"))
+    time, info, fsync = look.answers(connection, ("TIME",), ("INFO",), ("CONFIG", "GET", "appendfsync"))
     passed = REAL.wall_us() - before
     lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
     told = {name: value for name, _, value in (line.partition(":") for line in lines)}
     if not told:
-        yield StoreCheck("server", False, "does not answer INFO, so nobody knows whether it keeps what it is told")
+        yield StoreCheck("server", False, "does not answer INFO, so it is not known whether it is durable")
         return
     yield from _server(look, told)
     yield from _durability(told, fsync)
@@ -225,10 +225,10 @@ def _rights(look: _Inspection) -> StoreCheck:
     command = Command(
         _VERSION_SHARD, ("EVALSHA", _PROBE.sha, 3, *(f"{tag}check-{name}" for name in ("text", "hash", "zset")))
     )
-    look.links.exchange([Command(_VERSION_SHARD, ("SCRIPT", "LOAD", _PROBE.text))])
+    look.connections.exchange([Command(_VERSION_SHARD, ("SCRIPT", "LOAD", _PROBE.text))])
     lookup = Command(_VERSION_SHARD, ("ZRANGEBYLEX", f"{tag}ids", "-", "+", "LIMIT", 0, 1))
     refused: list[str] = []
-    tried, looked_up = look.links.exchange([command, lookup])
+    tried, looked_up = look.connections.exchange([command, lookup])
     refused += [str(answer) for answer in (tried, looked_up) if isinstance(answer, RedisError)]
     if isinstance(tried, list):
         refused += [one.decode(errors="replace") for one in tried]

@@ -1,5 +1,5 @@
 """
-The server: which one a URL names, how it is connected to, and what its errors mean.
+The URL of a Redis store: the server, its options, and what its errors mean.
 
 No exception of the driver leaves the store, and no password is ever shown: neither in an error nor in a `repr`.
 """
@@ -114,7 +114,9 @@ def parse(url: str) -> RedisAddress:
     options, rest = _options(parts.query)
     cleaned = urlunsplit((parts.scheme.lower(), parts.netloc, parts.path, urlencode(rest), ""))
     if not re.fullmatch(r"/?\d*", parts.path):
-        raise ConfigurationError("after the server comes the number of its database, such as redis://localhost:6379/0")
+        raise ConfigurationError(
+            "the path of a Redis URL is the number of a database, such as redis://localhost:6379/0"
+        )
     try:
         driver = _parsed(cleaned)
     except ValueError:
@@ -141,7 +143,8 @@ def _options(query: str) -> tuple[RedisOptions, list[tuple[str, str]]]:
                 rest.append((name, value))
             case _:
                 raise ConfigurationError(
-                    f"a Redis store has no option {name[:40]} like that; it has durability=durable|volatile, "
+                    f"unknown option, or a value that is not allowed: {name[:40]}. The options are "
+                    "durability=durable|volatile, "
                     "prefix=onceward, timeout=5, cluster=0|1, and of redis-py's own db, client_name and ssl_..."
                 )
     return options, rest
@@ -172,7 +175,7 @@ def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
     told = str(error)
     words = f"the Redis server {address.name}: {redact(told, address)}"
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in told:
-        return StoreFull(f"{words}. Nothing was started; raise maxmemory or purge, then use the same key")
+        return StoreFull(f"{words}. Nothing was started; raise maxmemory or purge, then retry with the same key")
     if redirection(error) is not None:
         return ConfigurationError(f"{address.name} is a node of a Redis Cluster: add cluster=1 to the store's URL")
     if "WRONGTYPE" in told:
@@ -182,16 +185,16 @@ def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
     if "invalid bulk length" in told:
         return RecordRefused(f"{words}. It takes no value of this size; keep results small, or raise its limit")
     if isinstance(error, exceptions.BusyLoadingError):
-        return StoreUnavailable(f"{words}. It will answer when it has read them", retry_after_seconds=1.0)
+        return StoreUnavailable(f"{words}. It is loading its data; retry when it is done", retry_after_seconds=1.0)
     if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in told:
         return StoreUnavailable(f"{words}. It is a replica: connect to the primary", retry_after_seconds=1.0)
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnavailable(
             f"{words}. It was silent for timeout={address.options.timeout_seconds:g} s: it may be frozen. The "
-            "connection is given up, and what was sent may have landed: send the same key again",
+            "connection was closed, and what was sent may have landed: retry with the same key",
             retry_after_seconds=1.0,
         )
-    return StoreUnavailable(f"{words}. Send the same key again when it is back", retry_after_seconds=1.0)
+    return StoreUnavailable(f"{words}. Retry with the same key when it is back", retry_after_seconds=1.0)
 
 
 def may_send_again(error: Exception) -> bool:

@@ -1,5 +1,5 @@
 """
-Keys that this process has seen settled lately.
+`SettledIds`: ids of records that this process has seen settled lately.
 
 Whoever asks for one of them most probably wants its answer, so it is looked for before it is claimed: a look costs the
 server far less than an attempt to write. It is a speed-up and guards nothing. A look that finds no row is followed by

@@ -1,5 +1,5 @@
 """
-The connections to one SQLite file: a writer, as many readers as there are callers at the same moment, and patience.
+The connections to one SQLite file: a writer, a pool of readers, and the wait while the file is busy.
 
 Readers are lent from a pool and brought back, so that a thread that ends leaves none behind. The writer belongs to
 whoever leads the group commit.
@@ -153,7 +153,9 @@ class Connections:
             cursor = connection.cursor()
             mode = cursor.execute("PRAGMA journal_mode = WAL").fetchone()[0]
             if mode != "wal":
-                raise ConfigurationError(f"{self.path} cannot have a write-ahead log ({mode}): use a local disk")
+                raise ConfigurationError(
+                    f"{self.path} cannot have a write-ahead log (journal mode is {mode}); put it on a local disk"
+                )
             cursor.execute(f"PRAGMA synchronous = {self.options.synchronous}")
             before, after = schema.bring_up_to_date(cursor)
         except BaseException:

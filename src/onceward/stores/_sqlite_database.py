@@ -172,9 +172,9 @@ class SqliteDatabase:
             # that the clock is read when the write is made.
             if self._may_relax:
                 self.connections.relax(cursor, write.relaxed)
-            standing = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
+            result = rows.put_in(cursor, write, entry.expect, self.environment.wall_us())
             failpoints.hit(AFTER_COMMIT)
-            entry.answer = _landed_if_own(entry, standing) if entry.again else standing
+            entry.answer = _landed_if_own(entry, result) if entry.again else result
         elif entry.job is not None:
             entry.answer = entry.job(cursor)
         entry.done = True
@@ -186,12 +186,12 @@ class SqliteDatabase:
             self.connections.relax(cursor, all(write.relaxed for write, _ in writes))
         cursor.execute("BEGIN IMMEDIATE")
         now = self.environment.wall_us()
-        standings = [rows.put_in(cursor, write, expect, now) for write, expect in writes]
+        results = [rows.put_in(cursor, write, expect, now) for write, expect in writes]
         failpoints.hit(BEFORE_COMMIT)
         cursor.execute("COMMIT")
         failpoints.hit(AFTER_COMMIT)
-        for entry, standing in zip(batch, standings, strict=True):
-            entry.answer = _landed_if_own(entry, standing) if entry.again else standing
+        for entry, result in zip(batch, results, strict=True):
+            entry.answer = _landed_if_own(entry, result) if entry.again else result
             entry.done = True
 
     # Forking.
@@ -228,11 +228,11 @@ class SqliteDatabase:
             self.connections.closed = f"this process was forked while {self.path} was in use: fork first, then open"
 
 
-def _landed_if_own(entry: QueueEntry, standing: PutResult) -> PutResult:
+def _landed_if_own(entry: QueueEntry, result: PutResult) -> PutResult:
     """A write that is done again after an interrupt may find itself: then it had landed."""
-    if standing.record is not None and entry.write is not None and standing.record.version == entry.write.version:
-        return PutResult(True, standing.record)
-    return standing
+    if result.record is not None and entry.write is not None and result.record.version == entry.write.version:
+        return PutResult(True, result.record)
+    return result
 
 
 _inherited: list[Connections] = []

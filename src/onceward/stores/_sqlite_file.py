@@ -1,5 +1,5 @@
 """
-The file: which one a URL names, how it is created and opened, and what its errors mean.
+The file of a SQLite store: which one a URL names, how it is created and opened, and what its errors mean.
 
 No exception of the driver leaves the store. `translate_error` turns one into an error that says whose fault it is and
 what to do; the primary result code decides, never the text of a message.
@@ -73,7 +73,7 @@ def parse(url: str) -> tuple[Path, SqliteOptions]:
         raise ConfigurationError("a '#' in the path of a SQLite file is written %23")
     name = unquote(parts.path[1:])
     if not name or "\x00" in name:
-        raise ConfigurationError("which file? Write sqlite:///agent.db, or sqlite:////var/lib/agent.db")
+        raise ConfigurationError("the URL names no file; write sqlite:///agent.db, or sqlite:////var/lib/agent.db")
     if name.lstrip("/").startswith(":memory:"):
         raise ConfigurationError(
             "SQLite's :memory: cannot be shared between connections; memory:// is the store for that"
@@ -95,7 +95,7 @@ def _options(query: str) -> SqliteOptions:
                 options = options._replace(busy_seconds=_seconds(value))
             case _:
                 raise ConfigurationError(
-                    f"a SQLite store has no option {name}={value}; there are synchronous=full|normal, "
+                    f"a SQLite store has no option {name}={value}; the options are synchronous=full|normal, "
                     "settle=durable|relaxed, busy=SECONDS and read_first=0|1"
                 )
     return options
@@ -107,7 +107,7 @@ def _seconds(value: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= BUSY_SECONDS_MAX:
-        raise ConfigurationError(f"busy={value}: that is no number of seconds between 0 and {BUSY_SECONDS_MAX:.0f}")
+        raise ConfigurationError(f"busy={value} is not a number of seconds from 0 to {BUSY_SECONDS_MAX:.0f}")
     return seconds
 
 
@@ -140,7 +140,7 @@ def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
     """
     A connection that begins no transaction by itself, never waits, and creates no file.
 
-    Waiting is done by `Patience`: the store's clock is to be read when the lock is ours and not when the waiting
+    Waiting is done by `BusyWait`: the store's clock is to be read when the lock is ours and not when the waiting
     began, and a person must be able to interrupt it.
     """
     if sqlite3.sqlite_version_info < SQLITE_LEAST:
@@ -191,11 +191,12 @@ def translate_error(error: BaseException, path: Path) -> OncewardError:
             return RecordRefused(f"{path} cannot hold this record: {error}; SQLite's limit is 1 GB for a value")
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
             return StoreUnavailable(
-                f"another process kept {path} locked for longer than the busy limit ({error}); nothing was written",
+                f"another process kept {path} locked for longer than the busy limit ({error}); nothing was "
+                "written: retry",
                 retry_after_seconds=1.0,
             )
         case sqlite3.SQLITE_FULL:
-            return StoreFull(f"no room left for {path} ({error}); free some space, then use the same key")
+            return StoreFull(f"no room left for {path} ({error}); free some space, then retry with the same key")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             return StoreCorrupt(f"{path} is damaged or is no SQLite database ({error}); restore a backup")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:

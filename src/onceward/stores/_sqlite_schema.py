@@ -1,5 +1,5 @@
 """
-The schema and how it moves forward: numbered .sql files, each applied once, all in one transaction.
+The schema of a SQLite store, and its migrations: numbered .sql files, each applied once, all in one transaction.
 
 The version is kept in a table of ours. `user_version` and `application_id` belong to whoever owns the file: the
 user's own tables may live next to ours.

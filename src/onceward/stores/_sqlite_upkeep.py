@@ -1,5 +1,5 @@
 """
-Upkeep of a SQLite store: see `Upkeep`.
+Upkeep of a SQLite store: make it ready, check it, migrate its schema.
 """
 
 from __future__ import annotations

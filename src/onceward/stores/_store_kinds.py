@@ -1,5 +1,5 @@
 """
-Kinds of stores: what is known of each by the scheme of its URLs.
+`StoreKind`: how the URLs of one scheme become stores. The table of our own kinds, and those of other packages.
 
 Our own are in a table here. Those of other packages are entry points of the group `onceward.stores`, each of which
 names a `StoreKind`; they are looked up, and loaded, when somebody asks for their scheme, and never in place of ours.
@@ -35,7 +35,7 @@ class StoreOpener(Protocol):
 
 
 class AsyncStoreOpener(Protocol):
-    """Same as `StoreOpener`, for awaiting callers."""
+    """Opens a store from a URL, for awaiting callers."""
 
     def __call__(self, url: str, *, environment: Environment) -> AsyncStore:
         """Open it; there may be no event loop yet."""
@@ -65,11 +65,9 @@ class StoreKind:
     """For `onceward store`: gives the module, or object, that makes such a store ready. None: it needs nothing."""
 
     def __post_init__(self) -> None:
-        """Refuse what nobody could open anything with."""
+        """Refuse a kind that can open nothing."""
         if self.open is None and self.open_async is None:
-            raise ConfigurationError(
-                "a StoreKind opens stores in one colour at least: give it open, open_async or both"
-            )
+            raise ConfigurationError("a StoreKind needs open, open_async or both")
         for name in ("open", "open_async", "tables", "upkeep"):
             given = getattr(self, name)
             if given is not None and not callable(given):
@@ -136,7 +134,7 @@ def scheme_of(url: str) -> str:
     if not scheme:
         before = re.split("[:@]", url)[0]
         raise ConfigurationError(
-            f"before its '://' a URL has a letter, then letters, digits, '+', '-' and '.'; not {before[:40]!r}"
+            f"a URL's scheme is a letter, then letters, digits, '+', '-' and '.'; {before[:40]!r} is none"
         )
     return scheme
 
@@ -145,18 +143,18 @@ S = TypeVar("S")
 
 
 def opened(url: str, opens: Callable[..., S], environment: Environment) -> S:
-    """What an opener opens; what it lets through, and does not owe, is told as its package's mistake."""
+    """Open a store. An error that the opener should not have raised is reported as its package's mistake."""
     try:
         store = opens(url, environment=environment)
     except OncewardError:
         raise
     except Exception as error:  # Without its words, which may hold the URL and its password.
         raise ConfigurationError(
-            f"{scheme_of(url)}:// cannot be opened: what its kind opens it with raised {type(error).__name__}, and "
-            "owes a StoreUnavailable or a ConfigurationError"
+            f"{scheme_of(url)}:// cannot be opened: its opener raised {type(error).__name__}, where it must raise "
+            "StoreUnavailable or ConfigurationError"
         ) from error
     if store is None:
-        raise ConfigurationError(f"{scheme_of(url)}:// cannot be opened: what its kind opens it with gave None")
+        raise ConfigurationError(f"{scheme_of(url)}:// cannot be opened: its opener returned None")
     return store
 
 

@@ -1,5 +1,5 @@
 """
-What operators ask of a store, whatever it is made of: make it ready, look it over, move its schema forward.
+What operators do with a store of any kind: make it ready, check it, migrate its schema.
 
 Each store has a module with these functions, which its `StoreKind` names. A memory store has none: it lives as long as
 its process.

@@ -90,7 +90,7 @@ class MemoryStore:
         return cls(environment=environment, rows=_shared.setdefault(parts.netloc, _Rows()) if parts.netloc else None)
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `onceward.stores.Store.put`."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         with self._rows.lock:
             return self._put(write, expect, self._environment.wall_us())
 
@@ -105,7 +105,7 @@ class MemoryStore:
         return PutResult(True, new.read(now))
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """See `onceward.stores.Store.put_back`."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         rows = self._rows
         with rows.lock:
             now = self._environment.wall_us()
@@ -116,20 +116,20 @@ class MemoryStore:
             return self._put(write, None, now)
 
     def erase(self, ids: Sequence[bytes]) -> int:
-        """See `onceward.stores.Store.erase`."""
+        """Delete these records, whatever their state; how many there were."""
         with self._rows.lock:
             gone = [row for id in ids if (row := self._rows.rows.pop(id, None)) is not None]
             self._rows.fence_floor = max([self._rows.fence_floor, *(row.fence for row in gone)])
             return len(gone)
 
     def load(self, id: bytes) -> Record | None:
-        """See `onceward.stores.Store.load`."""
+        """Read one record; None if there is none."""
         with self._rows.lock:
             row = self._rows.rows.get(id)
             return row.read(self._environment.wall_us()) if row is not None else None
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `onceward.stores.Store.extend`."""
+        """Let the settled records of a family replay for longer; how many there were."""
         with self._rows.lock:
             now = self._environment.wall_us()
             extended = 0
@@ -142,14 +142,14 @@ class MemoryStore:
             return extended
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """See `onceward.stores.Store.scan`."""
+        """One page of records in order of id, beginning after an id."""
         with self._rows.lock:
             now = self._environment.wall_us()
             ids = sorted(id for id, row in self._rows.rows.items() if id > after and _selected(row.write, selection))
             return [self._rows.rows[id].read(now) for id in ids[:limit]]
 
     def purge(self, limit: int) -> PurgeResult:
-        """See `onceward.stores.Store.purge`."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         rows = self._rows
         with rows.lock:
             now = self._environment.wall_us()
@@ -180,7 +180,7 @@ class MemoryStore:
 
 
 class AsyncMemoryStore:
-    """Same as `MemoryStore`, but awaits (it is always ready)."""
+    """Records in this process's memory, for awaiting callers. It never has to wait."""
 
     capabilities = Capabilities(awaits=True, relaxes=True)
 
@@ -189,35 +189,35 @@ class AsyncMemoryStore:
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
-        """Same as `MemoryStore.from_url`."""
+        """Open the store that a URL names."""
         return cls(environment=environment, rows=MemoryStore.from_url(url)._rows)
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
-        """Same as `MemoryStore.put`, but awaits."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         return _ready(self._store.put(write, expect))
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[PutResult]:
-        """Same as `MemoryStore.put_back`, but awaits."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return _ready(self._store.put_back(write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> asyncio.Future[int]:
-        """Same as `MemoryStore.erase`, but awaits."""
+        """Delete these records, whatever their state; how many there were."""
         return _ready(self._store.erase(ids))
 
     def load(self, id: bytes) -> asyncio.Future[Record | None]:
-        """Same as `MemoryStore.load`, but awaits."""
+        """Read one record; None if there is none."""
         return _ready(self._store.load(id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> asyncio.Future[int]:
-        """Same as `MemoryStore.extend`, but awaits."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return _ready(self._store.extend(family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> asyncio.Future[list[Record]]:
-        """Same as `MemoryStore.scan`, but awaits."""
+        """One page of records in order of id, beginning after an id."""
         return _ready(self._store.scan(after, limit, selection))
 
     def purge(self, limit: int) -> asyncio.Future[PurgeResult]:
-        """Same as `MemoryStore.purge`, but awaits."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         return _ready(self._store.purge(limit))
 
     def close(self) -> asyncio.Future[None]:

@@ -49,7 +49,7 @@ __all__ = ["KIND", "AsyncPostgresStore", "PostgresStore"]
 class _Loop(NamedTuple):
     """What an awaiting store has in one event loop."""
 
-    links: AsyncPostgresPool
+    pool: AsyncPostgresPool
     commits: EventLoopCommit
 
 
@@ -65,8 +65,8 @@ class PostgresStore:
 
     def _start_over(self) -> None:
         """As new: nothing open, nothing queued. Also what a child does after a fork."""
-        self._links = PostgresPool(self.target, self.environment)
-        self._commits = GroupCommit(self._links.answer)
+        self._pool = PostgresPool(self.target, self.environment)
+        self._commits = GroupCommit(self._pool.answer)
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
@@ -75,7 +75,7 @@ class PostgresStore:
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `onceward.stores.Capabilities`."""
+        """What this store can do besides keeping records."""
         return Capabilities(
             awaits=False,
             relaxes=self.target.may_relax,
@@ -84,52 +84,52 @@ class PostgresStore:
         )
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `onceward.stores.Store.put`."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         entry = QueueEntry(write, expect)
         answer = self._commits.run(entry)
-        return self._links.put_alone(entry) if answer is PUT_ALONE else cast(PutResult, answer)
+        return self._pool.put_alone(entry) if answer is PUT_ALONE else cast(PutResult, answer)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """See `onceward.stores.Store.put_back`."""
-        return self._links.run(flows.put_back(self.target, write, marks))
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
+        return self._pool.run(flows.put_back(self.target, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> int:
-        """See `onceward.stores.Store.erase`."""
-        return self._links.run(flows.erase(self.target, ids))
+        """Delete these records, whatever their state; how many there were."""
+        return self._pool.run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Record | None:
-        """See `onceward.stores.Store.load`."""
-        return self._links.run(flows.load(self.target, id))
+        """Read one record; None if there is none."""
+        return self._pool.run(flows.load(self.target, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `onceward.stores.Store.extend`."""
-        return self._links.run(flows.extend(self.target, family, replay, forget))
+        """Let the settled records of a family replay for longer; how many there were."""
+        return self._pool.run(flows.extend(self.target, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """See `onceward.stores.Store.scan`."""
-        return self._links.run(flows.scan(self.target, after, limit, selection))
+        """One page of records in order of id, beginning after an id."""
+        return self._pool.run(flows.scan(self.target, after, limit, selection))
 
     def purge(self, limit: int) -> PurgeResult:
-        """See `onceward.stores.Store.purge`."""
-        return self._links.run(flows.purge(self.target, limit, self.environment.random(16)))
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
+        return self._pool.run(flows.purge(self.target, limit, self.environment.random(16)))
 
     def close(self) -> None:
-        """See `onceward.stores.Store.close`."""
+        """Close files and connections. Closing twice is fine."""
         held = QueueEntry(None)
         self._commits.hold(held)
         try:
-            self._links.close()
+            self._pool.close()
         finally:
             self._commits.let_go(held)
 
     @cached_property
     def identity(self) -> tuple[Any, ...]:
         """Which cluster, database and table the records are in: for atomic mode, which has to be in the same."""
-        return self._links.run(flows.identity(self.target))
+        return self._pool.run(flows.identity(self.target))
 
 
 class AsyncPostgresStore:
-    """Same as `PostgresStore`, but awaits. Each event loop that uses it has connections of its own."""
+    """Records in a PostgreSQL database, for awaiting callers. Each event loop that uses it has its own connections."""
 
     def __init__(self, url: str, *, environment: Environment = REAL) -> None:
         self._url = url
@@ -144,12 +144,12 @@ class AsyncPostgresStore:
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
-        """Same as `PostgresStore.from_url`."""
+        """Open the store that a URL names."""
         return cls(url, environment=environment)
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `onceward.stores.Capabilities`."""
+        """What this store can do besides keeping records."""
         return Capabilities(
             awaits=True,
             relaxes=self.target.may_relax,
@@ -159,58 +159,62 @@ class AsyncPostgresStore:
         )
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
-        """Same as `PostgresStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        """
+        Write a record if its current version is `expect`; whether it landed, and what is there now.
+
+        It is under way when this returns, awaited or not.
+        """
         return self._here().commits.submit(write, expect)
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> Coroutine[Any, Any, PutResult]:
-        """Same as `PostgresStore.put_back`, but awaits."""
-        return self._links().run(flows.put_back(self.target, write, marks))
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
+        return self._pool().run(flows.put_back(self.target, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> Coroutine[Any, Any, int]:
-        """Same as `PostgresStore.erase`, but awaits."""
-        return self._links().run(flows.erase(self.target, ids))
+        """Delete these records, whatever their state; how many there were."""
+        return self._pool().run(flows.erase(self.target, ids))
 
     def load(self, id: bytes) -> Coroutine[Any, Any, Record | None]:
-        """Same as `PostgresStore.load`, but awaits."""
-        return self._links().run(flows.load(self.target, id))
+        """Read one record; None if there is none."""
+        return self._pool().run(flows.load(self.target, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> Coroutine[Any, Any, int]:
-        """Same as `PostgresStore.extend`, but awaits."""
-        return self._links().run(flows.extend(self.target, family, replay, forget))
+        """Let the settled records of a family replay for longer; how many there were."""
+        return self._pool().run(flows.extend(self.target, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> Coroutine[Any, Any, list[Record]]:
-        """Same as `PostgresStore.scan`, but awaits."""
-        return self._links().run(flows.scan(self.target, after, limit, selection))
+        """One page of records in order of id, beginning after an id."""
+        return self._pool().run(flows.scan(self.target, after, limit, selection))
 
     def purge(self, limit: int) -> Coroutine[Any, Any, PurgeResult]:
-        """Same as `PostgresStore.purge`, but awaits."""
-        return self._links().run(flows.purge(self.target, limit, self.environment.random(16)))
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
+        return self._pool().run(flows.purge(self.target, limit, self.environment.random(16)))
 
     async def identify(self) -> tuple[Any, ...]:
-        """Same as `PostgresStore.identity`, but awaits."""
+        """Which database this is."""
         if self._identity is None:
-            self._identity = await self._links().run(flows.identity(self.target))
+            self._identity = await self._pool().run(flows.identity(self.target))
         return self._identity
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """Same as `PostgresStore.identity`, for whoever cannot await; after `identify`."""
+        """Which database this is, for callers who cannot await; after `identify`."""
         if self._identity is None:
             raise ConfigurationError("nobody has asked this store yet which database it is in: await store.identify()")
         return self._identity
 
     async def close(self) -> None:
-        """Same as `PostgresStore.close`, but awaits. Connections of other loops are let go of without a word."""
+        """Close the connections. Those of other event loops are dropped without a goodbye to the server."""
         here = self._here()
         await here.commits.finish()
-        await here.links.close()
+        await here.pool.close()
         for loop, there in list(self._by_loop.items()):
             if there is not here:
-                there.links.abandon()
+                there.pool.abandon()
                 del self._by_loop[loop]
 
-    def _links(self) -> AsyncPostgresPool:
-        return self._here().links
+    def _pool(self) -> AsyncPostgresPool:
+        return self._here().pool
 
     def _here(self) -> _Loop:
         """The connections of the running loop, and the queue in front of them."""
@@ -218,9 +222,9 @@ class AsyncPostgresStore:
         here = self._by_loop.get(loop)
         if here is None:
             for old in [one for one in self._by_loop if one.is_closed()]:
-                self._by_loop.pop(old).links.abandon()
-            links = AsyncPostgresPool(self.target, self.environment)
-            here = self._by_loop[loop] = _Loop(links, EventLoopCommit(links.answer, links.put_alone))
+                self._by_loop.pop(old).pool.abandon()
+            pool = AsyncPostgresPool(self.target, self.environment)
+            here = self._by_loop[loop] = _Loop(pool, EventLoopCommit(pool.answer, pool.put_alone))
         return here
 
 

@@ -63,37 +63,37 @@ class RedisStore:
         return cls(url, environment=environment)
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `onceward.stores.Store.put`."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         server = self._server
         standing: PutResult = server.pipeline.run(server.put(write, expect))
         return standing
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """See `onceward.stores.Store.put_back`."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return self._take(steps.put_back(self._server.prefix, write, marks))
 
     def erase(self, ids: Sequence[bytes]) -> int:
-        """See `onceward.stores.Store.erase`."""
+        """Delete these records, whatever their state; how many there were."""
         return self._take(steps.erase(self._server.prefix, ids))
 
     def load(self, id: bytes) -> Record | None:
-        """See `onceward.stores.Store.load`."""
+        """Read one record; None if there is none."""
         return self._take(steps.load(self._server.prefix, id))
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `onceward.stores.Store.extend`."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return self._take(steps.extend(self._server.prefix, family, replay, forget))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """See `onceward.stores.Store.scan`."""
+        """One page of records in order of id, beginning after an id."""
         return self._take(steps.scan(self._server.prefix, after, limit, selection))
 
     def purge(self, limit: int) -> PurgeResult:
-        """See `onceward.stores.Store.purge`."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         return self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
 
     def close(self) -> None:
-        """See `onceward.stores.Store.close`."""
+        """Close files and connections. Closing twice is fine."""
         self._server.close()
 
     def __repr__(self) -> str:
@@ -119,11 +119,15 @@ class AsyncRedisStore:
 
     @classmethod
     def from_url(cls, url: str, *, environment: Environment = REAL) -> Self:
-        """Same as `RedisStore.from_url`."""
+        """Open the store that a URL names."""
         return cls(url, environment=environment)
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
-        """Same as `RedisStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        """
+        Write a record if its current version is `expect`; whether it landed, and what is there now.
+
+        It is under way when this returns, awaited or not.
+        """
         server = self._server
         future: asyncio.Future[PutResult] = asyncio.get_running_loop().create_future()
         try:
@@ -133,31 +137,31 @@ class AsyncRedisStore:
         return future
 
     async def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """Same as `RedisStore.put_back`, but awaits."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return await self._take(steps.put_back(self._server.prefix, write, marks))
 
     async def erase(self, ids: Sequence[bytes]) -> int:
-        """Same as `RedisStore.erase`, but awaits."""
+        """Delete these records, whatever their state; how many there were."""
         return await self._take(steps.erase(self._server.prefix, ids))
 
     async def load(self, id: bytes) -> Record | None:
-        """Same as `RedisStore.load`, but awaits."""
+        """Read one record; None if there is none."""
         return await self._take(steps.load(self._server.prefix, id))
 
     async def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """Same as `RedisStore.extend`, but awaits."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return await self._take(steps.extend(self._server.prefix, family, replay, forget))
 
     async def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """Same as `RedisStore.scan`, but awaits."""
+        """One page of records in order of id, beginning after an id."""
         return await self._take(steps.scan(self._server.prefix, after, limit, selection))
 
     async def purge(self, limit: int) -> PurgeResult:
-        """Same as `RedisStore.purge`, but awaits."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         return await self._take(steps.purge(self._server.prefix, limit, self.environment.random(16)))
 
     async def close(self) -> None:
-        """Same as `RedisStore.close`, but awaits."""
+        """Close files and connections. Closing twice is fine."""
         await asyncio.get_running_loop().run_in_executor(None, self._server.close)
 
     def __repr__(self) -> str:

@@ -101,7 +101,7 @@ class _SqliteStoreBase:
 
     @property
     def capabilities(self) -> Capabilities:
-        """See `onceward.stores.Capabilities`."""
+        """What this store can do besides keeping records."""
         options = self._database.options
         return Capabilities(
             awaits=self._awaits,
@@ -124,39 +124,39 @@ class SqliteStore(_SqliteStoreBase):
     """Records in a SQLite file."""
 
     def put(self, write: Write, expect: bytes | None) -> PutResult:
-        """See `onceward.stores.Store.put`."""
+        """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         standing: PutResult = self._database.commits.run(QueueEntry(write, expect))
         return standing
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
-        """See `onceward.stores.Store.put_back`."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         return self._run(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
 
     def erase(self, ids: Sequence[bytes]) -> int:
-        """See `onceward.stores.Store.erase`."""
+        """Delete these records, whatever their state; how many there were."""
         return self._run(lambda cursor, _: rows.erase(cursor, ids))
 
     def load(self, id: bytes) -> Record | None:
-        """See `onceward.stores.Store.load`."""
+        """Read one record; None if there is none."""
         return self._database.connections.find(id)
 
     def extend(self, family: bytes, replay: int, forget: int) -> int:
-        """See `onceward.stores.Store.extend`."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return self._run(lambda cursor, now: rows.extend(cursor, family, replay, forget, now))
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> list[Record]:
-        """See `onceward.stores.Store.scan`."""
+        """One page of records in order of id, beginning after an id."""
         return self._database.connections.read(
             lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us())
         )
 
     def purge(self, limit: int) -> PurgeResult:
-        """See `onceward.stores.Store.purge`."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         version = self._database.environment.random(16)
         return PurgeResult(*self._run(lambda cursor, now: rows.purge(cursor, limit, version, now)))
 
     def close(self) -> None:
-        """See `onceward.stores.Store.close`."""
+        """Close files and connections. Closing twice is fine."""
         self._database.close()
 
     def _run(self, action: Callable[[sqlite3.Cursor, int], T]) -> T:
@@ -165,12 +165,16 @@ class SqliteStore(_SqliteStoreBase):
 
 
 class AsyncSqliteStore(_SqliteStoreBase):
-    """Same as `SqliteStore`, but awaits. Reads are done at once; writes go to a worker that commits them together."""
+    """Records in a SQLite file, for awaiting callers. Reads are done at once; a worker commits writes together."""
 
     _awaits = True
 
     def put(self, write: Write, expect: bytes | None) -> asyncio.Future[PutResult]:
-        """Same as `SqliteStore.put`, but awaits. It is under way when this returns, awaited or not."""
+        """
+        Write a record if its current version is `expect`; whether it landed, and what is there now.
+
+        It is under way when this returns, awaited or not.
+        """
         future: asyncio.Future[PutResult] = UncancellableFuture(loop=asyncio.get_running_loop())
         try:
             self._database.commits.submit(QueueEntry(write, expect, future=future))
@@ -179,37 +183,37 @@ class AsyncSqliteStore(_SqliteStoreBase):
         return future
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> asyncio.Future[PutResult]:
-        """Same as `SqliteStore.put_back`, but awaits."""
+        """Write a record that the store has lost, unless it is back or one of `marks` is there."""
         work = self._database.transaction(lambda cursor, now: rows.put_back_in(cursor, write, marks, now))
         return self._submit(work)
 
     def erase(self, ids: Sequence[bytes]) -> asyncio.Future[int]:
-        """Same as `SqliteStore.erase`, but awaits."""
+        """Delete these records, whatever their state; how many there were."""
         return self._submit(self._database.transaction(lambda cursor, _: rows.erase(cursor, ids)))
 
     def load(self, id: bytes) -> asyncio.Future[Record | None]:
-        """Same as `SqliteStore.load`, but awaits."""
+        """Read one record; None if there is none."""
         return self._read(lambda cursor: rows.find(cursor, id, self._wall_us()))
 
     def extend(self, family: bytes, replay: int, forget: int) -> asyncio.Future[int]:
-        """Same as `SqliteStore.extend`, but awaits."""
+        """Let the settled records of a family replay for longer; how many there were."""
         return self._submit(
             self._database.transaction(lambda cursor, now: rows.extend(cursor, family, replay, forget, now))
         )
 
     def scan(self, after: bytes, limit: int, selection: Selection) -> asyncio.Future[list[Record]]:
-        """Same as `SqliteStore.scan`, but awaits."""
+        """One page of records in order of id, beginning after an id."""
         return self._submit(lambda cursor: rows.scan(cursor, after, limit, selection, self._wall_us()))
 
     def purge(self, limit: int) -> asyncio.Future[PurgeResult]:
-        """Same as `SqliteStore.purge`, but awaits."""
+        """Delete forgotten records and shrink expired ones to tombstones, at most `limit` of either."""
         version = self._database.environment.random(16)
         return self._submit(
             self._database.transaction(lambda cursor, now: PurgeResult(*rows.purge(cursor, limit, version, now)))
         )
 
     async def close(self) -> None:
-        """Same as `SqliteStore.close`, but awaits."""
+        """Close files and connections. Closing twice is fine."""
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
 
     def _read(self, action: Callable[[sqlite3.Cursor], T]) -> asyncio.Future[T]:

@@ -233,11 +233,11 @@ class TestFailures:
 
         for work in (doom, swallow):
             for remember in ("success", "all"):
-                with pytest.raises(IllegalMove, match="let the error through"):
+                with pytest.raises(IllegalMove, match="do not catch that error"):
                     gate.atomic(db, "charge:1", work, remember=remember)
         with transaction.atomic(using=ALIAS):
             transaction.set_rollback(True, using=ALIAS)
-            with pytest.raises(IllegalMove, match="let the error through"):
+            with pytest.raises(IllegalMove, match="do not catch that error"):
                 gate.atomic(db, "charge:1", charge)
 
         assert (desk.place.rows(), desk.place.states(), db.in_atomic_block) == (0, {}, False)

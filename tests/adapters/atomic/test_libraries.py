@@ -401,10 +401,10 @@ def test_a_transaction_that_has_failed_is_told_to_let_the_error_through(
                     await caller.execute("SELECT * FROM nowhere")
 
             for remember in ("success", "all"):
-                with pytest.raises(IllegalMove, match="let the error through"):
+                with pytest.raises(IllegalMove, match="do not catch that error"):
                     await caller.atomic("charge:1", swallow, remember=remember)
                 assert not caller.in_transaction()
-            with pytest.raises(IllegalMove, match="let the error through"):
+            with pytest.raises(IllegalMove, match="do not catch that error"):
                 async with caller.transaction():
                     await swallow()
                     await caller.atomic("charge:1")

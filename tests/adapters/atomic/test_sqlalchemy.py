@@ -192,13 +192,13 @@ class TestObjects:
     ) -> None:
         """
         A pending object that cannot be flushed fails before the operation begins, and SQLAlchemy's error says so. A
-        session that waits for its rollback is told to let the error through.
+        session that waits for its rollback is told to do not catch that error.
         """
         place.ask("INSERT INTO expenses VALUES (1, '1.00')")
         session.add(Expense(id=1, amount="2.00"))
         with pytest.raises(sa.exc.IntegrityError):
             gate.atomic(session, "expense:9", adding(session, id=9))
-        with pytest.raises(IllegalMove, match="let the error through"):
+        with pytest.raises(IllegalMove, match="do not catch that error"):
             gate.atomic(session, "expense:9", adding(session, id=9))
         session.rollback()
 

@@ -317,7 +317,7 @@ def test_another_database_or_another_store_is_refused(gate: Coloured, opens: Ope
     memory = opens("memory://", scope="live:acme")
     with pytest.raises(ConfigurationError, match="not a SQLite file"):
         memory.atomic(other, "charge:1", charging(other))
-    with pytest.raises(ConfigurationError, match="does not know connections"):
+    with pytest.raises(ConfigurationError, match="does not support connections"):
         gate.atomic(object(), "charge:1", lambda: None)
     other.close()
 

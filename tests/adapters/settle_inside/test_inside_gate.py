@@ -121,13 +121,13 @@ class TestTerms:
         """
         gate.atomic, sequences, windows and gates' own defaults.
         """
-        with pytest.raises(ConfigurationError, match="claims and settles by itself"):
+        with pytest.raises(ConfigurationError, match="the gate settles by itself"):
             bench.gate.atomic(bench.connection, "order:1", lambda: None, settle="inside")
         with pytest.raises(ConfigurationError, match="shares your transaction"):
             bench.gate.sequence("orders").call(1, bench.charge, **OPTIONS)
         with pytest.raises(ConfigurationError, match="shares your transaction"):
             bench.gate.window("orders", **OPTIONS).run({"order": 1}, bench.charge)
-        with pytest.raises(ConfigurationError, match="not a gate's default"):
+        with pytest.raises(ConfigurationError, match="cannot be a gate's default"):
             type(bench.gate.gate)(bench.store, scope="acme", **OPTIONS)
 
     @pytest.mark.parametrize("colour", [Gate, AsyncGate])
@@ -135,7 +135,7 @@ class TestTerms:
         """
         When it is said, and not when the rows are written already.
         """
-        with pytest.raises(ConfigurationError, match="in the database of your rows"):
+        with pytest.raises(ConfigurationError, match="the database of your rows"):
             colour("memory://", scope="acme").agreed(**OPTIONS)
 
     def test_an_operation_that_the_gate_settles_cannot_be_settled_inside(self, bench: Bench) -> None:

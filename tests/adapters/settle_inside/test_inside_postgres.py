@@ -70,7 +70,7 @@ def test_above_read_committed_a_renewal_in_between_asks_for_another_try(place: P
         def twice(operation: Operation) -> None:
             connection.execute("SELECT count(*) FROM charges")
             [watched] = gate._renewer._leases.watched.values()
-            gate._renew(watched.ask, renew(watched.ask, operation.record))
+            gate._renew(watched.request, renew(watched.request, operation.record))
             with pytest.raises(RetryTransaction):
                 _charge(connection, operation)
             connection.rollback()

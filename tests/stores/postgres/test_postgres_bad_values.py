@@ -9,7 +9,7 @@ import pytest
 from postgres_support import COLOURS, handle, query
 from psycopg.pq import TransactionStatus
 
-from onceward.adapters import join
+from onceward.adapters._transaction import join
 from onceward.errors import RecordRefused
 from onceward.stores import open_store
 from onceward.testing.store_suite.rows import row, settled

@@ -86,7 +86,7 @@ def test_statements_are_prepared_only_if_the_session_is_ours(url: str, swallowed
         store.target.parameters.pop("options")
     for n in range(4):
         store.put(row("test:opening", f"k{n}"), None)
-    lane: Any = store._links._batch_connection
+    lane: Any = store._pool._batch_connection
     [(count,)] = lane.connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
     store.close()
 

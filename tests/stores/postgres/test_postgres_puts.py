@@ -220,7 +220,7 @@ class TestOneStatement:
         """
         with handle(f"{url}?onceward_bouncer=1", "blocking") as store:
             store.put(row("test:left"))
-            connection = store.store._links._batch_connection.connection
+            connection = store.store._pool._batch_connection.connection
             found = connection.execute(
                 "SELECT current_setting('lock_timeout'), current_setting('synchronous_commit'), "
                 "(SELECT count(*) FROM pg_prepared_statements)"

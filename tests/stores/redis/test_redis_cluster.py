@@ -64,8 +64,8 @@ def store(nodes: list[RedisServer]) -> Iterator[RedisStore]:
         yield made
 
 
-def _homes(store: Any) -> dict[int, Any]:
-    return dict(store._server.links._homes)
+def _node_of(store: Any) -> dict[int, Any]:
+    return dict(store._server.connections._node_of)
 
 
 class TestOnACluster:
@@ -84,7 +84,7 @@ class TestOnACluster:
 
         assert (first, again) == (list(range(40)), list(range(40)))
         assert ([25, 15], sorted(ids)) == ([len(page) for page in pages], ids)
-        assert len(set(_homes(store).values())) == 3
+        assert len(set(_node_of(store).values())) == 3
 
     def test_families_and_purges_reach_every_node(self, store: RedisStore) -> None:
         """
@@ -157,7 +157,7 @@ class TestWhenTheClusterMoves:
         standing = store.put(write, None)
 
         assert True is standing.landed
-        assert new.port == _homes(store)[write.id[0] >> 4][1]
+        assert new.port == _node_of(store)[write.id[0] >> 4][1]
         assert write.version == store.load(write.id).version
 
     def test_a_shard_that_is_moving_is_read_where_it_goes_and_written_when_it_is_there(
@@ -231,7 +231,7 @@ def _id(node: RedisServer) -> str:
 def _shard_at_home(store: RedisStore, nodes: list[RedisServer]) -> tuple[Any, int, tuple[RedisServer, RedisServer]]:
     """A write for an empty shard, its slot, the node that has it and one that has not."""
     write = row(SCOPE, "moving")
-    home = _homes(store)[write.id[0] >> 4]
+    home = _node_of(store)[write.id[0] >> 4]
     old = next(node for node in nodes if node.port == home[1])
     new = next(node for node in nodes if node is not old)
     _client(new).cluster("BUMPEPOCH")  # What it says about the slot is newer than what the old one says.

@@ -34,7 +34,7 @@ def store() -> Iterator[RedisStore]:
 
 def trips_of(store: Any) -> list[int]:
     """How many commands each later round trip of a store carries."""
-    links, sizes = store._server.links, []
+    links, sizes = store._server.connections, []
     exchange = links.exchange
 
     def counting(commands: Any) -> Any:

@@ -94,7 +94,7 @@ class EmitterBase:
         self._recipe = recipe(reference)
         self._send = send
         self._environment = gate.environment
-        self._asking = gate._asking
+        self._asking = gate._call_factory
         self._about = self._asking.about((EMIT,), EMIT)
         self._dead, self._policy = _checked_policy(retry, self.name)
         lease = microseconds(cadence.seconds + retry.elapsed + LEASE_MARGIN, "lease")

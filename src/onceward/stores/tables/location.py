@@ -1,5 +1,5 @@
 """
-Where the tables of a subject are: beside the records that a store's URL names.
+Where the tables of one subject (tokens, ledger, ...) are: beside the records that a store's URL names.
 
     sqlite:///agent.db          agent.<subject>.db, in the same folder
     postgresql://.../shop       the same database

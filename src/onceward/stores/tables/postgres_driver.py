@@ -1,5 +1,5 @@
 """
-The driver for PostgreSQL: the records' own database, so that several replicas share tokens and balances.
+The tables driver for PostgreSQL: in the records' own database, so that several replicas share tokens and balances.
 
 Connections, what errors mean and what is tried again are those of the store (`stores/_postgres_*`). A connection that
 was lost before anything was sent on it is replaced; a commit whose answer was lost, or that did not wait for its
@@ -61,7 +61,7 @@ class PostgresDriver:
     def __init__(self, target: PostgresTarget, environment: Environment = REAL) -> None:
         self._target = target
         lends = min(CONNECTIONS, target.pool_size)
-        self._links = PostgresPool(target, environment, lends=lends, reading=DEFAULT_CONVERSION, schema=None)
+        self._pool = PostgresPool(target, environment, lends=lends, reading=DEFAULT_CONVERSION, schema=None)
         self._begin = _BEGIN.format(target.lock_timeout).encode()
 
     @classmethod
@@ -78,11 +78,11 @@ class PostgresDriver:
         return driver
 
     def transact(self, at: str, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.transact`."""
+        """Run steps in one transaction that may write: all of it, or nothing."""
         return self.share(at, lambda _, ask: drive_steps(steps(), ask))
 
     def share(self, at: str, work: Callable[[PostgresConnection, RunSql], T]) -> T:
-        """See `Driver.share`."""
+        """Run work that needs the connection in one transaction: a record that commits with the rows."""
         has_begun = False
 
         def run(line: PostgresConnection) -> T:
@@ -102,15 +102,15 @@ class PostgresDriver:
         return self._run(run, lambda: has_begun)
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.look`."""
+        """Run steps that only read."""
         return self._run(lambda line: drive_steps(steps(), sql_runner(line)))
 
     def wipe(self) -> None:
-        """See `Driver.wipe`. The server's vacuum does that, in its own time."""
+        """Nothing to do: the server's own vacuum removes deleted rows."""
 
     def close(self) -> None:
-        """See `Driver.close`."""
-        self._links.close()
+        """Close files and connections."""
+        self._pool.close()
 
     def _run(self, work: Callable[[PostgresConnection], T], may_have_landed: Callable[[], bool] | None = None) -> T:
         """
@@ -119,7 +119,7 @@ class PostgresDriver:
         After an error it is closed, and with it what was begun; but a refusal of ours has ended its transaction, and an
         empty balance must not cost a new connection a call.
         """
-        answer: T = self._links.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
+        answer: T = self._pool.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
         return answer
 
 

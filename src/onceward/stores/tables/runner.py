@@ -1,5 +1,5 @@
 """
-How flows over tables are run: `TablesRunner` in the caller's thread, `AsyncTablesRunner` in a few threads of its own.
+Runs flows over tables: `TablesRunner` in the caller's thread, `AsyncTablesRunner` in a few threads of its own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The tables of one subject and how they move forward: numbered .sql files, each applied once, all in one transaction.
+`Schema`: the tables of one subject, and their migrations: numbered .sql files, each applied once.
 
 A subject `ledger` has a folder `sql` in its package, with `sqlite_0001_ledger.sql`, `postgres_0001_ledger.sql` and so
 on. The first of them makes a table `onceward_ledger (name, value)` with a row `schema_version`.

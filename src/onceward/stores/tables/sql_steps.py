@@ -1,5 +1,5 @@
 """
-How the rules talk to a database, whichever it is: they yield statements and are sent rows.
+Steps over SQL: rules yield statements and get rows, on SQLite and PostgreSQL alike.
 
 A rule is a generator of `Sql`, run inside one transaction that the driver opens and ends. Statements are written once,
 in what SQLite and PostgreSQL have in common, with a few words that a driver replaces:
@@ -98,7 +98,7 @@ class SharedTransactionDriver(TablesDriver, Protocol):
     """`sqlite` or `postgres`."""
 
     def share(self, at: str, work: Callable[[Any, RunSql], T]) -> T:
-        """Same as `transact`, for work that also needs the connection: a record that is to commit with the rows."""
+        """Run work that needs the connection in one transaction: a record that commits with the rows."""
 
 
 def one_or_none(rows: list[Row]) -> Row | None:

@@ -1,5 +1,5 @@
 """
-The driver for SQLite: a file beside the records, for its owner alone.
+The tables driver for SQLite: a file beside the records, readable by its owner alone.
 
 Writers of one process take turns; other processes are waited for as long as the store's `busy` option says. A commit
 waits for the disk: a revoked token must not come back with the power.
@@ -68,35 +68,35 @@ class SqliteDriver:
         return driver
 
     def transact(self, at: str, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.transact`."""
+        """Run steps in one transaction that may write: all of it, or nothing."""
         return self.share(at, lambda _, ask: drive_steps(steps(), ask))
 
     def share(self, at: str, work: Callable[[sqlite3.Connection, RunSql], T]) -> T:
-        """See `Driver.share`."""
+        """Run work that needs the connection in one transaction: a record that commits with the rows."""
         with self._borrowed() as connection, self._writing:
             connection.execute("BEGIN IMMEDIATE")
-            answer = work(connection, self._asking(connection))
+            answer = work(connection, self._runner(connection))
             failpoints.hit(f"{at}.written")
             connection.execute("COMMIT")
             return answer
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `Driver.look`."""
+        """Run steps that only read."""
         with self._borrowed() as connection:
-            return drive_steps(steps(), self._asking(connection))
+            return drive_steps(steps(), self._runner(connection))
 
     def wipe(self) -> None:
-        """See `Driver.wipe`."""
+        """After an erasure: let nothing deleted linger in a log, unless somebody reads there."""
         with self._borrowed() as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
-        """See `Driver.close`."""
+        """Close files and connections."""
         self._closed = True
         while self._idle:
             self._idle.pop().close()
 
-    def _asking(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
+    def _runner(self, connection: sqlite3.Connection) -> Callable[[Sql], list[Row]]:
         return sql_runner(connection, self._environment)
 
     @contextmanager

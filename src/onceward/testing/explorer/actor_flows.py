@@ -46,7 +46,7 @@ def _ask(
     actor: Actor, parts: tuple[str, ...], request: Any, terms: Terms, **options: Any
 ) -> operation_flow.OperationRequest:
     """What an actor asks for. Actors are no processes, so each of them says by itself who it is."""
-    ask = CALL_FACTORY.ask(parts, request, terms, **options)
+    ask = CALL_FACTORY.request_for(parts, request, terms, **options)
     return ask._replace(claimant=ask.claimant._replace(holder=actor.process))
 
 
