@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from onceward import Retry
-from onceward.client.http_library import import_http_library
+from onceward.client.service_target import import_http_library
 from soak.processes import Victim
 from soak.subject import Attempt, World
 

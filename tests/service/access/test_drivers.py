@@ -40,13 +40,8 @@ def test_a_refusal_keeps_its_connection(blocking: Any, world: World) -> None:
     An empty balance costs no new connection a call, and leaves no transaction open.
     """
     blocking.create_tenant("acme", prepaid=True)
-<<<<<<< HEAD
     driver = blocking._database.driver
-    idle = getattr(driver, "_links", driver)._idle
-=======
-    driver = blocking._place.driver
     idle = getattr(driver, "_pool", driver)._idle
->>>>>>> names-gate
     before = list(idle)
 
     for _ in range(3):
