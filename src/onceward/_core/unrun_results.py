@@ -92,8 +92,8 @@ def _what(value: Any) -> str:
 def _not_begun(value: Any) -> str:
     return (
         f"the function returned {_what(value)} that was not begun, so its work was not done, and the key is free "
-        "again. Do the work inside the function: run the generator to its end, or await the coroutine (under AsyncGate), and "
-        "return the result"
+        "again. Do the work inside the function: run the generator to its end, or await the coroutine (under "
+        "AsyncGate), and return the result"
     )
 
 

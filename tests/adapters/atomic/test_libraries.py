@@ -261,7 +261,7 @@ def test_a_result_that_cannot_be_stored_undoes_everything(at: Callable[[Scenario
                 await caller.charge()
                 return object()
 
-            with pytest.raises(ResultInvalid, match="Nothing happened"):
+            with pytest.raises(ResultInvalid, match="so nothing happened"):
                 await caller.atomic("charge:1", unstorable)
 
             assert (desk.place.rows(), desk.place.states()) == (0, {})

@@ -394,7 +394,7 @@ def test_a_result_that_cannot_be_stored_undoes_everything(
         connection.execute("INSERT INTO charges VALUES (1, '12.50')")
         return object()
 
-    with pytest.raises(ResultInvalid, match="Nothing happened"):
+    with pytest.raises(ResultInvalid, match="so nothing happened"):
         gate.atomic(connection, "charge:1", unstorable)
     with pytest.raises(ResultInvalid, match="result_bytes_max"):
         gate.atomic(connection, "charge:1", lambda op: "x" * 100, result_bytes_max=10)

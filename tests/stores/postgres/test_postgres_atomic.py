@@ -440,7 +440,7 @@ async def test_a_result_that_cannot_be_stored_undoes_everything(
         await caller.book()
         return object()
 
-    with pytest.raises(ResultInvalid, match="Nothing happened"):
+    with pytest.raises(ResultInvalid, match="so nothing happened"):
         await caller.atomic("k", unstorable, claim=claim)
 
     assert (await bank.record("k"), _effects(admin)) == (None, 0)
