@@ -320,7 +320,7 @@ class TestErasing:
         """
         On stderr.
         """
-        monkeypatch.setattr("onceward.cli.tenant.TELL_EVERY", 1)
+        monkeypatch.setattr("onceward.cli.tenant.NOTE_EVERY", 1)
 
         ran = run("tenant", "erase", "acme", "--yes", "acme")
 

@@ -218,8 +218,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("app", "says"),
         [
-            ("shop", "--app is MODULE:NAME"),
-            (":dead", "--app is MODULE:NAME"),
+            ("shop", "--app takes MODULE:NAME"),
+            (":dead", "--app takes MODULE:NAME"),
             ("shopp:dead", "there is no module 'shopp' to import"),
             ("shop:letters", "shop has no 'letters'"),
             ("shop:something", "is a object; name what gate.dead_letters() gave you"),
@@ -248,15 +248,15 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("typed", "code", "says"),
         [
-            ("show", 2, "which dead letter?"),
+            ("show", 2, "no dead letter was named"),
             ("show --scope live:acme", 2, "both --scope and --key"),
             ("show 0123456789ab", 1, "no dead letter whose id begins with 0123456789ab"),
             ("show --scope live:acme --key charge:none", 1, "no dead letter of that key"),
-            ("show 01234 --key charge:none", 2, "and not both"),
+            ("show 01234 --key charge:none", 2, "but not both"),
             ("list --limit 0", 2, "from 1 to 10000"),
             ("requeue 0123456789ab", 2, "--app"),
             ("requeue 0123456789ab --app shop:dead", 1, "no dead letter whose id begins"),
-            ("requeue --scope live:other --key charge:1 --app shop:dead", 2, "has the letters of live:acme"),
+            ("requeue --scope live:other --key charge:1 --app shop:dead", 2, "has the dead letters of live:acme"),
         ],
     )
     def test_a_letter_that_is_not_there_is_no(self, typed: str, code: int, says: str, shop: Any, run: Any) -> None:

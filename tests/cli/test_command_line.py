@@ -18,6 +18,7 @@ import pytest
 import onceward
 from onceward._core import errors
 from onceward.cli import build_parser, exit_codes, main
+from onceward.cli.command_table import GROUPS
 from onceward.stores import sqlite
 
 EXIT_CODES = {
@@ -154,16 +155,55 @@ class TestHelp:
         assert run("--version") == (0, f"onceward {onceward.__version__}\n", "")
 
 
+MODULES_MAX = 12
+"""Of ours, that `onceward --version` may load: ten, and a little room."""
+
+
+@pytest.mark.parametrize("typed", ["--version", "--help", "recrods"])
+def test_what_runs_no_command_imports_next_to_nothing(typed: str) -> None:
+    """
+    Counted in modules, which no busy machine changes: a few of ours, no database, no event loop, no TLS.
+    """
+    script = (
+        "import sys; from onceward.cli import main; main(sys.argv[1:]);print('loaded', *sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, typed], capture_output=True, text=True, timeout=60, check=True)
+    loaded = ran.stderr.rpartition("loaded ")[2].split()
+
+    assert len([name for name in loaded if name.partition(".")[0] == "onceward"]) <= MODULES_MAX
+    assert {"sqlite3", "asyncio", "ssl"}.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_command_imports_no_other_group(group: str) -> None:
+    """
+    `onceward key --help` does not wait for what `onceward serve` needs.
+    """
+    script = (
+        "import sys; from onceward.cli import main; main([sys.argv[1], '--help']);"
+        "print('loaded', *sys.modules, file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, group], capture_output=True, text=True, timeout=60, check=True)
+    loaded = ran.stderr.rpartition("loaded ")[2].split()
+    others = {"serve": {"contract"}}.get(group, set())  # The texts beside settings are read as those of the contract.
+
+    assert {one for one in GROUPS if f"onceward.cli.{one}" in loaded} - {group} == others
+
+
 class TestBadInput:
     """One line that says what is wrong, an exit code, and never a traceback."""
 
     @pytest.mark.parametrize(
         ("typed", "code", "says"),
         [
-            ("recrods list", 2, "invalid choice: 'recrods'"),
+            ("recrods list", 2, "there is no command 'recrods'. Did you mean records?"),
             ("records lst", 2, "onceward records --help"),
-            ("records list --lmit 3", 2, "unrecognized arguments: --lmit"),
-            ("records list --stat in_doubt", 2, "unrecognized arguments: --stat"),
+            ("records list --lmit 3", 2, "no option --lmit. Did you mean --limit? See `onceward records list --help`"),
+            ("records list --stat in_doubt", 2, "Did you mean --state?"),
+            ("records list --zzz=3", 2, "there is no option --zzz. See"),
+            ("records show abcdef fedcba", 2, "one argument too many: 'fedcba'"),
+            ("--verson", 2, "Did you mean --version?"),
+            ("nothing-like-it", 2, "there is no command 'nothing-like-it'. See `onceward --help`"),
             ("records list --limit 0", 2, "from 1 to 10000"),
             ("records list --limit 10001", 2, "from 1 to 10000"),
             ("records list --limit ten", 2, "from 1 to 10000"),
@@ -171,7 +211,7 @@ class TestBadInput:
             ("records list --state lost", 2, "in_doubt"),
             ("records list --after xyz", 2, "hex digits"),
             ("records purge --limit 5000", 2, "from 1 to 1000"),
-            ("records show", 2, "which record?"),
+            ("records show", 2, "no record was named"),
             ("records show --scope live:acme", 2, "both --scope and --key"),
             ("records show abcdef --scope live:acme --key a", 2, "not both"),
             ("records show abcdef", 1, "no record's id begins with abcdef"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onceward import Gate
-from onceward.cli.json_documents import camel_case, json_line
+from onceward.cli.output import camel_case, json_text
 from onceward.cli.text_tables import escape_invisible, format_facts, format_table, pretty_json, shorten
 
 TRICKS = {
@@ -161,7 +161,7 @@ class TestDocuments:
         """
         Also DEL, which JSON itself lets through.
         """
-        line = json_line({"a": "\x7fë\u202e"})
+        line = json_text({"a": "\x7fë\u202e"})
 
         assert line == '{\n  "a": "\\u007f\\u00eb\\u202e"\n}'
         assert json.loads(line) == {"a": "\x7fë\u202e"}

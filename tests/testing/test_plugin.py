@@ -137,4 +137,26 @@ def test_a_setting_that_is_none_is_refused(pytester: pytest.Pytester) -> None:
 
     done = pytester.runpytest_inprocess(*QUIET)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*onceward_retries is on, no-sleep or off, not 'never'*"])
+    done.stderr.fnmatch_lines(["*onceward_retries is 'never'; set it to on, no-sleep or off*"])
+
+
+def test_a_run_that_uses_nothing_of_it_imports_nothing_of_ours(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    It is loaded in everybody's runs: an empty test must not wait for the library.
+    """
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_it():
+            assert sorted(name for name in sys.modules if name.partition(".")[0] == "onceward") == [
+                "onceward", "onceward.testing", "onceward.testing.plugin"
+            ]
+        """
+    )
+    # Without this, pytest would load what is installed besides; the plugin itself is named.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    pytester.runpytest_subprocess("-p", "onceward.testing.plugin", "-p", "no:cacheprovider").assert_outcomes(passed=1)

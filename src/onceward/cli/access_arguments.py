@@ -1,8 +1,8 @@
 """
-What the commands about tokens and tenants share: how they open, what they take, what they show.
+What the commands about tokens and tenants share: how they open, their arguments, their documents.
 
-A token's secret passes through here once, from the answer of `create` or `rotate` to stdout. It is in no error, no
-document but that one, and no log.
+A token's secret passes through once, from `create` or `rotate` to stdout. It is in no error, no log, and no document
+but that one.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _AMOUNT = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,6}))?", re.ASCII)
 
 
 @contextmanager
-def open_access(asked: argparse.Namespace, *, create: bool = False) -> Iterator[Access]:
-    """What belongs to the store that is meant, open for the length of a `with` block."""
-    with Access.open(existing_store_url(asked), create=create) as access:
+def open_access(args: argparse.Namespace, *, create: bool = False) -> Iterator[Access]:
+    """The tenants and tokens of the store that was named, open for the length of a `with` block."""
+    with Access.open(existing_store_url(args), create=create) as access:
         yield access
 
 
 def tenant_name(text: str) -> str:
     """An argument that names a tenant."""
-    return _taken(check_tenant, text)
+    return _checked(check_tenant, text)
 
 
 def token_id(text: str) -> str:
     """An argument that names a token."""
-    return _taken(check_token_id, text)
+    return _checked(check_token_id, text)
 
 
 def amount(text: str) -> int:
@@ -50,7 +50,7 @@ def amount(text: str) -> int:
     found = _AMOUNT.fullmatch(text)
     micro = int(found[1]) * 1_000_000 + int((found[2] or "").ljust(6, "0")) if found else 0
     if not 0 < micro <= AMOUNT_MAX:
-        raise argparse.ArgumentTypeError("an amount is needed, such as 25 or 25.50, with at most six decimals")
+        raise argparse.ArgumentTypeError("give an amount above zero, such as 25 or 25.50, with at most six decimals")
     return micro
 
 
@@ -59,7 +59,7 @@ def quota(text: str) -> int | None:
     if text == "none":
         return None
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 16 else -1
-    return _taken(_as_quota, number)
+    return _checked(_as_quota, number)
 
 
 def token_document(view: TokenView) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def _as_quota(number: int) -> int | None:
     return check_quota(number, "this kind")
 
 
-def _taken(check: Callable[[T], U], value: T) -> U:
+def _checked(check: Callable[[T], U], value: T) -> U:
     try:
         return check(value)
     except OncewardError as error:

@@ -24,30 +24,13 @@ from onceward._core.record import Guarantee
 from onceward._core.terms import DEFAULT_TERMS, Terms
 from onceward._core.terms import DURATIONS as DURATIONS
 from onceward.cli import exit_codes
-from onceward.cli.command_parser import CommandGroup, add_command
-from onceward.cli.json_documents import camel_case
-from onceward.cli.output import print_json, print_text
+from onceward.cli.command_table import GROUPS, Argument, Command
+from onceward.cli.output import camel_case, print_json, print_text
 from onceward.cli.profile_output import print_profile
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.gate.call_factory import PURGE_BATCH, SCAN_PAGE
 from onceward.http import PROFILES
 from onceward.retry import option_checks, policy_base
-
-
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the command."""
-    command = add_command(
-        parsers,
-        "contract",
-        "print every default with its unit and reason, the limits, the guarantees and the refusals",
-        _contract,
-        examples=("onceward contract", "onceward contract --json", "onceward contract --profile stripe"),
-        codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
-    )
-    command.add_argument(
-        "--profile", choices=sorted(PROFILES), help="of an HTTP API with this profile: every field with its reason"
-    )
 
 
 def contract() -> dict[str, Any]:
@@ -75,12 +58,12 @@ def contract() -> dict[str, Any]:
     }
 
 
-def _contract(asked: argparse.Namespace) -> int:
-    if asked.profile is not None:
-        print_profile(asked.profile, field_docs, as_json=asked.json)
+def _contract(args: argparse.Namespace) -> int:
+    if args.profile is not None:
+        print_profile(args.profile, field_docs, as_json=args.json)
         return exit_codes.FINE
     document = contract()
-    if asked.json:
+    if args.json:
         print_json(document)
         return exit_codes.FINE
     chosen = [
@@ -220,3 +203,22 @@ def _under(module: ModuleType) -> dict[str, str]:
     except OSError:
         return {}
     return {found: " ".join(words.split()) for found, words in _CONSTANT_AND_TEXT.findall(source)}
+
+
+COMMANDS = (
+    Command(
+        name="contract",
+        summary=GROUPS["contract"],
+        run=_contract,
+        arguments=(
+            Argument(
+                "--profile",
+                "what an HTTP API with this profile promises: every field with its reason",
+                choices=sorted(PROFILES),
+            ),
+        ),
+        examples=("onceward contract", "onceward contract --json", "onceward contract --profile stripe"),
+        exit_codes=(exit_codes.FINE, exit_codes.USAGE),
+        more="What you publish to your callers: above all how long a result replays (retain, in seconds).",
+    ),
+)

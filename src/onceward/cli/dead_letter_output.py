@@ -9,8 +9,7 @@ from typing import Any
 
 from onceward._core.dead_letters import DeadLetter
 from onceward._core.sent_request import origin_of
-from onceward.cli.json_documents import camel_case
-from onceward.cli.output import print_json, print_text
+from onceward.cli.output import camel_case, print_json, print_text
 from onceward.cli.text_tables import format_facts, format_table, pretty_json
 
 _HEADINGS = ("DIGEST", "SCOPE", "OPERATION", "REASON", "EFFECT", "COUNT", "ATTEMPTS", "LAST AT", "ERROR")

@@ -12,13 +12,13 @@ from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
 from onceward.gate.dead_letter_box import DeadLetterBox
 
 
-def requeue_letter(box: DeadLetterBox, asked: argparse.Namespace) -> DeadLetter:
+def requeue_letter(box: DeadLetterBox, args: argparse.Namespace) -> DeadLetter:
     """Do the letter again that is asked for."""
     with box.gate:  # The app was loaded for this command alone.
-        found = box.get(asked.key) if asked.id is None else box.find(asked.id)
-        letter = require_one_letter(found, asked)
+        found = box.get(args.key) if args.id is None else box.find(args.id)
+        letter = require_one_letter(found, args)
         try:
-            box.requeue(letter, did_not_happen=asked.did_not_happen)
+            box.requeue(letter, did_not_happen=args.did_not_happen)
         except Exception as error:
             raise requeue_error(letter, error) from None
     return letter

@@ -12,13 +12,13 @@ from onceward.cli.dead_letter_selection import requeue_error, require_one_letter
 from onceward.gate.dead_letter_box_async import AsyncDeadLetterBox
 
 
-async def requeue_letter_async(box: AsyncDeadLetterBox, asked: argparse.Namespace) -> DeadLetter:
+async def requeue_letter_async(box: AsyncDeadLetterBox, args: argparse.Namespace) -> DeadLetter:
     """Do the letter again that is asked for."""
     async with box.gate:  # The app was loaded for this command alone.
-        found = await (box.get(asked.key) if asked.id is None else box.find(asked.id))
-        letter = require_one_letter(found, asked)
+        found = await (box.get(args.key) if args.id is None else box.find(args.id))
+        letter = require_one_letter(found, args)
         try:
-            await box.requeue(letter, did_not_happen=asked.did_not_happen)
+            await box.requeue(letter, did_not_happen=args.did_not_happen)
         except Exception as error:
             raise requeue_error(letter, error) from None
     return letter

@@ -1,5 +1,5 @@
 """
-Which dead letter a command means, and what is said if it failed again.
+Which dead letter a command is about: its id, its digest, or scope and key; and the error if it failed again.
 """
 
 from __future__ import annotations
@@ -11,39 +11,52 @@ from onceward._core.codec import message_of, type_name
 from onceward._core.dead_letters import DeadLetter
 from onceward._core.errors import OncewardError
 from onceward.cli import exit_codes
+from onceward.cli.argument_types import id_digits
+from onceward.cli.command_table import Argument
+from onceward.cli.store_argument import STORE
 from onceward.cli.text_tables import shorten
 
 MESSAGE_CHARACTERS_MAX = 300
 """Of a handler's error, on the command line."""
 
+DEAD_LETTER = (
+    Argument("id", "the dead letter's id, or its digest", metavar="ID", nargs="?", type=id_digits),
+    Argument("--scope", "with --key: the scope of the gate", metavar="SCOPE"),
+    Argument("--key", "with --scope: the key, as the caller gives it", metavar="KEY"),
+    STORE,
+)
+"""The arguments of a command about one dead letter: which it is, and the store it is in."""
 
-def is_named_by_key(asked: argparse.Namespace) -> bool:
+
+def is_named_by_key(args: argparse.Namespace) -> bool:
     """Whether it is named by scope and key; otherwise by its id."""
-    if asked.id is None:
-        if asked.scope is None or asked.key is None:
-            raise exit_codes.UsageError("which dead letter? Give its id or digest, or both --scope and --key")
+    if args.id is None:
+        if args.scope is None or args.key is None:
+            raise exit_codes.UsageError("no dead letter was named. Give its id or digest, or both --scope and --key")
         return True
-    if asked.scope is not None or asked.key is not None:
-        raise exit_codes.UsageError("give a letter's id or digest, or --scope and --key, and not both")
+    if args.scope is not None or args.key is not None:
+        raise exit_codes.UsageError(
+            "it was named twice. Give the dead letter's id or digest, or --scope and --key, but not both"
+        )
     return False
 
 
-def require_one_letter(found: tuple[DeadLetter, ...] | DeadLetter | None, asked: argparse.Namespace) -> DeadLetter:
-    """The letter, if there is just one."""
+def require_one_letter(found: tuple[DeadLetter, ...] | DeadLetter | None, args: argparse.Namespace) -> DeadLetter:
+    """The one dead letter that a box found."""
     letters = list(found) if isinstance(found, tuple) else [] if found is None else [found]
-    letter: DeadLetter = require_one(letters, asked)
+    letter: DeadLetter = require_one(letters, args)
     return letter
 
 
-def require_one(candidates: list[Any], asked: argparse.Namespace) -> Any:
-    """The one that is there."""
+def require_one(candidates: list[Any], args: argparse.Namespace) -> Any:
+    """The only candidate; an error if there is none, or more than one."""
     if not candidates:
-        which = "of that key in that scope" if asked.id is None else f"whose id begins with {asked.id}"
+        which = "of that key in that scope" if args.id is None else f"whose id begins with {args.id}"
         raise exit_codes.NoSuchRecord(
             f"there is no dead letter {which}: it was discarded or forgotten, or is in another store"
         )
     if len(candidates) > 1:
-        raise exit_codes.DigestAmbiguous(f"several dead letters begin with {asked.id}; give more digits")
+        raise exit_codes.DigestAmbiguous(f"the ids of several dead letters begin with {args.id}. Give more digits")
     return candidates[0]
 
 
@@ -51,7 +64,7 @@ def requeue_error(letter: DeadLetter, error: Exception) -> OncewardError:
     """What a handler raised, as an error of ours."""
     if isinstance(error, OncewardError):
         return error
-    said = shorten(message_of(error), MESSAGE_CHARACTERS_MAX)
+    message = shorten(message_of(error), MESSAGE_CHARACTERS_MAX)
     return exit_codes.RequeueFailed(
-        f"{letter.name} failed again: {type_name(type(error))}: {said}; the letter was updated"
+        f"{letter.name} failed again: {type_name(type(error))}: {message}. The dead letter stays, with this attempt"
     )

@@ -23,29 +23,36 @@ USAGE = 2
 REFUSED = 3
 STORE = 4
 INTERRUPTED = 130
-"""128 and the number of the signal, as shells count: an interrupt (2)."""
+"""128 plus the number of the signal, as shells count: an interrupt (2)."""
 PIPE_CLOSED = 141
-"""Likewise (13): whoever read the output has seen enough."""
+"""Likewise a broken pipe (13): the reader of the output has closed it, as `head` does."""
+
+TO_LIST = (FINE, USAGE, STORE)
+"""How a command ends that looks at whatever there is."""
+TO_FIND = (FINE, NO, USAGE, STORE)
+"""How a command ends that is about one thing, which may not be there."""
+TO_DECIDE = (FINE, NO, USAGE, REFUSED, STORE)
+"""How a command ends that changes one thing, which may not allow it."""
 
 MEANINGS = {
     FINE: "fine",
-    NO: "the answer is no: not found, not healthy, failed again, not as promised, or a key that has findings",
+    NO: "no: not found, not healthy, failed again, not as promised, or a key with findings",
     USAGE: "the command or its configuration is wrong; nothing was done",
     REFUSED: "the record does not allow it; nothing was changed",
-    STORE: "the store cannot be used (away, full, damaged, or of another version), or the target not reached",
+    STORE: "the store cannot be used (away, full, damaged, of another version), or the target cannot be reached",
     INTERRUPTED: "interrupted from the keyboard",
-    PIPE_CLOSED: "whoever read the output closed it",
+    PIPE_CLOSED: "the reader of the output closed it",
 }
 
 
 class UsageError(ConfigurationError):
-    """The command was typed in a way that means nothing."""
+    """The command cannot be run as it was typed."""
 
     code = "usage"
 
 
 class DigestAmbiguous(UsageError):
-    """Several records begin with these digits."""
+    """The ids of several records begin with these digits."""
 
     code = "digest_ambiguous"
 
@@ -88,17 +95,17 @@ class RequeueFailed(OncewardError):
 
 def exit_code_of(error: OncewardError) -> int:
     """The exit code for an error."""
-    from onceward.testing.http_suite import TargetUnreachable  # Here, so that a command does not wait for it.
-
     match error:
         case NoSuchRecord() | NoSuchTenant() | NoSuchToken() | NoSuchMessage() | NoSuchRun() | SourceUnknown():
             return NO
         case RequeueFailed():
             return NO
+        case OncewardError(code="target_unreachable"):  # By its code: importing the HTTP suite for this takes long.
+            return STORE
         case ConfigurationError() | KeyInvalid() | RequestInvalid() | ResultInvalid():
-            # A result is invalid here only as an answer that was typed: looking works on unreadable records, too.
+            # A result is invalid here only if it was typed: commands that look also show unreadable records.
             return USAGE
-        case StoreUnavailable() | SchemaMismatch() | TargetUnreachable():
+        case StoreUnavailable() | SchemaMismatch():
             return STORE
     return REFUSED
 

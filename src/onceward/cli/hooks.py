@@ -1,5 +1,5 @@
 """
-`onceward hooks`: which webhooks a service takes, what came of them, and what to do about those that were given up.
+`onceward hooks`: which webhooks a service receives, what came of them, and how to process again what was given up.
 
 A secret is never an argument and never shown: the source names an environment variable or a file.
 """
@@ -16,16 +16,10 @@ from urllib.parse import urlsplit
 from onceward._core.errors import ConfigurationError, OncewardError, SourceUnknown
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant
-from onceward.cli.command_parser import (
-    CommandGroup,
-    CommandParser,
-    add_command,
-    add_group,
-    count_up_to,
-    seconds,
-)
+from onceward.cli.argument_types import count_up_to, seconds
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import add_store_argument, existing_store_url
+from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import format_table
 from onceward.messaging.inbox.handlers import import_handler
 from onceward.messaging.inbox.inbox import Inbox
@@ -46,135 +40,46 @@ _HEADINGS = (
     "SOURCE", "SCOPE", "SCHEME", "SECRETS", "HANDLER", "EVENTS", "WAITING", "DEAD", "REPEATS", "ALTERED",
     "RENAMED", "NUMBERS", "LAST",
 )  # fmt: skip
-_ANSWER_SECONDS = 30.0
+_RESPONSE_SECONDS = 30.0
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "hooks", "receive webhooks: add sources, see what came, try them out")
-    _add_adding(group)
-    listing = add_command(
-        group,
-        "list",
-        "show sources with what came from them: waiting, given up, repeated, and gaps in their numbers",
-        _list,
-        examples=("onceward hooks list",),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="REPEATS are deliveries of events that were here already. Many of them: the answers come too late. "
-        "RENAMED are those of a message that was here under another id, where the id is not signed.",
-    )
-    test = add_command(
-        group,
-        "test",
-        "sign a sample event as its sender would, and show what would happen; with --url, send it",
-        _test,
-        examples=("onceward hooks test stripe", "onceward hooks test stripe --url http://127.0.0.1:8600"),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
-        more="Without --url nothing is written or run. With it the event is a real one: its handler runs.",
-    )
-    test.add_argument("--url", metavar="URL", help="where the service listens")
-    requeue = add_command(
-        group,
-        "requeue",
-        "process an event again that was given up",
-        _requeue,
-        examples=("onceward hooks requeue stripe evt_1",),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
-        more="An event in doubt is refused: reconcile its record first (the error says how).",
-    )
-    for command in (test, requeue):
-        command.add_argument("source", metavar="SOURCE", help="the source's name")
-    requeue.add_argument("id", metavar="EVENT", help="the event's id")
-    for command in (listing, test, requeue):
-        add_store_argument(command)
-
-
-def _add_adding(group: CommandGroup) -> None:
-    add = add_command(
-        group,
-        "add",
-        "take webhooks from a source, at /hooks/SOURCE; again with the same name replaces it",
-        _add,
-        examples=(
-            "onceward hooks add stripe --scheme stripe --secret-env STRIPE_SECRET --handler shop.hooks:paid "
-            "--tenant acme",
-            "onceward hooks add crm --scheme hmac --signature-header X-Signature --id-member id "
-            "--secret-file /run/secrets/crm --handler shop.hooks:crm --tenant acme",
-        ),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="The secret stays where it is: name --secret-env twice while it is being replaced. The handler is a "
-        "function under @handler of onceward.messaging.inbox; the service imports it from --hooks-path, PYTHONPATH or "
-        "what is "
-        "installed. A running service takes the source within a second.",
-    )
-    add.add_argument("name", metavar="SOURCE", help="its name, which its address ends with")
-    add.add_argument("--scheme", choices=tuple(SCHEMES), required=True, help="how the sender signs")
-    add.add_argument("--secret-env", metavar="NAME", action="append", default=[], help="a variable of the service")
-    add.add_argument("--secret-file", metavar="PATH", action="append", default=[], help="a file with the secret")
-    add.add_argument("--handler", metavar="MODULE:FUNCTION", required=True, help="such as shop.hooks:paid")
-    add.add_argument("--tenant", metavar="NAME", required=True, help="whose events they are")
-    add.add_argument("--environment", metavar="NAME", default="live", help="live unless said otherwise")
-    add.add_argument("--attempts", metavar="N", type=count_up_to(1_000), default=ATTEMPTS, help=f"tries ({ATTEMPTS})")
-    add.add_argument("--number-at", metavar="PLACE", help="where events are numbered: header:NAME or member:PATH")
-    add.add_argument("--keep", metavar="SECONDS", type=seconds, help="how long ids are kept once done; 0: for ever")
-    add.add_argument(
-        "--trust-unsigned-id", action="store_true",
-        help="where the id is not signed: equal messages with different ids are different events. Whoever has seen one "
-        "message can then have it processed as often as they like",
-    )  # fmt: skip
-    _add_scheme_arguments(add)
-    add_store_argument(add)
-
-
-def _add_scheme_arguments(add: CommandParser) -> None:
-    add.add_argument("--tolerance", metavar="SECONDS", type=count_up_to(86_400), help="of a signed time (300)")
-    add.add_argument("--signature-header", metavar="NAME", help="with --scheme hmac: where the signature is")
-    add.add_argument("--signature-prefix", metavar="TEXT", help="with --scheme hmac: what stands before it")
-    add.add_argument("--spelling", choices=("hex", "base64"), help="with --scheme hmac: hex unless said otherwise")
-    add.add_argument("--id-header", metavar="NAME", help="with --scheme hmac: where the event's id is")
-    add.add_argument("--id-member", metavar="NAME", help="with --scheme hmac: the same, of a JSON body")
-    add.add_argument(
-        "--header-prefix", metavar="TEXT", help="with --scheme standard: svix for svix-id (webhook, for webhook-id)"
-    )
-
-
-def _scheme(asked: argparse.Namespace) -> Scheme:
-    wanted = {
-        "header": asked.signature_header,
-        "prefix": asked.header_prefix if asked.scheme == "standard" else asked.signature_prefix,
-        "spelling": asked.spelling,
-        "id_header": asked.id_header,
-        "id_member": asked.id_member,
-        "tolerance": asked.tolerance,
+def _scheme(args: argparse.Namespace) -> Scheme:
+    options = {
+        "header": args.signature_header,
+        "prefix": args.header_prefix if args.scheme == "standard" else args.signature_prefix,
+        "spelling": args.spelling,
+        "id_header": args.id_header,
+        "id_member": args.id_member,
+        "tolerance": args.tolerance,
     }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    kind = SCHEMES[asked.scheme]
+    given = {name: value for name, value in options.items() if value is not None}
+    kind = SCHEMES[args.scheme]
     for option, needs in (("header_prefix", "standard"), ("signature_prefix", "hmac")):
-        if getattr(asked, option) is not None and asked.scheme != needs:
-            raise ConfigurationError(f"--{option.replace('_', '-')} goes with --scheme {needs} only")
+        if getattr(args, option) is not None and args.scheme != needs:
+            raise ConfigurationError(f"--{option.replace('_', '-')} goes with --scheme {needs} only; leave it out")
     if kind is PlainHmac and "header" not in given:
         raise ConfigurationError("--scheme hmac needs --signature-header NAME: where the signature is")
     try:
         made: Scheme = kind(**given)
     except TypeError:
         raise ConfigurationError(
-            f"--scheme {asked.scheme} does not take {', '.join(sorted(given))}: its sender decides that"
+            f"--scheme {args.scheme} does not take {', '.join(sorted(given))}: its sender decides that. Leave it out"
         ) from None
     return made
 
 
-def _add(asked: argparse.Namespace) -> int:
-    """Write one."""
-    references = [f"env:{name}" for name in asked.secret_env]
-    references += [f"file:{Path(path).resolve()}" for path in asked.secret_file]
-    scope = scope_of(check_environment(asked.environment), check_tenant(asked.tenant))
+def _add(args: argparse.Namespace) -> int:
+    """Add or replace a source."""
+    references = [f"env:{name}" for name in args.secret_env]
+    references += [f"file:{Path(path).resolve()}" for path in args.secret_file]
+    scope = scope_of(check_environment(args.environment), check_tenant(args.tenant))
     source = StoredSource(
-        asked.name, scope, _scheme(asked), tuple(references), asked.handler, asked.number_at, asked.attempts,
-        asked.keep, asked.trust_unsigned_id,
+        args.name, scope, _scheme(args), tuple(references), args.handler, args.number_at, args.attempts,
+        args.keep, args.trust_unsigned_id,
     ).checked()  # fmt: skip
-    with _opened(asked) as inbox:
+    with _open_inbox(args) as inbox:
         is_new = inbox.store_source(source)
-    if asked.json:
+    if args.json:
         print_json({"source": source.name, "path": f"/hooks/{source.name}", "new": is_new})
     else:
         print_text(f"{source.name} {'added' if is_new else 'replaced'}: POST /hooks/{source.name}")
@@ -182,11 +87,11 @@ def _add(asked: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _list(asked: argparse.Namespace) -> int:
-    """Show all of them."""
-    with _opened(asked) as inbox:
+def _list(args: argparse.Namespace) -> int:
+    """Show every source."""
+    with _open_inbox(args) as inbox:
         found = inbox.sources()
-    if asked.json:
+    if args.json:
         print_json({"sources": [_document(one) for one in found]})
         return exit_codes.FINE
     if not found:
@@ -196,18 +101,18 @@ def _list(asked: argparse.Namespace) -> int:
     for one in found:
         if one.repeats > one.events:
             print_note(
-                f"{one.name}: more deliveries are repeats than not. Senders repeat what is not answered in time: "
-                "answer before you work (POST /hooks, or Inbox.answer), and look at what is slow in between"
+                f"{one.name}: most deliveries are repeats. Senders repeat what gets no response in time: "
+                "respond before you work (POST /hooks, or Inbox.answer), and look at what is slow in between"
             )
     return exit_codes.FINE
 
 
-def _test(asked: argparse.Namespace) -> int:
-    """Sign a sample, and let the verifier say what it thinks of it."""
-    with _opened(asked) as inbox:
-        source = inbox.stored_source(asked.source)
+def _test(args: argparse.Namespace) -> int:
+    """Sign a sample event, and verify it as the service would."""
+    with _open_inbox(args) as inbox:
+        source = inbox.stored_source(args.source)
     if source is None:
-        raise SourceUnknown(f"there is no source {asked.source}; `onceward hooks list` shows those that there are")
+        raise SourceUnknown(f"there is no source {args.source}; `onceward hooks list` lists the sources")
     secrets = {reference: read_secret(reference, source.scheme) for reference in source.secrets}
     usable = [one for one in secrets.values() if one is not None]
     if not usable:
@@ -217,57 +122,59 @@ def _test(asked: argparse.Namespace) -> int:
     now = REAL.wall_us() / 1e6
     made = signed_sample(source.scheme, usable[0], f"test_{REAL.random(8).hex()}", now=now)
     verified = source.scheme.verify(made.headers, made.body, usable, now=now)
-    told: dict[str, Any] = {
+    result: dict[str, Any] = {
         "source": source.name,
         "event": verified.id,
         "secrets": {reference: "readable" if found is not None else "missing" for reference, found in secrets.items()},
         "signature": "right",
-        "handler": _handler_told(source.handler),
+        "handler": _describe_handler(source.handler),
     }
-    if asked.url is not None:
-        told["status"], told["answer"] = _sent(asked.url, source.name, made)
-    if asked.json:
-        print_json(told)
+    if args.url is not None:
+        result["status"], result["answer"] = _send(args.url, source.name, made)
+    if args.json:
+        print_json(result)
     else:
-        for name, value in told.items():
+        for name, value in result.items():
             print_text(f"{name}: {json.dumps(value) if isinstance(value, dict) else value}")
-    return exit_codes.FINE if told.get("status", 200) == 200 else exit_codes.NO
+    return exit_codes.FINE if result.get("status", 200) == 200 else exit_codes.NO
 
 
-def _requeue(asked: argparse.Namespace) -> int:
-    """Make one due again."""
-    with _opened(asked) as inbox:
-        inbox.requeue(asked.source, asked.id)
-    if asked.json:
-        print_json({"source": asked.source, "event": asked.id, "requeued": True})
+def _requeue(args: argparse.Namespace) -> int:
+    """Make an event due again."""
+    with _open_inbox(args) as inbox:
+        inbox.requeue(args.source, args.id)
+    if args.json:
+        print_json({"source": args.source, "event": args.id, "requeued": True})
     else:
-        print_text(f"{asked.id} of {asked.source} is due again")
+        print_text(f"{args.id} of {args.source} is due again")
     return exit_codes.FINE
 
 
-def _opened(asked: argparse.Namespace) -> Inbox:
-    return Inbox(existing_store_url(asked), stored_sources=True)
+def _open_inbox(args: argparse.Namespace) -> Inbox:
+    return Inbox(existing_store_url(args), stored_sources=True)
 
 
-def _handler_told(path: str) -> str:
+def _describe_handler(path: str) -> str:
     try:
         return f"{path} ({import_handler(path).guarantee})"
     except OncewardError as error:
         return f"{path}, not importable here: {error}"
 
 
-def _sent(url: str, source: str, made: SampleEvent) -> tuple[int, str]:
+def _send(url: str, source: str, made: SampleEvent) -> tuple[int, str]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigurationError("--url is where the service listens, such as http://127.0.0.1:8600")
+        raise ConfigurationError("--url takes the address where the service listens, such as http://127.0.0.1:8600")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.netloc, timeout=_ANSWER_SECONDS)
+    connection = kind(parts.netloc, timeout=_RESPONSE_SECONDS)
     try:
         connection.request("POST", f"{parts.path.rstrip('/')}/hooks/{source}", made.body, made.headers)
         response = connection.getresponse()
         return response.status, response.read(10_000).decode("utf-8", "replace")
     except OSError as error:
-        raise ConfigurationError(f"{url} does not answer: {error.strerror or type(error).__name__}") from None
+        raise ConfigurationError(
+            f"{url} cannot be reached: {error.strerror or type(error).__name__}. Is the service running there?"
+        ) from None
     finally:
         connection.close()
 
@@ -294,7 +201,7 @@ def _document(view: SourceView) -> dict[str, Any]:
 
 
 def _row(view: SourceView) -> tuple[Any, ...]:
-    told = _document(view)
+    document = _document(view)
     numbers = "" if view.highest is None else f"to {view.highest}"
     if view.missing:
         more = ", ..." if len(view.missing) > GAPS_SHOWN else ""
@@ -302,10 +209,114 @@ def _row(view: SourceView) -> tuple[Any, ...]:
     if view.rewinds:
         numbers += f"; {view.rewinds} rewound"
     return (
-        view.name, view.scope, told["scheme"], ", ".join(told["secrets"]), told["handler"], view.events, view.waiting,
-        view.dead, view.repeats, view.altered, view.renamed, numbers, told["lastAt"],
+        view.name, view.scope, document["scheme"], ", ".join(document["secrets"]), document["handler"],
+        view.events, view.waiting, view.dead, view.repeats, view.altered, view.renamed, numbers, document["lastAt"],
     )  # fmt: skip
 
 
 def _scheme_name(scheme: Scheme) -> str:
     return next((name for name, kind in SCHEMES.items() if type(scheme) is kind), type(scheme).__name__)
+
+
+_SOURCE = Argument("source", "the source's name", metavar="SOURCE")
+_SCHEME = (
+    Argument(
+        "--tolerance",
+        "how old a signed time may be",
+        metavar="SECONDS",
+        type=count_up_to(86_400),
+        default_text="300 s",
+    ),
+    Argument("--signature-header", "with --scheme hmac: where the signature is", metavar="NAME"),
+    Argument("--signature-prefix", "with --scheme hmac: what stands before it", metavar="TEXT"),
+    Argument("--spelling", "with --scheme hmac: how it is written", choices=("hex", "base64"), default_text="hex"),
+    Argument("--id-header", "with --scheme hmac: the header with the event's id", metavar="NAME"),
+    Argument("--id-member", "with --scheme hmac: the member of a JSON body with the event's id", metavar="NAME"),
+    Argument(
+        "--header-prefix",
+        "with --scheme standard: what the headers begin with; svix for svix-id",
+        metavar="TEXT",
+        default_text="webhook",
+    ),
+)
+
+COMMANDS = (
+    Command(
+        name="hooks add",
+        summary="take webhooks from a source, at /hooks/SOURCE; again with the same name replaces it",
+        run=_add,
+        arguments=(
+            Argument("name", "the source's name, which its address ends with", metavar="SOURCE"),
+            Argument("--scheme", "how the sender signs", choices=tuple(SCHEMES), required=True),
+            Argument(
+                "--secret-env",
+                "an environment variable of the service with the secret; may be repeated",
+                metavar="NAME",
+                action="append",
+                default=[],
+            ),
+            Argument(
+                "--secret-file", "a file with the secret; may be repeated", metavar="PATH", action="append", default=[]
+            ),
+            Argument(
+                "--handler",
+                "the function that processes events, such as shop.hooks:paid",
+                metavar="MODULE:FUNCTION",
+                required=True,
+            ),
+            Argument("--tenant", "whose events they are", metavar="NAME", required=True),
+            Argument("--environment", "live or test", metavar="NAME", default="live"),
+            Argument(
+                "--attempts", "how often an event is tried", metavar="N", type=count_up_to(1_000), default=ATTEMPTS
+            ),
+            Argument("--number-at", "where events are numbered: header:NAME or member:PATH", metavar="PLACE"),
+            Argument("--keep", "how long ids are kept once done; 0: for ever", metavar="SECONDS", type=seconds),
+            Argument(
+                "--trust-unsigned-id",
+                "where the id is not signed: equal messages with different ids are different events. Whoever has seen "
+                "one message can then have it processed as often as they like",
+                action="store_true",
+            ),
+            *_SCHEME,
+            STORE,
+        ),
+        examples=(
+            "onceward hooks add stripe --scheme stripe --secret-env STRIPE_SECRET --handler shop.hooks:paid "
+            "--tenant acme",
+            "onceward hooks add crm --scheme hmac --signature-header X-Signature --id-member id "
+            "--secret-file /run/secrets/crm --handler shop.hooks:crm --tenant acme",
+        ),
+        exit_codes=exit_codes.TO_LIST,
+        more="The secret stays where it is: name --secret-env twice while it is being replaced. The handler is a "
+        "function under @handler of onceward.messaging.inbox; the service imports it from --hooks-path, PYTHONPATH or "
+        "what is installed. A running service takes the source within a second.",
+    ),
+    Command(
+        name="hooks list",
+        summary="show sources with what came from them: waiting, given up, repeated, and gaps in their numbers",
+        run=_list,
+        arguments=(STORE,),
+        examples=("onceward hooks list",),
+        exit_codes=exit_codes.TO_LIST,
+        more="REPEATS are deliveries of events that were here already; many of them mean that responses come too late. "
+        "RENAMED are deliveries of a message that was here under another id, where the id is not signed.",
+    ),
+    Command(
+        name="hooks test",
+        summary="sign a sample event as its sender would, and show what would happen; with --url, send it",
+        run=_test,
+        arguments=(_SOURCE, Argument("--url", "where the service listens", metavar="URL"), STORE),
+        examples=("onceward hooks test stripe", "onceward hooks test stripe --url http://127.0.0.1:8600"),
+        exit_codes=exit_codes.TO_DECIDE,
+        more="Without --url nothing is written or run. With it the event is a real one: its handler runs.",
+    ),
+    Command(
+        name="hooks requeue",
+        summary="process an event again that was given up",
+        run=_requeue,
+        arguments=(_SOURCE, Argument("id", "the event's id", metavar="EVENT"), STORE),
+        examples=("onceward hooks requeue stripe evt_1",),
+        exit_codes=exit_codes.TO_DECIDE,
+        more="An event in doubt is refused: reconcile its record first (the error says how).",
+    ),
+)

@@ -1,5 +1,5 @@
 """
-`onceward journal`: what was tried, and how it ended. Only looking: a journal decides nothing.
+`onceward journal`: what was tried, and how it ended. It only reads: a journal decides nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 from onceward._core.errors import ConfigurationError
 from onceward._core.keys import check_scope
 from onceward.cli import exit_codes
-from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to
-from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import add_store_argument, store_url
+from onceward.cli.argument_types import limit
+from onceward.cli.command_table import Argument, Command
+from onceward.cli.output import camel_case, print_json, print_note, print_text
+from onceward.cli.store_argument import STORE, store_url
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.gate.operator_actions import digest_of_key
 from onceward.journal import CallOutcome, CallView, RunView, TurnView
@@ -28,47 +29,8 @@ from onceward.stores.tables import TablesRunner, read_tables
 _HEADINGS = ("STARTED", "RUN", "TURN", "WORKER", "TOOL", "KEY", "OUTCOME", "DETAIL", "SECONDS")
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "journal", "look at what was tried, and how it ended")
-    listing = add_command(
-        group,
-        "list",
-        "show attempts, the latest first",
-        _list,
-        examples=(
-            "onceward journal list",
-            "onceward journal list --scope live:acme --key charge:order-17",
-            "onceward journal list --unended --json",
-        ),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="An attempt without an outcome is under way, or whoever made it was killed.",
-    )
-    listing.add_argument("--run", dest="of_run", metavar="ID", help="only of this run")
-    listing.add_argument("--key", metavar="KEY", help="only at this key, as it was given; needs --scope")
-    listing.add_argument(
-        "--digest", metavar="DIGEST", help="only at this key: the 12 digits that logs and records show"
-    )
-    listing.add_argument("--outcome", choices=tuple(map(str, CallOutcome)), help="only those that ended so")
-    listing.add_argument("--unended", action="store_true", help="only those without an end")
-    listing.add_argument("--limit", metavar="N", type=count_up_to(PAGE_MAX), default=100, help="at most so many (100)")
-    listing.add_argument("--after", metavar="ID", help="go on after this attempt")
-    show = add_command(
-        group,
-        "show",
-        "show a run: its turns, and every attempt in order",
-        _show,
-        examples=("onceward journal show march",),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
-    )
-    show.add_argument("of_run", metavar="RUN", help="the run's id")
-    for command in (listing, show):
-        command.add_argument("--scope", metavar="SCOPE", type=_scope, help="only of this scope")
-        add_store_argument(command)
-
-
 @contextmanager
-def _opened(url: str) -> Iterator[TablesRunner]:
+def _open_journal(url: str) -> Iterator[TablesRunner]:
     tables = TablesRunner(LazyDriver(url, REAL, create=False))
     try:
         yield tables
@@ -76,21 +38,21 @@ def _opened(url: str) -> Iterator[TablesRunner]:
         tables.close()
 
 
-def _list(asked: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> int:
     """Show one page."""
-    wanted = CallFilter(
-        scope=asked.scope,
-        run=asked.of_run,
-        digest=_digest(asked),
-        outcome=asked.outcome,
-        unended=asked.unended,
-        after=asked.after,
-        limit=asked.limit,
+    chosen = CallFilter(
+        scope=args.scope,
+        run=args.of_run,
+        digest=_digest(args),
+        outcome=args.outcome,
+        unended=args.unended,
+        after=args.after,
+        limit=args.limit,
     )
-    with _opened(store_url(asked)) as tables:
-        found = tables.run(read_tables(partial(calls, wanted)))
-    following = found[-1].id if len(found) == asked.limit else None
-    if asked.json:
+    with _open_journal(store_url(args)) as tables:
+        found = tables.run(read_tables(partial(calls, chosen)))
+    following = found[-1].id if len(found) == args.limit else None
+    if args.json:
         print_json({"attempts": [_document(one) for one in found], "next": following})
         return exit_codes.FINE
     if found:
@@ -102,34 +64,34 @@ def _list(asked: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _digest(asked: argparse.Namespace) -> str | None:
-    if asked.key is None:
-        return asked.digest  # type: ignore[no-any-return]
-    if asked.digest is not None:
-        raise exit_codes.UsageError("--key and --digest name the same thing; give one of them")
-    if asked.scope is None:
-        raise exit_codes.UsageError("a key belongs to a scope: add --scope, or give the 12 digits as --digest")
-    return digest_of_key(asked.scope, asked.key)
+def _digest(args: argparse.Namespace) -> str | None:
+    if args.key is None:
+        return args.digest  # type: ignore[no-any-return]
+    if args.digest is not None:
+        raise exit_codes.UsageError("--key and --digest name the same thing. Give one of them")
+    if args.scope is None:
+        raise exit_codes.UsageError("a key belongs to a scope. Add --scope, or give the 12 digits as --digest")
+    return digest_of_key(args.scope, args.key)
 
 
-def _show(asked: argparse.Namespace) -> int:
+def _show(args: argparse.Namespace) -> int:
     """Show one run."""
-    with _opened(store_url(asked)) as tables:
-        found = tables.run(read_tables(partial(runs, asked.scope, asked.of_run, 2)))
+    with _open_journal(store_url(args)) as tables:
+        found = tables.run(read_tables(partial(runs, args.scope, args.of_run, 2)))
         if not found:
             raise exit_codes.NoSuchRun(
-                f"there is no run {asked.of_run} in this journal; `onceward journal list` shows attempts"
+                f"there is no run {args.of_run} in this journal; `onceward journal list` shows attempts"
             )
         if len(found) > 1:
             raise exit_codes.UsageError(
-                f"several scopes have a run of this id; add --scope, for example {found[0].scope}"
+                f"several scopes have a run of this id. Add --scope, for example {found[0].scope}"
             )
         run = found[0]
         steps = tables.run(read_tables(partial(turns, run.scope, run.id)))
         tried = tables.run(
             read_tables(partial(calls, CallFilter(scope=run.scope, run=run.id, oldest_first=True, limit=PAGE_MAX)))
         )
-    if asked.json:
+    if args.json:
         document = {
             "run": _document(run),
             "turns": [_document(one) for one in steps],
@@ -155,15 +117,11 @@ def _row(one: CallView) -> tuple[object, ...]:
 
 
 def _document(one: CallView | TurnView | RunView) -> dict[str, Any]:
-    """For programs, in the words of the HTTP answers."""
+    """A run, turn or attempt for programs, with the names of the HTTP responses."""
     return {
-        _camel(name): _when(value) if isinstance(value, datetime) else value for name, value in one._asdict().items()
+        camel_case(name): _when(value) if isinstance(value, datetime) else value
+        for name, value in one._asdict().items()
     }
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.title() for word in rest)
 
 
 def _when(at: datetime | None) -> str | None:
@@ -175,3 +133,40 @@ def _scope(text: str) -> str:
         return check_scope(text)
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+_SCOPE = Argument("--scope", "only of this scope", metavar="SCOPE", type=_scope)
+
+COMMANDS = (
+    Command(
+        name="journal list",
+        summary="show attempts, the latest first",
+        run=_list,
+        arguments=(
+            Argument("--run", "only of this run", dest="of_run", metavar="ID"),
+            Argument("--key", "only at this key, as it was given; needs --scope", metavar="KEY"),
+            Argument("--digest", "only at this key: the 12 digits that logs and records show", metavar="DIGEST"),
+            Argument("--outcome", "only those that ended like this", choices=tuple(map(str, CallOutcome))),
+            Argument("--unended", "only those without an end", action="store_true"),
+            limit(PAGE_MAX, 100),
+            Argument("--after", "go on after this attempt", metavar="ID"),
+            _SCOPE,
+            STORE,
+        ),
+        examples=(
+            "onceward journal list",
+            "onceward journal list --scope live:acme --key charge:order-17",
+            "onceward journal list --unended --json",
+        ),
+        exit_codes=exit_codes.TO_LIST,
+        more="An attempt without an outcome is still running, or its process was killed.",
+    ),
+    Command(
+        name="journal show",
+        summary="show a run: its turns, and every attempt in order",
+        run=_show,
+        arguments=(Argument("of_run", "the run's id", metavar="RUN"), _SCOPE, STORE),
+        examples=("onceward journal show march",),
+        exit_codes=exit_codes.TO_FIND,
+    ),
+)

@@ -15,7 +15,8 @@ from onceward._core.key_lint import KeyFinding, explain_key, lint_recipe
 from onceward._core.key_recipes import recipe
 from onceward._core.keys import KEY_CHARACTERS_MAX
 from onceward.cli import exit_codes
-from onceward.cli.command_parser import CommandGroup, add_command, add_group, read_json_argument
+from onceward.cli.argument_types import read_json_argument
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_text
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.keys import mint
@@ -24,108 +25,44 @@ KEY_BYTES_READ_MAX = 65_536
 """From stdin: far above any key, so that a key that is too long is still measured."""
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "key", "make keys, and look at them before they do harm")
-    _add_derive(group)
-    add_command(
-        group,
-        "mint",
-        "print a new random key (a UUID)",
-        _mint,
-        examples=("onceward key mint",),
-        codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="Store it before the first attempt, or a crash loses it. Prefer `derive` where you can.",
-    )
-    explain = add_command(
-        group,
-        "explain",
-        "say whether a key, or a recipe for keys, is allowed and wise",
-        _explain,
-        examples=(
-            "onceward key explain charge:order-17",
-            "onceward key explain --recipe 'charge:{order_id}'",
-            "onceward key explain --recipe 'charge:{timestamp}'  # exit 1",
-        ),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
-        more=(
-            "Findings K1 to K5 are the usual mistakes, judged by looks, so one can be wrong: an order number may look\n"
-            "like a time. Any finding makes the answer no. The key itself is not printed; its digest is."
-        ),
-    )
-    what = explain.add_mutually_exclusive_group(required=True)
-    what.add_argument("key", metavar="KEY", nargs="?", help="the key, or - to read it from stdin")
-    what.add_argument("--recipe", metavar="TEMPLATE", help="a template, such as charge:{order_id}")
-
-
-def _add_derive(group: CommandGroup) -> None:
-    command = add_command(
-        group,
-        "derive",
-        "print the key of one tool call: the same whenever the five fields are",
-        _derive,
-        examples=(
-            "onceward key derive --worker w-1 --run r-9 --turn 3 --tool charge --input '{\"order\": 17}'",
-            "onceward key derive --worker w-1 --run r-9 --turn 3 --tool charge --input @call.json",
-            "onceward key derive --recipe colon --worker-id w-1 --run-id r-9 --turn-seq 3 --tool-name charge"
-            " --input '{\"order\": 17}'",
-        ),
-        codes=(exit_codes.FINE, exit_codes.USAGE),
-        more="The input counts by its canonical form: the order of its members does not matter.",
-    )
-    command.add_argument("--worker", "--worker-id", metavar="ID", required=True, help="who calls")
-    command.add_argument("--run", "--run-id", metavar="ID", dest="of_run", required=True, help="in which run")
-    command.add_argument("--turn", "--turn-seq", metavar="N", required=True, help="at which turn of the run")
-    command.add_argument("--tool", "--tool-name", metavar="NAME", required=True, help="with which tool")
-    asked = command.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--input", metavar="JSON", help="asking for what: JSON, @FILE or - for stdin")
-    asked.add_argument("--canonical-input-hash", metavar="HEX", help="with --recipe colon: the hash of the input")
-    command.add_argument(
-        "--recipe",
-        choices=("derive", "colon"),
-        default="derive",
-        help="colon: the older form (fields with colons between them), for tables that hold such keys",
-    )
-
-
-def _derive(asked: argparse.Namespace) -> int:
-    if asked.recipe == "derive" and asked.input is None:
-        raise exit_codes.UsageError("--canonical-input-hash belongs to --recipe colon; pass --input")
-    value = None if asked.input is None else read_json_argument("--input", asked.input)
-    if asked.recipe == "derive":
-        key = derive(worker=asked.worker, run=asked.of_run, turn=_turn(asked.turn), tool=asked.tool, input=value)
+def _derive(args: argparse.Namespace) -> int:
+    if args.recipe == "derive" and args.input is None:
+        raise exit_codes.UsageError("--canonical-input-hash goes with --recipe colon only. Use --input instead")
+    value = None if args.input is None else read_json_argument("--input", args.input)
+    if args.recipe == "derive":
+        key = derive(worker=args.worker, run=args.of_run, turn=_turn(args.turn), tool=args.tool, input=value)
     else:
         key = derive_colon(
-            worker_id=asked.worker,
-            run_id=asked.of_run,
-            turn_seq=_turn(asked.turn),
-            tool_name=asked.tool,
-            canonical_input_hash=asked.canonical_input_hash or input_hash(value),
+            worker_id=args.worker,
+            run_id=args.of_run,
+            turn_seq=_turn(args.turn),
+            tool_name=args.tool,
+            canonical_input_hash=args.canonical_input_hash or input_hash(value),
         )
-    return _tell_key(asked, {"key": key, "recipe": asked.recipe})
+    return _print_key(args, {"key": key, "recipe": args.recipe})
 
 
 def _turn(text: str) -> int | str:
-    """A turn's number as a number, so that it is judged as one; any other text as it is."""
+    """A turn's number as a number, so that it is checked as one; any other text as it is."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and (digits == "0" or digits[0] != "0") else text
 
 
-def _mint(asked: argparse.Namespace) -> int:
-    return _tell_key(asked, {"key": mint(), "recipe": "mint"})
+def _mint(args: argparse.Namespace) -> int:
+    return _print_key(args, {"key": mint(), "recipe": "mint"})
 
 
-def _tell_key(asked: argparse.Namespace, document: dict[str, str]) -> int:
-    if asked.json:
+def _print_key(args: argparse.Namespace, document: dict[str, str]) -> int:
+    if args.json:
         print_json(document)
     else:
         print_text(document["key"])
     return exit_codes.FINE
 
 
-def _explain(asked: argparse.Namespace) -> int:
-    about, findings = _about_key(asked.key) if asked.recipe is None else _about_recipe(asked.recipe)
-    if asked.json:
+def _explain(args: argparse.Namespace) -> int:
+    about, findings = _about_key(args.key) if args.recipe is None else _about_recipe(args.recipe)
+    if args.json:
         print_json(about | {"findings": [asdict(finding) for finding in findings]})
     else:
         shown = about | {"allowed": "yes" if about["allowed"] else f"no: {about['problem']}", "problem": None}
@@ -167,3 +104,66 @@ def _about_recipe(template: str) -> tuple[dict[str, Any], list[KeyFinding]]:
         "problem": problem,
     }
     return about, lint_recipe(template)
+
+
+COMMANDS = (
+    Command(
+        name="key derive",
+        summary="print the key of one tool call: the same whenever the five fields are",
+        run=_derive,
+        arguments=(
+            Argument("--worker --worker-id", "who calls", metavar="ID", required=True),
+            Argument("--run --run-id", "in which run", metavar="ID", dest="of_run", required=True),
+            Argument("--turn --turn-seq", "at which turn of the run", metavar="N", required=True),
+            Argument("--tool --tool-name", "with which tool", metavar="NAME", required=True),
+            Argument("--input", "the tool's input: JSON, @FILE or - for stdin", metavar="JSON", one_of="input"),
+            Argument(
+                "--canonical-input-hash",
+                "with --recipe colon: the hash of the input",
+                metavar="HEX",
+                one_of="input",
+            ),
+            Argument(
+                "--recipe",
+                "colon: the older form (fields with colons between them), for tables that hold such keys",
+                choices=("derive", "colon"),
+                default="derive",
+            ),
+        ),
+        examples=(
+            "onceward key derive --worker w-1 --run r-9 --turn 3 --tool charge --input '{\"order\": 17}'",
+            "onceward key derive --worker w-1 --run r-9 --turn 3 --tool charge --input @call.json",
+            "onceward key derive --recipe colon --worker-id w-1 --run-id r-9 --turn-seq 3 --tool-name charge"
+            " --input '{\"order\": 17}'",
+        ),
+        exit_codes=(exit_codes.FINE, exit_codes.USAGE),
+        more="The input counts by its canonical form: the order of its members does not matter.",
+    ),
+    Command(
+        name="key mint",
+        summary="print a new random key (a UUID)",
+        run=_mint,
+        examples=("onceward key mint",),
+        exit_codes=(exit_codes.FINE, exit_codes.USAGE),
+        more="Store it before the first attempt, or a crash loses it. Prefer `derive` where you can.",
+    ),
+    Command(
+        name="key explain",
+        summary="say whether a key, or a recipe for keys, is allowed and wise",
+        run=_explain,
+        arguments=(
+            Argument("key", "the key, or - to read it from stdin", metavar="KEY", nargs="?", one_of="what"),
+            Argument("--recipe", "a template, such as charge:{order_id}", metavar="TEMPLATE", one_of="what"),
+        ),
+        examples=(
+            "onceward key explain charge:order-17",
+            "onceward key explain --recipe 'charge:{order_id}'",
+            "onceward key explain --recipe 'charge:{timestamp}'  # exit 1",
+        ),
+        exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        more=(
+            "Findings K1 to K5 are the usual mistakes. They are judged by looks, so one can be wrong: an order number\n"
+            "may look like a time. Any finding makes the exit code 1. The key itself is not printed; its digest is."
+        ),
+    ),
+)

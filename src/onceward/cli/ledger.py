@@ -1,5 +1,5 @@
 """
-`onceward ledger`: is every row of a ledger what it was when it was written, and who its customers are.
+`onceward ledger`: check that no row of a ledger has changed since it was written, and add customers.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.keys import ENVIRONMENTS
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import tenant_name
-from onceward.cli.command_parser import CommandGroup, add_command, add_group
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import add_store_argument, existing_store_url
+from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.text_tables import escape_invisible, format_table
 
 if TYPE_CHECKING:
@@ -24,42 +24,13 @@ if TYPE_CHECKING:
 _HEADINGS = ("TABLE", "ROW", "WHAT IS WRONG")
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "ledger", "the balance ledger: walk its chain, add customers")
-    verify = add_command(
-        group,
-        "verify",
-        "walk the whole ledger: every entry, every checkpoint, and the chains of both",
-        _verify,
-        examples=("onceward ledger verify",),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
-        more="A row that is not what it was when it was written is named, and the exit code is 1. It only reads, and a "
-        "running service is not held up.",
-    )
-    customer = add_command(
-        group,
-        "customer",
-        "add a customer to a tenant's ledger; one that is there is left as it is",
-        _customer,
-        examples=("onceward ledger customer acme cus_17 --environment live",),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="Needed only where the service takes deltas for known customers alone (--ledger-customers known).",
-    )
-    customer.add_argument("tenant", metavar="TENANT", type=tenant_name, help="whose ledger")
-    customer.add_argument("customer", metavar="CUSTOMER", help="the customer's id")
-    customer.add_argument("--environment", choices=ENVIRONMENTS, required=True, help="live or test")
-    for command in (verify, customer):
-        add_store_argument(command)
-
-
-def _verify(asked: argparse.Namespace) -> int:
-    with _opened(asked, create=False) as ledger:
+def _verify(args: argparse.Namespace) -> int:
+    with _open_ledger(args, create=False) as ledger:
         from onceward.service.ledger.ledger_audit import audit
 
         found = ledger.run(audit())
     code = exit_codes.NO if found.findings else exit_codes.FINE
-    if asked.json:
+    if args.json:
         print_json(_document(found))
         return code
     for finding in found.findings[:1]:
@@ -73,28 +44,28 @@ def _verify(asked: argparse.Namespace) -> int:
     return code
 
 
-def _customer(asked: argparse.Namespace) -> int:
-    with _opened(asked, create=True) as ledger:
+def _customer(args: argparse.Namespace) -> int:
+    with _open_ledger(args, create=True) as ledger:
         from onceward.service.ledger import LedgerScope
 
-        place = LedgerScope.of(asked.environment, asked.tenant)
-        is_new = ledger.run(ledger.flows.add_customer(place, asked.customer))
-    if asked.json:
-        print_json({"customer": asked.customer, "added": is_new})
+        place = LedgerScope.of(args.environment, args.tenant)
+        is_new = ledger.run(ledger.flows.add_customer(place, args.customer))
+    if args.json:
+        print_json({"customer": args.customer, "added": is_new})
     elif is_new:
-        print_text(f"{asked.customer} is a customer of {asked.environment}:{asked.tenant}")
+        print_text(f"{args.customer} is a customer of {args.environment}:{args.tenant}")
     else:
-        print_note(f"{asked.customer} is a customer already; it was left as it is")
+        print_note(f"{args.customer} is a customer already; it was left as it is")
     return exit_codes.FINE
 
 
-def _opened(asked: argparse.Namespace, *, create: bool) -> Ledger:
+def _open_ledger(args: argparse.Namespace, *, create: bool) -> Ledger:
     for needed in ("starlette", "msgspec"):
         if find_spec(needed) is None:
             raise ConfigurationError(f"the ledger needs {needed}: pip install 'onceward[serve]'")
     from onceward.service.ledger import Ledger
 
-    return Ledger.open(existing_store_url(asked), create=create)
+    return Ledger.open(existing_store_url(args), create=create)
 
 
 def _document(found: AuditReport) -> dict[str, object]:
@@ -104,3 +75,31 @@ def _document(found: AuditReport) -> dict[str, object]:
         "checkpoints": found.checkpoints,
         "findings": [{"table": one.table, "row": one.row, "fault": one.fault} for one in found.findings],
     }
+
+
+COMMANDS = (
+    Command(
+        name="ledger verify",
+        summary="walk the whole ledger: every entry, every checkpoint, and the chains of both",
+        run=_verify,
+        arguments=(STORE,),
+        examples=("onceward ledger verify",),
+        exit_codes=exit_codes.TO_FIND,
+        more="A row that has changed since it was written is named, and the exit code is 1. It only reads, and a "
+        "running service is not held up.",
+    ),
+    Command(
+        name="ledger customer",
+        summary="add a customer to a tenant's ledger; one that is there is left as it is",
+        run=_customer,
+        arguments=(
+            Argument("tenant", "whose ledger", metavar="TENANT", type=tenant_name),
+            Argument("customer", "the customer's id", metavar="CUSTOMER"),
+            Argument("--environment", "live or test", choices=ENVIRONMENTS, required=True),
+            STORE,
+        ),
+        examples=("onceward ledger customer acme cus_17 --environment live",),
+        exit_codes=exit_codes.TO_LIST,
+        more="Needed only where the service takes deltas for known customers alone (--ledger-customers known).",
+    ),
+)

@@ -1,27 +1,30 @@
 """
-Records as people see them: a row in a list, and everything about one.
+Records as people and programs see them: a row in a list, everything about one, a JSON document.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
+from dataclasses import fields
+from datetime import datetime
 from typing import Any
 
 from onceward._core.codec import HTTP
 from onceward._core.holders import holder_of
 from onceward._core.record import Record
-from onceward.cli.json_documents import record_document
-from onceward.cli.output import print_json, print_text
+from onceward._core.reply import Reply
+from onceward.cli.output import camel_case, print_json, print_text
 from onceward.cli.text_tables import format_facts, format_table, pretty_json
-from onceward.gate.record_view import RecordView, view
+from onceward.gate.record_view import HolderView, RecordView, view
 
 BODY_SHOWN = 2_000
-"""Characters of a stored HTTP answer's body that people are shown."""
+"""Characters of a stored HTTP response's body that people are shown."""
 
 _HEADINGS = ("DIGEST", "STATE", "SCOPE", "KIND", "KEY", "OPERATION", "ATTEMPT", "FIRST AT")
 
 
 def record_table(records: list[Record]) -> str:
-    """Records, one a line."""
+    """A table with one record per line."""
     return format_table(_HEADINGS, [_row(view(one)) for one in records])
 
 
@@ -71,11 +74,11 @@ def print_record(record: Record, *, as_json: bool) -> None:
         )
 
 
-def _cut(answer: dict[str, Any]) -> dict[str, Any]:
-    """An HTTP answer for people: the beginning of its body. `--json` has all of it."""
+def _cut(response: dict[str, Any]) -> dict[str, Any]:
+    """A stored HTTP response for people: the beginning of its body. `--json` has all of it."""
     return {
         name: f"{value[:BODY_SHOWN]}…" if isinstance(value, str) and len(value) > BODY_SHOWN else value
-        for name, value in answer.items()
+        for name, value in response.items()
     }
 
 
@@ -83,3 +86,35 @@ def _left(seconds: float | None) -> str | None:
     if seconds is None:
         return None
     return f"for {seconds:,.0f} s more" if seconds > 0 else f"ended {-seconds:,.0f} s ago"
+
+
+def record_document(record: Record, *, with_result: bool) -> dict[str, Any]:
+    """A record for programs. Lists leave the result out: a page of them may be half a gigabyte."""
+    seen = view(record)
+    return {
+        camel_case(field.name): _plain(getattr(seen, field.name))
+        for field in fields(RecordView)
+        if with_result or field.name != "result"
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return b64encode(value).decode("ascii")  # Codec bytes/1.
+    if isinstance(value, HolderView):
+        return {camel_case(field.name): _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Reply):
+        return _response_document(value)  # Codec http/1.
+    return value
+
+
+def _response_document(reply: Reply) -> dict[str, Any]:
+    """A stored HTTP response: its body as text if it is text, otherwise in base64."""
+    try:
+        body = {"body": reply.body.decode()}
+    except UnicodeDecodeError:
+        body = {"bodyInBase64": b64encode(reply.body).decode("ascii")}
+    headers = [f"{name}: {value}" for name, value in reply.headers]
+    return {"status": reply.status, "headers": headers, "bodyBytes": len(reply.body), **body}

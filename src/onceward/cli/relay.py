@@ -1,5 +1,5 @@
 """
-`onceward relay`: deliver what outboxes hold, and decide about what could not be delivered.
+`onceward relay`: deliver the messages of an outbox, and requeue or delete those that were given up.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import signal
 
 from onceward.cli import exit_codes
 from onceward.cli.access_arguments import format_instant
-from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to
+from onceward.cli.argument_types import limit
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import add_store_argument, store_url
+from onceward.cli.store_argument import STORE, store_url
 from onceward.cli.text_tables import format_table
 from onceward.messaging.outbox.message_queue import DeadMessage
 from onceward.messaging.outbox.outbox_admin import OutboxAdmin
@@ -22,89 +23,9 @@ LIST_MAX = 1000
 _EXAMPLE = "msg_4cd81f1c58f1d7a3b1f6f4b0a3e4c2d9"
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "relay", "deliver the messages of an outbox: run, look, requeue, enable")
-    run = add_command(
-        group,
-        "run",
-        "deliver messages to the endpoints of a file, at least once, until it is stopped",
-        _run,
-        examples=("onceward relay run --config relay.toml --once",),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="Any number of relays may run at once. SIGTERM and Ctrl-C finish what is under way; after kill -9 nothing "
-        "is lost, and another relay goes on when the lease has run out.",
-    )
-    run.add_argument("--config", metavar="FILE", required=True, help="endpoints and settings in TOML")
-    run.add_argument("--once", action="store_true", help="deliver what is due now, and end")
-    init = add_command(
-        group,
-        "init",
-        "make the tables of an outbox in your database; again does no harm",
-        _init,
-        examples=("onceward relay init",),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-    )
-    _add_looking(group)
-    for command in (run, init):
-        add_store_argument(command)
-    for name, summary, act, examples in (
-        ("requeue", "try a dead message anew, under its own id", _requeue, (f"onceward relay requeue {_EXAMPLE}",)),
-        ("discard", "let go of a dead message", _discard, (f"onceward relay discard {_EXAMPLE} --yes",)),
-    ):
-        command = add_command(
-            group,
-            name,
-            summary,
-            act,
-            examples=examples,
-            codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
-        )
-        command.add_argument("id", metavar="ID", help="the message's id")
-        add_store_argument(command)
-        if name == "discard":
-            command.add_argument("--yes", action="store_true", help="yes: nobody needs to hear of it")
-    enable = add_command(
-        group,
-        "enable",
-        "let an endpoint that said it was gone (410) have its messages again",
-        _enable,
-        examples=("onceward relay enable billing",),
-        codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.STORE),
-    )
-    enable.add_argument("endpoint", metavar="NAME", help="the endpoint's name")
-    add_store_argument(enable)
-
-
-def _add_looking(group: CommandGroup) -> None:
-    status = add_command(
-        group,
-        "status",
-        "show how many messages wait, were delivered or are dead, by endpoint",
-        _status,
-        examples=("onceward relay status", "onceward relay status --json"),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-    )
-    add_store_argument(status)
-    dead = add_command(
-        group,
-        "dead",
-        "show messages that were given up, the oldest first; never their payloads",
-        _dead,
-        examples=("onceward relay dead", "onceward relay dead --endpoint billing --limit 20"),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-    )
-    dead.add_argument("--endpoint", metavar="NAME", help="only this endpoint's")
-    dead.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=50, help="at most so many (50)")
-    dead.add_argument("--after", metavar="ID", help="begin after this message")
-    add_store_argument(dead)
-
-
-def _run(asked: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int:
     from onceward.messaging.outbox.relay import Relay
-    from onceward.messaging.outbox.relay_config import (
-        relay_from_file,  # Here, so that `onceward --help` does not wait for it.
-    )
+    from onceward.messaging.outbox.relay_config import relay_from_file
 
     async def until_stopped(relay: Relay) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -112,34 +33,34 @@ def _run(asked: argparse.Namespace) -> int:
         await asyncio.to_thread(relay.run)
 
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
-    with relay_from_file(store_url(asked), asked.config) as relay:
-        if asked.once:
+    with relay_from_file(store_url(args), args.config) as relay:
+        if args.once:
             tries = 0
             while taken := relay.step():
                 tries += taken
-            if asked.json:
+            if args.json:
                 print_json({"tries": tries})
             else:
                 print_text(f"{tries} tries")
         else:
-            print_json({"relaying": True}) if asked.json else print_text("relaying; stop with Ctrl-C")
+            print_json({"relaying": True}) if args.json else print_text("relaying; stop with Ctrl-C")
             asyncio.run(until_stopped(relay))
     return exit_codes.FINE
 
 
-def _init(asked: argparse.Namespace) -> int:
-    OutboxAdmin(store_url(asked), create=True).close()
-    if asked.json:
+def _init(args: argparse.Namespace) -> int:
+    OutboxAdmin(store_url(args), create=True).close()
+    if args.json:
         print_json({"ready": True})
     else:
         print_text("the outbox is ready")
     return exit_codes.FINE
 
 
-def _status(asked: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(asked)) as desk:
-        standings, disabled = desk.message_counts(), desk.disabled()
-    if asked.json:
+def _status(args: argparse.Namespace) -> int:
+    with OutboxAdmin(store_url(args)) as admin:
+        counts, disabled = admin.message_counts(), admin.disabled()
+    if args.json:
         print_json(
             {
                 "messages": [
@@ -149,7 +70,7 @@ def _status(asked: argparse.Namespace) -> int:
                         "messages": one.messages,
                         "oldestAt": format_instant(one.oldest_us),
                     }
-                    for one in standings
+                    for one in counts
                 ],
                 "disabled": [
                     {"endpoint": one.endpoint, "since": format_instant(one.since_us), "reason": one.reason}
@@ -158,8 +79,8 @@ def _status(asked: argparse.Namespace) -> int:
             }
         )
         return exit_codes.FINE
-    if standings:
-        rows = [(one.endpoint, one.state, one.messages, format_instant(one.oldest_us)) for one in standings]
+    if counts:
+        rows = [(one.endpoint, one.state, one.messages, format_instant(one.oldest_us)) for one in counts]
         print_text(format_table(("ENDPOINT", "STATE", "MESSAGES", "OLDEST"), rows))
     else:
         print_note("no messages")
@@ -168,11 +89,11 @@ def _status(asked: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _dead(asked: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(asked)) as desk:
-        found = desk.dead(asked.endpoint, after=asked.after, limit=asked.limit)
-    following = found[-1].id if len(found) == asked.limit else None
-    if asked.json:
+def _dead(args: argparse.Namespace) -> int:
+    with OutboxAdmin(store_url(args)) as admin:
+        found = admin.dead(args.endpoint, after=args.after, limit=args.limit)
+    following = found[-1].id if len(found) == args.limit else None
+    if args.json:
         print_json({"messages": [_document(one) for one in found], "next": following})
         return exit_codes.FINE
     if found:
@@ -188,52 +109,126 @@ def _dead(asked: argparse.Namespace) -> int:
     return exit_codes.FINE
 
 
-def _document(letter: DeadMessage) -> dict[str, object]:
+def _document(message: DeadMessage) -> dict[str, object]:
     return {
-        "id": letter.id,
-        "endpoint": letter.endpoint,
-        "topic": letter.topic,
-        "aggregate": letter.aggregate,
-        "attempts": letter.attempts,
-        "reason": letter.reason,
-        "createdAt": format_instant(letter.created_us),
-        "deadAt": format_instant(letter.dead_us),
+        "id": message.id,
+        "endpoint": message.endpoint,
+        "topic": message.topic,
+        "aggregate": message.aggregate,
+        "attempts": message.attempts,
+        "reason": message.reason,
+        "createdAt": format_instant(message.created_us),
+        "deadAt": format_instant(message.dead_us),
     }
 
 
-def _requeue(asked: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(asked)) as desk:
-        if not desk.requeue(asked.id):
-            raise _no_such(asked.id)
-    return _told(asked, "requeued")
+def _requeue(args: argparse.Namespace) -> int:
+    with OutboxAdmin(store_url(args)) as admin:
+        if not admin.requeue(args.id):
+            raise _no_such(args.id)
+    return _print_done(args, args.id, "requeued")
 
 
-def _discard(asked: argparse.Namespace) -> int:
-    if not asked.yes:
-        raise exit_codes.UsageError("this deletes the message for good; if that is meant, add --yes")
-    with OutboxAdmin(store_url(asked)) as desk:
-        if not desk.discard(asked.id):
-            raise _no_such(asked.id)
-    return _told(asked, "discarded")
+def _discard(args: argparse.Namespace) -> int:
+    if not args.yes:
+        raise exit_codes.UsageError(
+            "this deletes the message, which cannot be undone. If that is what you want, add --yes"
+        )
+    with OutboxAdmin(store_url(args)) as admin:
+        if not admin.discard(args.id):
+            raise _no_such(args.id)
+    return _print_done(args, args.id, "discarded")
 
 
-def _enable(asked: argparse.Namespace) -> int:
-    with OutboxAdmin(store_url(asked)) as desk:
-        if not desk.enable(asked.endpoint):
+def _enable(args: argparse.Namespace) -> int:
+    with OutboxAdmin(store_url(args)) as admin:
+        if not admin.enable(args.endpoint):
             raise exit_codes.NoSuchMessage(
-                f"the endpoint {asked.endpoint} is not disabled; `onceward relay status` shows it"
+                f"the endpoint {args.endpoint} is not disabled; `onceward relay status` lists those that are"
             )
-    asked.id = asked.endpoint
-    return _told(asked, "enabled")
+    return _print_done(args, args.endpoint, "enabled")
 
 
-def _told(asked: argparse.Namespace, done: str) -> int:
-    if asked.json:
-        print_json({"id": asked.id, "state": done})
+def _print_done(args: argparse.Namespace, name: str, done: str) -> int:
+    if args.json:
+        print_json({"id": name, "state": done})
     else:
-        print_text(f"{asked.id} {done}")
+        print_text(f"{name} {done}")
     return exit_codes.FINE
 
 
 def _no_such(id: str) -> exit_codes.NoSuchMessage:
-    return exit_codes.NoSuchMessage(f"there is no dead message {id}; `onceward relay dead` shows those that there are")
+    return exit_codes.NoSuchMessage(f"there is no dead message {id}; `onceward relay dead` lists them")
+
+
+_MESSAGE = Argument("id", "the message's id", metavar="ID")
+
+COMMANDS = (
+    Command(
+        name="relay run",
+        summary="deliver messages to the endpoints of a file, at least once, until it is stopped",
+        run=_run,
+        arguments=(
+            Argument("--config", "endpoints and settings in TOML", metavar="FILE", required=True),
+            Argument("--once", "deliver what is due now, and end", action="store_true"),
+            STORE,
+        ),
+        examples=("onceward relay run --config relay.toml --once",),
+        exit_codes=exit_codes.TO_LIST,
+        more="Any number of relays may run at once. SIGTERM and Ctrl-C finish what is under way; after kill -9 nothing "
+        "is lost, and another relay goes on when the lease has run out.",
+    ),
+    Command(
+        name="relay init",
+        summary="make the tables of an outbox in your database; doing it again does no harm",
+        run=_init,
+        arguments=(STORE,),
+        examples=("onceward relay init",),
+        exit_codes=exit_codes.TO_LIST,
+    ),
+    Command(
+        name="relay status",
+        summary="show how many messages wait, were delivered or are dead, by endpoint",
+        run=_status,
+        arguments=(STORE,),
+        examples=("onceward relay status", "onceward relay status --json"),
+        exit_codes=exit_codes.TO_LIST,
+    ),
+    Command(
+        name="relay dead",
+        summary="show messages that were given up, the oldest first; never their payloads",
+        run=_dead,
+        arguments=(
+            Argument("--endpoint", "only this endpoint's", metavar="NAME"),
+            limit(LIST_MAX, 50),
+            Argument("--after", "begin after this message", metavar="ID"),
+            STORE,
+        ),
+        examples=("onceward relay dead", "onceward relay dead --endpoint billing --limit 20"),
+        exit_codes=exit_codes.TO_LIST,
+    ),
+    Command(
+        name="relay requeue",
+        summary="try a dead message anew, under its own id",
+        run=_requeue,
+        arguments=(_MESSAGE, STORE),
+        examples=(f"onceward relay requeue {_EXAMPLE}",),
+        exit_codes=exit_codes.TO_FIND,
+    ),
+    Command(
+        name="relay discard",
+        summary="delete a dead message",
+        run=_discard,
+        arguments=(_MESSAGE, STORE, Argument("--yes", "yes: nobody needs to hear of it", action="store_true")),
+        examples=(f"onceward relay discard {_EXAMPLE} --yes",),
+        exit_codes=exit_codes.TO_FIND,
+    ),
+    Command(
+        name="relay enable",
+        summary="deliver again to an endpoint that was disabled because it was gone (410)",
+        run=_enable,
+        arguments=(Argument("endpoint", "the endpoint's name", metavar="NAME"), STORE),
+        examples=("onceward relay enable billing",),
+        exit_codes=exit_codes.TO_FIND,
+    ),
+)

@@ -1,5 +1,5 @@
 """
-`onceward serve`: SQL over HTTP with keys and plans, on this machine, in a minute.
+`onceward serve`: start the service, SQL over HTTP with keys and plans, on this machine.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
+from onceward._core.durations import SECOND, format_micros
 from onceward._core.errors import ConfigurationError
 from onceward.cli import exit_codes
-from onceward.cli.command_parser import CommandGroup, add_command
+from onceward.cli.command_table import GROUPS, Argument, Command
 from onceward.cli.contract import field_docs
 from onceward.cli.output import print_json, print_text
 from onceward.service import settings
@@ -30,35 +31,16 @@ if TYPE_CHECKING:
 
 
 BACKLOG = 2_048
-"""Connections that wait to be taken: what uvicorn has, too."""
+"""Connections that wait to be accepted; uvicorn has the same default."""
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the command."""
-    command = add_command(
-        parsers,
-        "serve",
-        "serve SQL over HTTP with keys and plans, and the records API",
-        _serve,
-        examples=("onceward serve", "onceward serve --port 8080 --folder data"),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-        more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
-        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
-    )
-    command.add_argument("--config", metavar="FILE", help="settings in TOML")
-    said = field_docs(settings, "Settings")
-    for field in fields(Settings):
-        words = f"{said.get(field.name, '')} (otherwise: {field.default or 'none'})"
-        command.add_argument(f"--{field.name.replace('_', '-')}", metavar="VALUE", help=words.replace("%", "%%"))
-
-
-def _serve(asked: argparse.Namespace) -> int:
+def _serve(args: argparse.Namespace) -> int:
     for needed in ("starlette", "msgspec", "uvicorn"):
         if find_spec(needed) is None:
             raise ConfigurationError(f"serving needs {needed}: pip install 'onceward[serve]'")
-    flags = {field.name: getattr(asked, field.name) for field in fields(Settings)}
+    flags = {field.name: getattr(args, field.name) for field in fields(Settings)}
     with asyncio.Runner(loop_factory=event_loop()) as runner:
-        return runner.run(_run(load_settings(flags, os.environ, asked.config), as_json=asked.json))
+        return runner.run(_run(load_settings(flags, os.environ, args.config), as_json=args.json))
 
 
 def event_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -82,7 +64,9 @@ async def _run(chosen: Settings, *, as_json: bool) -> int:
         server.capture_signals = nullcontext
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.handle_exit, number, None)
-        _tell(chosen, made, listening.getsockname()[1], as_json=as_json)  # Whoever hears of it may also stop it.
+        _print_address(
+            chosen, made, listening.getsockname()[1], as_json=as_json
+        )  # After the handlers: who reads this may send a signal.
         await server.serve(sockets=[listening])
     return exit_codes.FINE
 
@@ -94,7 +78,7 @@ def server_of(app: Any, chosen: Settings) -> Any:
     from onceward.service.uvicorn_protocol import BoundedHttpProtocol
 
     class Timed(BoundedHttpProtocol):
-        """As slow as this service lets a request be."""
+        """The HTTP protocol with this service's limit on how long a request may take to arrive."""
 
         seconds = chosen.receive_seconds
 
@@ -108,15 +92,15 @@ def server_of(app: Any, chosen: Settings) -> Any:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=round(chosen.shutdown_seconds),
-        h11_max_incomplete_event_size=1 << 20,  # Ours is smaller, and says so.
+        h11_max_incomplete_event_size=1 << 20,  # Our own limit is smaller, and its refusal says so.
     )
     return uvicorn.Server(config)
 
 
 def listen(chosen: Settings) -> socket.socket:
-    """The socket, so that a port in use is told as what it is, and port 0 as what it became."""
+    """A socket that listens: a port in use is an error of ours, and port 0 has become a real one."""
     kind = socket.AF_INET6 if ":" in chosen.host else socket.AF_INET
-    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: else each answer waits 40 ms for an ACK.
+    # asyncio turns Nagle's algorithm off for sockets that say they are TCP: else each response waits 40 ms for an ACK.
     listening = socket.socket(kind, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -124,13 +108,13 @@ def listen(chosen: Settings) -> socket.socket:
         listening.listen(BACKLOG)  # From now on callers wait instead of being refused.
     except OSError as error:
         listening.close()
-        raise ConfigurationError(f"{chosen.host}:{chosen.port} cannot be listened on: {error.strerror}") from None
+        raise ConfigurationError(f"cannot listen on {chosen.host}:{chosen.port}: {error.strerror}") from None
     if not is_loopback(chosen.host):
         sys.stderr.write(f"onceward: {chosen.host} is reachable from other machines; put TLS in front of it\n")
     return listening
 
 
-def _tell(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
+def _print_address(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
     address = f"http://{chosen.host if ':' not in chosen.host else f'[{chosen.host}]'}:{port}"
     token = None if made.first_token is None else made.first_token.issued.text
     if as_json:
@@ -149,4 +133,36 @@ def _tell(chosen: Settings, made: Service, port: int, *, as_json: bool) -> None:
     print_text(f"  curl -X PUT {place} {authorization}\n")
     print_text(f"  curl {place}/query {authorization} {kind} -d '{create}'\n")
     print_text(f"  curl -i {place}/query {authorization} {kind} -H 'Idempotency-Key: evt-1' -d '{insert}'\n")
-    print_text("Send the last one again: the row is written once, and the answer says Idempotency-Replayed: true.\n")
+    print_text("Send the last one again: the row is written once, and the response says Idempotency-Replayed: true.\n")
+
+
+def _setting_arguments() -> Iterator[Argument]:
+    """One flag for each setting; its help is the text beside the setting, with the unit of the default written out."""
+    helps = field_docs(settings, "Settings")
+    for field in fields(Settings):
+        name, default = field.name, field.default
+        help = helps.get(name) or name.replace("_", " ")
+        if isinstance(default, float):
+            default = format_micros(round(default * SECOND))
+        elif name.endswith("_bytes"):
+            default = f"{default:,} bytes"
+        yield Argument(
+            f"--{name.replace('_', '-')}",
+            help[0].lower() + help[1:].rstrip("."),
+            metavar="SECONDS" if isinstance(field.default, float) else "N" if field.type == "int" else "VALUE",
+            default_text="none" if default in ("", ()) else str(default),
+        )
+
+
+COMMANDS = (
+    Command(
+        name="serve",
+        summary=GROUPS["serve"],
+        run=_serve,
+        arguments=(Argument("--config", "settings in TOML", metavar="FILE"), *_setting_arguments()),
+        examples=("onceward serve", "onceward serve --port 8080 --folder data"),
+        exit_codes=exit_codes.TO_LIST,
+        more="Settings come from flags, then ONCEWARD_SERVE_* variables, then the file. The first start makes a tenant "
+        "to try things with, and shows its token once. SIGTERM and Ctrl-C finish what is under way.",
+    ),
+)

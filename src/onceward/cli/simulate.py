@@ -11,7 +11,8 @@ from pathlib import Path
 
 from onceward import __version__
 from onceward.cli import exit_codes
-from onceward.cli.command_parser import CommandGroup, add_command, add_group, count_up_to
+from onceward.cli.argument_types import count_up_to
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
 from onceward.cli.text_tables import format_table
 from onceward.testing.simulator import (
@@ -33,33 +34,16 @@ _SIMULATIONS: tuple[tuple[str, str, Callable[..., SimulationReport]], ...] = (
 )
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "simulate", "what retries do to a system: seeded simulations of our own code")
-    for name, summary, simulation in _SIMULATIONS:
-        command = add_command(
-            group,
-            name,
-            summary,
-            _running(simulation),
-            examples=(f"onceward simulate {name} --seed 7 --html {name}.html",),
-            codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
-            more="The same seed gives the same figures. The answer is no (exit 1) if a finding does not hold.",
-        )
-        command.add_argument("--seed", type=count_up_to(SEED_MAX), metavar="N", help="another run of chance")
-        command.add_argument("--html", type=Path, metavar="FILE", help="also write a page with plots to this file")
-
-
 def _running(simulation: Callable[..., SimulationReport]) -> Callable[[argparse.Namespace], int]:
-    def run(asked: argparse.Namespace) -> int:
-        seeded = {} if asked.seed is None else {"seed": asked.seed}
+    def run(args: argparse.Namespace) -> int:
+        seeded = {} if args.seed is None else {"seed": args.seed}
         report = simulation(**seeded, progress=_show_progress)
-        if asked.html is not None:
-            _write(asked.html, page(report, __version__))
-        if asked.json:
+        if args.html is not None:
+            _write(args.html, page(report, __version__))
+        if args.json:
             print_json(report.document())
         else:
-            _tell(report)
+            _print_report(report)
         return exit_codes.FINE if report.holds else exit_codes.NO
 
     return run
@@ -72,7 +56,7 @@ def _show_progress(done: int, parts: int) -> None:
         sys.stderr.flush()
 
 
-def _tell(report: SimulationReport) -> None:
+def _print_report(report: SimulationReport) -> None:
     print_text(f"{report.name}: {report.about} (seed {report.seed})")
     for one in report.tables:
         print_text(f"\n{one.title}\n")
@@ -88,3 +72,20 @@ def _write(file: Path, text: str) -> None:
     except OSError as error:
         raise exit_codes.UsageError(f"cannot write {file}: {error.strerror}") from error
     print_note(f"wrote {file}")
+
+
+COMMANDS = tuple(
+    Command(
+        name=f"simulate {name}",
+        summary=summary,
+        run=_running(simulation),
+        arguments=(
+            Argument("--seed", "the seed; another one is another run", type=count_up_to(SEED_MAX), metavar="N"),
+            Argument("--html", "also write a page with plots to this file", type=Path, metavar="FILE"),
+        ),
+        examples=(f"onceward simulate {name} --seed 7 --html {name}.html",),
+        exit_codes=(exit_codes.FINE, exit_codes.NO, exit_codes.USAGE),
+        more="The same seed gives the same figures. The exit code is 1 if a finding does not hold.",
+    )
+    for name, summary, simulation in _SIMULATIONS
+)

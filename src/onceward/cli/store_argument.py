@@ -12,46 +12,44 @@ from urllib.parse import urlsplit
 
 from onceward._core.errors import ConfigurationError
 from onceward._core.store_protocols import Store
+from onceward.cli.command_table import Argument
 from onceward.stores import check_url, open_store
 from onceward.stores._store_kinds import kind_of
 from onceward.stores._upkeep import Upkeep
 
 VARIABLE = "ONCEWARD_STORE"
 
-
-def add_store_argument(command: argparse.ArgumentParser) -> None:
-    """Let a command take a store."""
-    command.add_argument("--store", metavar="URL", help=f"such as sqlite:///agent.db (otherwise: ${VARIABLE})")
+STORE = Argument("--store", "the store, such as sqlite:///agent.db", metavar="URL", default_text=f"${VARIABLE}")
 
 
-def store_url(asked: argparse.Namespace) -> str:
-    """The URL of the store that is meant."""
-    url: str = asked.store or os.environ.get(VARIABLE, "")
+def store_url(args: argparse.Namespace) -> str:
+    """The URL of the store that was named."""
+    url: str = args.store or os.environ.get(VARIABLE, "")
     if not url:
         raise ConfigurationError(
-            f"which store? Pass --store URL or set the environment variable {VARIABLE}, for example to "
+            f"no store was named. Add --store URL, or set the environment variable {VARIABLE}; a URL is, for example, "
             "sqlite:///agent.db"
         )
     check_url(url)
     return url
 
 
-def existing_store_url(asked: argparse.Namespace) -> str:
-    """Same as `store_url`, for a store that must be there: only `store init` makes one."""
-    url = store_url(asked)
+def existing_store_url(args: argparse.Namespace) -> str:
+    """The URL of the store that was named, which must be there: only `store init` makes one."""
+    url = store_url(args)
     upkeep = upkeep_of(url)
     if urlsplit(url).scheme.lower() == "sqlite":
         _check_is_there(url)
     elif upkeep is not None and not upkeep.is_there(url):
         raise ConfigurationError(
-            "this database has none of Onceward's tables; is it the right one? `onceward store init` with the same URL "
-            "makes them"
+            "this database has none of Onceward's tables. If it is the right one, `onceward store init` with the same "
+            "URL makes them"
         )
     return url
 
 
 def upkeep_of(url: str) -> Upkeep | None:
-    """How the store that a URL names is looked after; None for one that needs nothing, such as a memory store."""
+    """How a store is made ready and checked; None for one that needs nothing of that, such as a memory store."""
     find = kind_of(url).upkeep
     if find is not None:
         return find()
@@ -60,9 +58,9 @@ def upkeep_of(url: str) -> Upkeep | None:
 
 
 @contextmanager
-def open_chosen_store(asked: argparse.Namespace) -> Iterator[Store]:
-    """The store that is meant, open for the length of a `with` block."""
-    store = open_store(existing_store_url(asked))
+def open_chosen_store(args: argparse.Namespace) -> Iterator[Store]:
+    """The store that was named, open for the length of a `with` block."""
+    store = open_store(existing_store_url(args))
     try:
         yield store
     finally:
@@ -83,6 +81,6 @@ def _check_is_there(url: str) -> None:
         raise ConfigurationError(f"there is no file {path}; `onceward store init --store {url}` makes it")
     if schema_version(url) == 0:
         raise ConfigurationError(
-            f"{path} is a database without Onceward's tables; is it the right one? `onceward store init --store {url}` "
-            "adds them"
+            f"{path} is a database without Onceward's tables. If it is the right one, "
+            f"`onceward store init --store {url}` adds them"
         )

@@ -19,115 +19,40 @@ from onceward.cli.access_arguments import (
     tenant_document,
     tenant_name,
 )
-from onceward.cli.command_parser import CommandGroup, CommandParser, add_command, add_group, count_up_to
+from onceward.cli.argument_types import limit
+from onceward.cli.command_table import Argument, Command
 from onceward.cli.output import print_json, print_note, print_text
-from onceward.cli.store_argument import add_store_argument, existing_store_url
+from onceward.cli.store_argument import STORE, existing_store_url
 from onceward.cli.tenant_data import DATABASES, ROWS, erase_tenant_data
-from onceward.cli.tenant_databases import add_folder_argument, databases_folder
+from onceward.cli.tenant_databases import FOLDER, databases_folder
 from onceward.cli.text_tables import format_facts, format_table
 from onceward.service.access import Access, ErasureProgress, Tenant, format_units, top_up_once
 from onceward.service.access.flows import LIST_MAX
 
-TELL_EVERY = 10_000
-"""Records looked at between two words about the progress of an erasure."""
+NOTE_EVERY = 10_000
+"""Records looked at between two notes about the progress of an erasure."""
 
 _HEADINGS = ("TENANT", "BALANCE", "RESERVED", "TOKENS", "RECORDS", "BYTES", "CREATED", "")
-_CODES = (exit_codes.FINE, exit_codes.NO, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE)
 _LEFT = object()
-"""A limit that was not spoken of."""
+"""The value of a quota that was not typed: it is left as it is."""
 
 
-def add_to(parsers: CommandGroup) -> None:
-    """Declare the commands."""
-    group = add_group(parsers, "tenant", "who may have tokens: balances, quotas, and erasing a tenant for good")
-    create = _add_about_one(
-        group,
-        "create",
-        "make a tenant; one that is there is left as it is",
-        _create,
-        examples=("onceward tenant create acme", "onceward tenant create globex --prepaid --records 100000"),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
-        more="The first one makes the tables of tenants and tokens, beside the records.",
-    )
-    create.add_argument("--prepaid", action="store_true", help="pays in advance: nothing runs without a balance")
-    listing = add_command(
-        group,
-        "list",
-        "show tenants, in order of name",
-        _list,
-        examples=("onceward tenant list",),
-        codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.STORE),
-    )
-    listing.add_argument("--limit", metavar="N", type=count_up_to(LIST_MAX), default=100, help="at most so many (100)")
-    listing.add_argument("--after", metavar="NAME", type=tenant_name, help="begin after this name")
-    show = _add_about_one(
-        group, "show", "show one tenant", _show, examples=("onceward tenant show acme",), codes=_CODES
-    )
-    topup = _add_about_one(
-        group,
-        "topup",
-        "add to a prepaid balance; with the same key, once",
-        _topup,
-        examples=("onceward tenant topup acme 25.50 --key invoice-2026-11",),
-        codes=_CODES,
-        more="Send it again as often as you like: the same key adds once, and gives the same answer.",
-    )
-    topup.add_argument("amount", metavar="AMOUNT", type=amount, help="units, with at most six decimals")
-    topup.add_argument("--key", metavar="KEY", required=True, help="names this top-up, such as the invoice")
-    topup.add_argument("--prepaid", action="store_true", help="from now on it pays in advance, if it did not")
-    quotas = _add_about_one(
-        group,
-        "quota",
-        "set how many records and bytes a tenant may hold",
-        _quota,
-        examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),
-        codes=_CODES,
-        more="Running services heed it within seconds. What is there already is not touched.",
-    )
-    for command in (create, quotas):
-        command.add_argument("--records", metavar="N", type=quota, default=_LEFT, help="at most so many, or none")
-        command.add_argument("--bytes", metavar="N", type=quota, default=_LEFT, help="of stored answers, or none")
-    erase = _add_about_one(
-        group,
-        "erase",
-        "erase a tenant: records, dead letters, databases, ledger, hooks, journal, tokens. There is no way back",
-        _erase,
-        examples=("onceward tenant erase acme --yes acme",),
-        codes=(*_CODES, exit_codes.INTERRUPTED),
-        more=(
-            "Its tokens end first. Interrupted, it goes on when typed again. A tombstone stays: a digest of the name, "
-            "and when."
-        ),
-    )
-    erase.add_argument("--yes", metavar="NAME", help="the tenant's name once more, where nobody can be asked")
-    add_folder_argument(erase)
-    for command in (create, listing, show, topup, quotas, erase):
-        add_store_argument(command)
-
-
-def _add_about_one(group: CommandGroup, name: str, *words: Any, **more: Any) -> CommandParser:
-    """A command about one tenant."""
-    command = add_command(group, name, *words, **more)
-    command.add_argument("name", metavar="NAME", type=tenant_name, help="the tenant: a-z, 0-9, '.', '_' and '-'")
-    return command
-
-
-def _create(asked: argparse.Namespace) -> int:
-    """Make one."""
-    records, size = (None if limit is _LEFT else limit for limit in (asked.records, asked.bytes))
-    with open_access(asked, create=True) as access:
-        is_new = access.create_tenant(asked.name, prepaid=asked.prepaid, quota_records=records, quota_bytes=size)
+def _create(args: argparse.Namespace) -> int:
+    """Make a tenant."""
+    records, size = (None if limit is _LEFT else limit for limit in (args.records, args.bytes))
+    with open_access(args, create=True) as access:
+        is_new = access.create_tenant(args.name, prepaid=args.prepaid, quota_records=records, quota_bytes=size)
         if not is_new:
-            print_note(f"there is a tenant {asked.name} already; it was left as it is")
-        return _tell(_the_tenant(access, asked.name), as_json=asked.json)
+            print_note(f"there is a tenant {args.name} already; it was left as it is")
+        return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
 
-def _list(asked: argparse.Namespace) -> int:
+def _list(args: argparse.Namespace) -> int:
     """Show one page."""
-    with open_access(asked) as access:
-        found = access.tenants(after=asked.after or "", limit=asked.limit)
-    following = found[-1].name if len(found) == asked.limit else None
-    if asked.json:
+    with open_access(args) as access:
+        found = access.tenants(after=args.after or "", limit=args.limit)
+    following = found[-1].name if len(found) == args.limit else None
+    if args.json:
         print_json({"tenants": [tenant_document(one) for one in found], "next": following})
         return exit_codes.FINE
     if found:
@@ -152,40 +77,38 @@ def _row(tenant: Tenant) -> tuple[object, ...]:
     )
 
 
-def _show(asked: argparse.Namespace) -> int:
-    """Show one, or when it was erased."""
-    with open_access(asked) as access:
-        found = access.tenant(asked.name)
-        grave = access.tombstone(asked.name) if found is None else None
+def _show(args: argparse.Namespace) -> int:
+    """Show a tenant, or when it was erased."""
+    with open_access(args) as access:
+        found = access.tenant(args.name)
+        grave = access.tombstone(args.name) if found is None else None
     if grave is not None and grave.finished_at is not None:
-        document = {"name": asked.name, "erasedAt": format_instant(grave.finished_at)}
-        if asked.json:
+        document = {"name": args.name, "erasedAt": format_instant(grave.finished_at)}
+        if args.json:
             print_json(document)
         else:
-            print_text(format_facts([("name", asked.name), ("erased at", document["erasedAt"])]))
+            print_text(format_facts([("name", args.name), ("erased at", document["erasedAt"])]))
         return exit_codes.FINE
     if found is None:
-        raise _no_such(asked.name)
-    return _tell(found, as_json=asked.json)
+        raise _no_such(args.name)
+    return _print_tenant(found, as_json=args.json)
 
 
-def _topup(asked: argparse.Namespace) -> int:
+def _topup(args: argparse.Namespace) -> int:
     """Add to a balance."""
-    url = existing_store_url(asked)
-    with open_access(asked) as access:
-        outcome = top_up_once(access, url, asked.name, asked.amount, asked.key, begin_prepaid=asked.prepaid)
+    url = existing_store_url(args)
+    with open_access(args) as access:
+        outcome = top_up_once(access, url, args.name, args.amount, args.key, begin_prepaid=args.prepaid)
     if outcome is None:
-        raise _no_such(asked.name)
+        raise _no_such(args.name)
     document: dict[str, Any] = {**outcome.value, "replayed": outcome.replayed}
     if outcome.replayed:
-        print_note("this key was used before: nothing was added, and this is the answer from then")
-    if asked.json:
+        print_note("this key was used before: nothing was added, and this is the result from then")
+    if args.json:
         print_json(document)
     else:
         print_text(
-            format_facts(
-                [("tenant", asked.name), ("added", format_units(asked.amount)), ("balance", _balance(document))]
-            )
+            format_facts([("tenant", args.name), ("added", format_units(args.amount)), ("balance", _balance(document))])
         )
     return exit_codes.FINE
 
@@ -194,35 +117,35 @@ def _balance(document: dict[str, Any]) -> str:
     return format_units(document["balanceMicro"])
 
 
-def _quota(asked: argparse.Namespace) -> int:
+def _quota(args: argparse.Namespace) -> int:
     """Set limits."""
-    if asked.records is _LEFT and asked.bytes is _LEFT:
-        raise exit_codes.UsageError("which limit? Give --records N, --bytes N, or both; `none` takes one away")
-    with open_access(asked) as access:
-        found = _the_tenant(access, asked.name)
-        records = found.quota_records if asked.records is _LEFT else asked.records
-        size = found.quota_bytes if asked.bytes is _LEFT else asked.bytes
-        if not access.set_quota(asked.name, records=records, bytes=size):
-            raise _no_such(asked.name)
-        return _tell(_the_tenant(access, asked.name), as_json=asked.json)
+    if args.records is _LEFT and args.bytes is _LEFT:
+        raise exit_codes.UsageError("no limit was given. Add --records N, --bytes N, or both; `none` removes a limit")
+    with open_access(args) as access:
+        found = _find_tenant(access, args.name)
+        records = found.quota_records if args.records is _LEFT else args.records
+        size = found.quota_bytes if args.bytes is _LEFT else args.bytes
+        if not access.set_quota(args.name, records=records, bytes=size):
+            raise _no_such(args.name)
+        return _print_tenant(_find_tenant(access, args.name), as_json=args.json)
 
 
-def _erase(asked: argparse.Namespace) -> int:
+def _erase(args: argparse.Namespace) -> int:
     """Erase one, after its name was typed twice."""
-    with open_access(asked) as access:
-        if access.tenant(asked.name) is None and access.tombstone(asked.name) is None:
-            raise _no_such(asked.name)
-        _confirm(asked)
-        folder = databases_folder(asked)
-        done, told, counted = ErasureProgress(0, 0), 0, Counter[str]()
-        besides = partial(erase_tenant_data, existing_store_url(asked), folder, asked.name, counted)
-        for done in access.erase_tenant(asked.name, besides=besides):
-            if done.looked_at >= told + TELL_EVERY:
-                told = done.looked_at
+    with open_access(args) as access:
+        if access.tenant(args.name) is None and access.tombstone(args.name) is None:
+            raise _no_such(args.name)
+        _confirm(args)
+        folder = databases_folder(args)
+        done, noted_at, counted = ErasureProgress(0, 0), 0, Counter[str]()
+        besides = partial(erase_tenant_data, existing_store_url(args), folder, args.name, counted)
+        for done in access.erase_tenant(args.name, besides=besides):
+            if done.looked_at >= noted_at + NOTE_EVERY:
+                noted_at = done.looked_at
                 print_note(f"looked at {done.looked_at:,} records, erased {done.records:,} of this tenant")
-        grave = access.tombstone(asked.name)
+        grave = access.tombstone(args.name)
     document = {
-        "name": asked.name,
+        "name": args.name,
         "records": done.records,
         "databases": None if folder is None else counted[DATABASES],
         "others": done.others,
@@ -231,40 +154,40 @@ def _erase(asked: argparse.Namespace) -> int:
     }
     if folder is None:
         print_note(
-            "Databases were not looked for: this store has no folder of a service beside it. If a service keeps "
+            "no databases were erased: this store has no folder of a service beside it. If a service keeps "
             "databases for this tenant, type the command again with --folder PATH"
         )
-    if asked.json:
+    if args.json:
         print_json(document)
     else:
-        shown = [("name", asked.name), ("records", done.records), ("databases", document["databases"])]
+        shown = [("name", args.name), ("records", done.records), ("databases", document["databases"])]
         shown += [("deltas, events and notes", counted[ROWS]), ("tokens and money", done.others)]
         print_text(format_facts([*shown, ("erased at", document["erasedAt"])]))
     return exit_codes.FINE
 
 
-def _confirm(asked: argparse.Namespace) -> None:
-    typed = asked.yes
+def _confirm(args: argparse.Namespace) -> None:
+    typed = args.yes
     if typed is None:
         print_note(
-            f"This erases every record, dead letter, database, delta, event, note, token and balance of {asked.name}. "
-            "There is no way back.\nType the tenant's name to go on:"
+            f"This erases every record, dead letter, database, delta, event, note, token and balance of {args.name}. "
+            "It cannot be undone.\nType the tenant's name to go on:"
         )
         typed = sys.stdin.readline().strip()
-    if typed != asked.name:
+    if typed != args.name:
         raise exit_codes.UsageError(
-            "that is not the tenant's name, so nothing was erased; type it, or pass it as --yes NAME"
+            "nothing was erased: that is not the tenant's name. Type the name, or pass it as --yes NAME"
         )
 
 
-def _the_tenant(access: Access, name: str) -> Tenant:
+def _find_tenant(access: Access, name: str) -> Tenant:
     found = access.tenant(name)
     if found is None:
         raise _no_such(name)
     return found
 
 
-def _tell(tenant: Tenant, *, as_json: bool) -> int:
+def _print_tenant(tenant: Tenant, *, as_json: bool) -> int:
     if as_json:
         print_json(tenant_document(tenant))
         return exit_codes.FINE
@@ -292,6 +215,91 @@ def _of(used: int, limit: int | None) -> str | None:
 
 
 def _no_such(name: str) -> exit_codes.NoSuchTenant:
-    return exit_codes.NoSuchTenant(
-        f"there is no tenant {name} in this store; `onceward tenant list` shows those that there are"
-    )
+    return exit_codes.NoSuchTenant(f"there is no tenant {name} in this store; `onceward tenant list` lists the tenants")
+
+
+_TENANT = Argument("name", "the tenant: a-z, 0-9, '.', '_' and '-'", metavar="NAME", type=tenant_name)
+_QUOTAS = (
+    Argument("--records", "how many records it may hold, or none for no limit", metavar="N", type=quota, default=_LEFT),
+    Argument(
+        "--bytes", "how many bytes of stored results, or none for no limit", metavar="N", type=quota, default=_LEFT
+    ),
+)
+
+COMMANDS = (
+    Command(
+        name="tenant create",
+        summary="make a tenant; one that is there is left as it is",
+        run=_create,
+        arguments=(
+            _TENANT,
+            Argument("--prepaid", "pays in advance: nothing runs without a balance", action="store_true"),
+            *_QUOTAS,
+            STORE,
+        ),
+        examples=("onceward tenant create acme", "onceward tenant create globex --prepaid --records 100000"),
+        exit_codes=(exit_codes.FINE, exit_codes.USAGE, exit_codes.REFUSED, exit_codes.STORE),
+        more="The first one makes the tables of tenants and tokens, beside the records.",
+    ),
+    Command(
+        name="tenant list",
+        summary="show tenants, in order of name",
+        run=_list,
+        arguments=(
+            limit(LIST_MAX, 100),
+            Argument("--after", "begin after this name", metavar="NAME", type=tenant_name),
+            STORE,
+        ),
+        examples=("onceward tenant list",),
+        exit_codes=exit_codes.TO_LIST,
+    ),
+    Command(
+        name="tenant show",
+        summary="show one tenant",
+        run=_show,
+        arguments=(_TENANT, STORE),
+        examples=("onceward tenant show acme",),
+        exit_codes=exit_codes.TO_DECIDE,
+    ),
+    Command(
+        name="tenant topup",
+        summary="add to a prepaid balance; with the same key, once",
+        run=_topup,
+        arguments=(
+            _TENANT,
+            Argument("amount", "units, with at most six decimals", metavar="AMOUNT", type=amount),
+            Argument("--key", "names this top-up, such as the invoice", metavar="KEY", required=True),
+            Argument("--prepaid", "from now on it pays in advance, if it did not", action="store_true"),
+            STORE,
+        ),
+        examples=("onceward tenant topup acme 25.50 --key invoice-2026-11",),
+        exit_codes=exit_codes.TO_DECIDE,
+        more="Send it again as often as you like: the same key adds once, and gives the same result.",
+    ),
+    Command(
+        name="tenant quota",
+        summary="set how many records and bytes a tenant may hold",
+        run=_quota,
+        arguments=(_TENANT, *_QUOTAS, STORE),
+        examples=("onceward tenant quota acme --records 100000", "onceward tenant quota acme --bytes none"),
+        exit_codes=exit_codes.TO_DECIDE,
+        more="Running services follow within seconds. What is stored already is not touched.",
+    ),
+    Command(
+        name="tenant erase",
+        summary="erase a tenant: records, dead letters, databases, ledger, hooks, journal, tokens. It cannot be undone",
+        run=_erase,
+        arguments=(
+            _TENANT,
+            Argument("--yes", "the tenant's name once more, where nobody can be asked", metavar="NAME"),
+            FOLDER,
+            STORE,
+        ),
+        examples=("onceward tenant erase acme --yes acme",),
+        exit_codes=(*exit_codes.TO_DECIDE, exit_codes.INTERRUPTED),
+        more=(
+            "Its tokens end first. If it is interrupted, type it again and it goes on. A tombstone stays: a digest of "
+            "the name, and when."
+        ),
+    ),
+)

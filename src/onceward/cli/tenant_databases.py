@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from onceward._core.keys import ENVIRONMENTS
-from onceward.cli.command_parser import CommandParser
+from onceward.cli.command_table import Argument
 from onceward.cli.exit_codes import UsageError
 from onceward.cli.store_argument import existing_store_url
 from onceward.service.settings import DATABASES, PREFIX
@@ -20,24 +20,22 @@ from onceward.stores._sqlite_file import parse
 
 VARIABLE = f"{PREFIX}FOLDER"
 
-
-def add_folder_argument(command: CommandParser) -> None:
-    """Say where a service's databases are."""
-    command.add_argument(
-        "--folder",
-        metavar="PATH",
-        help=f"the service's folder, whose databases go, too (otherwise: {VARIABLE}, or that of the store's file)",
-    )
+FOLDER = Argument(
+    "--folder",
+    "the service's folder, whose databases are erased, too",
+    metavar="PATH",
+    default_text=f"${VARIABLE}, or the folder of the store's file",
+)
 
 
-def databases_folder(asked: argparse.Namespace) -> Path | None:
-    """Where they are: in the folder that was said or, as `serve` has it, beside the store. None if nobody knows."""
-    said = asked.folder or os.environ.get(VARIABLE)
-    if said:
-        if not Path(said).is_dir():
-            raise UsageError(f"{said} is no folder; give the service's, which has a folder {DATABASES!r} in it")
-        return Path(said) / DATABASES
-    url = tables_url(existing_store_url(asked)) or ""
+def databases_folder(args: argparse.Namespace) -> Path | None:
+    """Where they are: in the folder that was named or, as `serve` has it, beside the store. None if unknown."""
+    folder = args.folder or os.environ.get(VARIABLE)
+    if folder:
+        if not Path(folder).is_dir():
+            raise UsageError(f"there is no folder {folder}; name the service's, which has a folder {DATABASES!r} in it")
+        return Path(folder) / DATABASES
+    url = tables_url(existing_store_url(args)) or ""
     if urlsplit(url).scheme.lower() != "sqlite":
         return None
     beside = Path(os.path.realpath(parse(url)[0])).parent / DATABASES

@@ -1,5 +1,28 @@
-"""For our users' tests as much as for ours."""
+"""
+Tools for testing, for your code and for ours.
 
-from onceward.testing.retry_switches import no_sleeping, retries_off
+    clock            time that stands still until it is moved      store_suite   judges a store
+    retry_switches   no waits, or no retries, in a test            http_suite    judges an HTTP API from outside
+    proxy            a network that breaks when it is told to      explorer      every interleaving and crash
+    plugin           the settings of a pytest run                  simulator     what retries do to a system
+
+May import the library; never service, client or cli. Importing this package imports neither pytest nor, until a name
+of it is used, anything else of ours: pytest loads the plugin in every run. Start reading with retry_switches.py and
+clock.py.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceward.testing.retry_switches import no_sleeping, retries_off
 
 __all__ = ["no_sleeping", "retries_off"]
+
+if not TYPE_CHECKING:  # A type checker would take any name for one that this function finds.
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from onceward.testing import retry_switches
+
+        return getattr(retry_switches, name)

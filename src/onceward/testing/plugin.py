@@ -1,5 +1,5 @@
 """
-The pytest plug-in that comes with the package: the switch for retries, and the options of the conformance suite.
+The pytest plugin that comes with the package: the switch for retries, and the options of the store suite.
 
     [pytest]
     onceward_retries = no-sleep
@@ -7,9 +7,8 @@ The pytest plug-in that comes with the package: the switch for retries, and the 
     pytest --pyargs onceward.testing.store_suite --store sqlite://
     pytest --pyargs onceward.testing.store_suite --store-factory my_package.testing:CANDIDATE
 
-It is loaded in every pytest run on a machine that has Onceward, so it imports nothing unless it is asked for, defines
-no fixture, and adds its options only to a run that names the suite: `--store` is too good a name to take away from
-everybody's own tests.
+pytest loads it in every run where Onceward is installed. So it imports nothing of ours until a setting or option of it
+is used, defines no fixture, and adds its options only to a run that names the suite: your own tests may want `--store`.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Turn the switch for the whole run, and back at its end."""
-    wanted = str(config.getini("onceward_retries")).strip()
-    if wanted == "on":
+    chosen = str(config.getini("onceward_retries")).strip()
+    if chosen == "on":
         return
     from onceward.testing.retry_switches import no_sleeping, retries_off
 
-    turns = {"no-sleep": no_sleeping, "off": retries_off}
-    if wanted not in turns:
-        raise pytest.UsageError(f"onceward_retries is on, no-sleep or off, not {wanted[:40]!r}")
-    turned = ExitStack()
-    turned.enter_context(turns[wanted]())
-    config.add_cleanup(turned.close)
+    switches = {"no-sleep": no_sleeping, "off": retries_off}
+    if chosen not in switches:
+        raise pytest.UsageError(f"onceward_retries is {chosen[:40]!r}; set it to on, no-sleep or off")
+    exits = ExitStack()
+    exits.enter_context(switches[chosen]())
+    config.add_cleanup(exits.close)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -176,7 +176,7 @@ def test_the_checks_are_listed_without_a_target(profile: str | None, capsys: pyt
         (["http://localhost:1/", "--crowd", "1000"], 2, "from 1 to 64"),
         (["http://localhost:1/", "--jobs", "4", "--count-url", "/count"], 2, "leave out --jobs"),
         (["--target", "nowhere.toml"], 2, "cannot read 'nowhere.toml'"),
-        (["--target", "bad.toml"], 2, "is no TOML"),
+        (["--target", "bad.toml"], 2, "is not TOML"),
         (["--target", "flat.toml", "--slow", "/slow"], 2, "slow must be a table"),
     ],
 )

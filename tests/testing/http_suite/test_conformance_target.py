@@ -87,8 +87,8 @@ def test_a_request_has_a_fresh_number_and_key_each_time() -> None:
     `{n}` is filled in path and body, and is the same in both; other braces are left alone.
     """
     target = describe({"url": "http://localhost/orders/{n}", "body": '{"n": {n}, "x": {}}'}, {})
-    talk = TargetClient(target, StillEnvironment())
-    one, other = talk.ask(), talk.ask()
+    client = TargetClient(target, StillEnvironment())
+    one, other = client.ask(), client.ask()
 
     assert (f"/orders/{one.number}", f'{{"n": {one.number}, "x": {{}}}}'.encode()) == (one.path, one.body)
     assert one.number != other.number
@@ -107,9 +107,9 @@ def test_a_body_without_a_number_is_changed_in_one_value(body: str, changed: byt
     """
     The first number, text or truth value, so that the request stays one of its kind.
     """
-    talk = TargetClient(describe(URL | {"body": body}, {}), StillEnvironment())
+    client = TargetClient(describe(URL | {"body": body}, {}), StillEnvironment())
 
-    assert changed == talk.changed(talk.ask()).body
+    assert changed == client.changed(client.ask()).body
 
 
 def test_a_quoted_key_is_sent_where_the_profile_wants_one() -> None:
@@ -128,10 +128,10 @@ def test_a_request_is_written_as_it_stands() -> None:
     """
     Bytes, with nothing added that was not asked for.
     """
-    talk = TargetClient(describe(URL | {"headers": {"X": "ü"}}, {}), StillEnvironment())
-    asked = talk.ask(lines=(("Idempotency-Key", b"\x01\xff"),), number=7)
+    client = TargetClient(describe(URL | {"headers": {"X": "ü"}}, {}), StillEnvironment())
+    asked = client.ask(lines=(("Idempotency-Key", b"\x01\xff"),), number=7)
 
-    assert talk.written(asked) == (
+    assert client.written(asked) == (
         b"POST /orders HTTP/1.1\r\nHost: localhost:8000\r\nX: \xfc\r\nIdempotency-Key: \x01\xff\r\nAccept: */*\r\n"
         b'Connection: close\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{"n": 7}'
     )

@@ -35,9 +35,9 @@ def check(
     return lambda run: HttpCheck(name, sends, must, run, when)
 
 
-def describe_response(witness: ExecutionDetector, answer: TargetResponse) -> str:
+def describe_response(detector: ExecutionDetector, answer: TargetResponse) -> str:
     """An answer in a sentence."""
-    return f"{answer}, marked as a replay" if witness.talk.is_marked(answer) else str(answer)
+    return f"{answer}, marked as a replay" if detector.client.is_marked(answer) else str(answer)
 
 
 def must_run_once(tally: ExecutionTally, answers: list[TargetResponse]) -> None:
@@ -47,34 +47,36 @@ def must_run_once(tally: ExecutionTally, answers: list[TargetResponse]) -> None:
 
 
 def must_be_replayed(
-    witness: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse, what: str
+    detector: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse, what: str
 ) -> None:
     """The second answer is of the first one's execution. (Whether it is alike, byte for byte, is another check.)"""
-    require(witness.talk.is_done(again), f"{what} was answered {describe_response(witness, again)}")
+    require(detector.client.is_done(again), f"{what} was answered {describe_response(detector, again)}")
     must_run_once(tally, [first, again])
 
 
-def must_run_apart(witness: ExecutionDetector, tally: ExecutionTally, answers: list[TargetResponse], what: str) -> None:
+def must_run_apart(
+    detector: ExecutionDetector, tally: ExecutionTally, answers: list[TargetResponse], what: str
+) -> None:
     """These answers are of one execution each."""
     for answer in answers:
-        require(not witness.talk.is_marked(answer), f"{what} got a replay")
-        require(witness.talk.is_done(answer), f"{what} was answered {answer}")
+        require(not detector.client.is_marked(answer), f"{what} got a replay")
+        require(detector.client.is_done(answer), f"{what} was answered {answer}")
     executions = tally.executions(answers)
     require(executions == len(answers), f"{what} did not run on its own ({executions} of {len(answers)} ran)")
 
 
-def must_be_refused(witness: ExecutionDetector, answer: TargetResponse, status: int, what: str) -> None:
+def must_be_refused(detector: ExecutionDetector, answer: TargetResponse, status: int, what: str) -> None:
     """This answer is a refusal."""
-    require(answer.status == status, f"{what} was answered {describe_response(witness, answer)}; expected {status}")
+    require(answer.status == status, f"{what} was answered {describe_response(detector, answer)}; expected {status}")
 
 
 def was_replayed(
-    witness: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse
+    detector: ExecutionDetector, tally: ExecutionTally, first: TargetResponse, again: TargetResponse
 ) -> bool:
     """Whether the second answer is the first one told again, also where answers are alike or failures."""
-    if witness.talk.is_marked(again):
+    if detector.client.is_marked(again):
         return True
-    if witness.marks:
+    if detector.marks:
         return False
     counted = tally.counted()
     if counted is not None:
@@ -84,14 +86,14 @@ def was_replayed(
     raise NotShown("the target marks no replays, and these two answers are alike; give --count-url")
 
 
-def must_replay(witness: ExecutionDetector, asked: TargetRequest, status: int | None = None) -> None:
+def must_replay(detector: ExecutionDetector, asked: TargetRequest, status: int | None = None) -> None:
     """Sent twice, it is answered alike, and the second answer is a replay."""
-    tally = witness.tally()
-    first = witness.talk.first(asked)
+    tally = detector.tally()
+    first = detector.client.first(asked)
     if status is not None and first.status != status:
         raise NotShown(f"the request was answered {first}, not {status}")
-    again = witness.talk.again(asked)
-    require(was_replayed(witness, tally, first, again), f"the second was answered {again}, and is no replay")
+    again = detector.client.again(asked)
+    require(was_replayed(detector, tally, first, again), f"the second was answered {again}, and is no replay")
     require(first.status == again.status, f"the first was answered {first}, the replay {again}")
     require(first.body == again.body, "the replay's body is another")
 
@@ -103,16 +105,16 @@ def require_template(shape: RequestTemplate | None, flag: str, what: str) -> Req
     return shape
 
 
-def require_admitted(witness: ExecutionDetector, answer: TargetResponse) -> TargetResponse:
+def require_admitted(detector: ExecutionDetector, answer: TargetResponse) -> TargetResponse:
     """An answer to the other tenant, who must have been let in."""
     if answer.status in (401, 403):
         raise NotShown(f"the other tenant is not let in ({answer.status}); check --other-header")
     return answer
 
 
-def require_other_tenant(witness: ExecutionDetector) -> None:
+def require_other_tenant(detector: ExecutionDetector) -> None:
     """Go on only if there are two tenants."""
-    if witness.talk.target.other_headers is None:
+    if detector.client.target.other_headers is None:
         raise NotShown("give --other-header: the credentials of another tenant")
 
 

@@ -123,12 +123,12 @@ def examine(
     checks = select_checks(target.expected, only, skip)
     if jobs > 1 and target.counter is not None:
         raise ConfigurationError("checks that run side by side cannot be told apart by a counter; leave out --jobs")
-    witness = calibrate(TargetClient(target, environment))
+    detector = calibrate(TargetClient(target, environment))
     begun = iter(range(1, len(checks) + 1))
 
     def judge(check: HttpCheck) -> CheckFinding:
         progress(check.name, next(begun), len(checks))
-        return _found(check, witness)
+        return _found(check, detector)
 
     workers = ThreadPoolExecutor(max_workers=jobs)
     try:
@@ -139,9 +139,9 @@ def examine(
     return Examination(f"{target.origin}{target.request.path}", target.expected.profile, findings)
 
 
-def _found(check: HttpCheck, witness: ExecutionDetector) -> CheckFinding:
+def _found(check: HttpCheck, detector: ExecutionDetector) -> CheckFinding:
     try:
-        check.run(witness)
+        check.run(detector)
     except DoesNotHold as error:
         verdict, reason = CheckVerdict.BROKEN, str(error)
     except NoTargetResponse as error:
@@ -150,7 +150,7 @@ def _found(check: HttpCheck, witness: ExecutionDetector) -> CheckFinding:
         verdict, reason = CheckVerdict.NOT_SHOWN, str(error)
     else:
         verdict, reason = CheckVerdict.HOLDS, ""
-    return CheckFinding(check, verdict, _without_secrets(reason, witness.talk.target))
+    return CheckFinding(check, verdict, _without_secrets(reason, detector.client.target))
 
 
 def _without_secrets(reason: str, target: HttpTarget) -> str:

@@ -22,7 +22,7 @@ ALIKE = "answers of two executions are alike; give --unique or --count-url"
 class ExecutionDetector:
     """What is known about a target before the first check: learned by sending one request three times."""
 
-    talk: TargetClient
+    client: TargetClient
     marks: bool
     """Whether replays carry the marker."""
     blind: str | None
@@ -30,11 +30,11 @@ class ExecutionDetector:
 
     def tally(self) -> ExecutionTally:
         """Start counting."""
-        return ExecutionTally(self, read_count(self.talk))
+        return ExecutionTally(self, read_count(self.client))
 
     def mark_of(self, answer: TargetResponse) -> bytes:
         """What is another in every execution."""
-        pointer = self.talk.target.unique
+        pointer = self.client.target.unique
         if pointer is None:
             return answer.body
         try:
@@ -47,35 +47,35 @@ class ExecutionDetector:
 class ExecutionTally:
     """Executions since it was begun."""
 
-    witness: ExecutionDetector
+    detector: ExecutionDetector
     before: int | None
 
     def executions(self, answers: Iterable[TargetResponse]) -> int:
         """How many there were, by the counter and by what these answers say."""
-        after = read_count(self.witness.talk)
+        after = read_count(self.detector.client)
         counted = None if after is None or self.before is None else after - self.before
-        if self.witness.blind is not None:
+        if self.detector.blind is not None:
             if counted is None:
-                raise NotShown(self.witness.blind)
+                raise NotShown(self.detector.blind)
             return counted
-        told = len({self.witness.mark_of(answer) for answer in answers})
+        told = len({self.detector.mark_of(answer) for answer in answers})
         return told if counted is None else max(told, counted)
 
     def counted(self) -> int | None:
         """How many there were by the counter alone; None if there is no counter."""
-        after = read_count(self.witness.talk)
+        after = read_count(self.detector.client)
         return None if after is None or self.before is None else after - self.before
 
 
-def calibrate(talk: TargetClient) -> ExecutionDetector:
+def calibrate(client: TargetClient) -> ExecutionDetector:
     """Find out that the target works, whether it marks replays, and whether its answers tell executions apart."""
-    asked = talk.ask()
+    asked = client.ask()
     try:
-        first = talk.send(asked)
-        again = talk.again(asked)
-        elsewhere = talk.send(asked.under(talk.keyed(talk.key())))
+        first = client.send(asked)
+        again = client.again(asked)
+        elsewhere = client.send(asked.under(client.keyed(client.key())))
     except NoTargetResponse as error:
-        raise TargetUnreachable(f"{talk.target.origin} takes connections, and then: {error}") from None
+        raise TargetUnreachable(f"{client.target.origin} takes connections, and then: {error}") from None
     except NotShown as error:
         raise TargetUnreachable(str(error)) from None
     if first.status >= 500:
@@ -84,18 +84,18 @@ def calibrate(talk: TargetClient) -> ExecutionDetector:
         raise ConfigurationError(
             f"a plain request was answered {first}; it must succeed. Check the path, --method, --body and --header"
         )
-    read_count(talk)
-    witness = ExecutionDetector(talk, talk.is_marked(again), None)
-    return ExecutionDetector(talk, witness.marks, _why_blind(witness, first, elsewhere))
+    read_count(client)
+    detector = ExecutionDetector(client, client.is_marked(again), None)
+    return ExecutionDetector(client, detector.marks, _why_blind(detector, first, elsewhere))
 
 
-def read_count(talk: TargetClient) -> int | None:
+def read_count(client: TargetClient) -> int | None:
     """What the target's counter says; None if it has none."""
-    counter = talk.target.counter
+    counter = client.target.counter
     if counter is None:
         return None
-    connection = talk.opened(counter.origin)
-    headers = talk.target.headers if counter.origin == talk.target.origin else ()
+    connection = client.opened(counter.origin)
+    headers = client.target.headers if counter.origin == client.target.origin else ()
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers)
     request = f"GET {counter.path} HTTP/1.1\r\nHost: {counter.origin.host_header}\r\n{lines}Connection: close\r\n\r\n"
     connection.send(request.encode("latin-1"))
@@ -115,11 +115,11 @@ def read_count(talk: TargetClient) -> int | None:
     return count
 
 
-def _why_blind(witness: ExecutionDetector, first: TargetResponse, elsewhere: TargetResponse) -> str | None:
+def _why_blind(detector: ExecutionDetector, first: TargetResponse, elsewhere: TargetResponse) -> str | None:
     """Why answers do not tell apart one request's executions under two keys; None if they do."""
     if not elsewhere.succeeded:
         return f"under another key the same request was answered {elsewhere}: answers tell nothing; give --count-url"
     try:
-        return ALIKE if witness.mark_of(first) == witness.mark_of(elsewhere) else None
+        return ALIKE if detector.mark_of(first) == detector.mark_of(elsewhere) else None
     except NotShown as error:
         raise ConfigurationError(str(error)) from None

@@ -22,15 +22,15 @@ LARGE_BYTES = 2 * 1024 * 1024
     sends="a request, and then its JSON with the members in another order and other whitespace",
     must="it is the same request: the second answer is the first's",
 )
-def json_same(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask()
+def json_same(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask()
     members = _members(asked)
     spelled = ", \n\t".join(f"{json.dumps(name)} :  {json.dumps(value)}" for name, value in reversed(members.items()))
-    tally = witness.tally()
-    first = talk.first(asked)
-    again = talk.again(replace(asked, body=f" {{ {spelled}\n}}\n".encode()))
-    must_be_replayed(witness, tally, first, again, "another spelling of the same JSON")
+    tally = detector.tally()
+    first = client.first(asked)
+    again = client.again(replace(asked, body=f" {{ {spelled}\n}}\n".encode()))
+    must_be_replayed(detector, tally, first, again, "another spelling of the same JSON")
 
 
 @check(
@@ -38,12 +38,12 @@ def json_same(witness: ExecutionDetector) -> None:
     sends="a request, and then another body under the same key",
     must="the second is refused with the profile's status",
 )
-def body_changed(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    other = witness.talk.changed(asked)
-    witness.talk.first(asked)
-    answer = witness.talk.again(other)
-    must_be_refused(witness, answer, witness.talk.expected.mismatch_status, "another body under the same key")
+def body_changed(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    other = detector.client.changed(asked)
+    detector.client.first(asked)
+    answer = detector.client.again(other)
+    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another body under the same key")
 
 
 @check(
@@ -51,14 +51,14 @@ def body_changed(witness: ExecutionDetector) -> None:
     sends="a request, another body under the same key, and the first request again",
     must="the first answer is still replayed",
 )
-def body_changed_original(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    other = witness.talk.changed(asked)
-    tally = witness.tally()
-    first = witness.talk.first(asked)
-    witness.talk.again(other)
-    again = witness.talk.again(asked)
-    must_be_replayed(witness, tally, first, again, "afterwards the original")
+def body_changed_original(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    other = detector.client.changed(asked)
+    tally = detector.tally()
+    first = detector.client.first(asked)
+    detector.client.again(other)
+    again = detector.client.again(asked)
+    must_be_replayed(detector, tally, first, again, "afterwards the original")
 
 
 @check(
@@ -66,12 +66,12 @@ def body_changed_original(witness: ExecutionDetector) -> None:
     sends="a request, and then the same body with another query under the same key",
     must="the second is refused with the profile's status",
 )
-def query_changed(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    witness.talk.first(asked)
+def query_changed(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    detector.client.first(asked)
     path = f"{asked.path}{'&' if '?' in asked.path else '?'}onceward={asked.number}"
-    answer = witness.talk.again(replace(asked, path=path))
-    must_be_refused(witness, answer, witness.talk.expected.mismatch_status, "another query under the same key")
+    answer = detector.client.again(replace(asked, path=path))
+    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another query under the same key")
 
 
 @check(
@@ -79,14 +79,14 @@ def query_changed(witness: ExecutionDetector) -> None:
     sends="a request, and then the same body to another path under the same key",
     must="the second is refused with the profile's status",
 )
-def path_changed(witness: ExecutionDetector) -> None:
-    path = witness.talk.target.other_path
+def path_changed(detector: ExecutionDetector) -> None:
+    path = detector.client.target.other_path
     if path is None:
         raise NotShown("give --other-path: another path that takes the same body")
-    asked = witness.talk.ask()
-    witness.talk.first(asked)
-    answer = witness.talk.again(replace(asked, path=path))
-    must_be_refused(witness, answer, witness.talk.expected.mismatch_status, "another path under the same key")
+    asked = detector.client.ask()
+    detector.client.first(asked)
+    answer = detector.client.again(replace(asked, path=path))
+    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another path under the same key")
 
 
 @check(
@@ -94,16 +94,16 @@ def path_changed(witness: ExecutionDetector) -> None:
     sends="a body of 2 MiB (whitespace inside the JSON) twice, and then another one under the same key",
     must="the second answer is the first's, and the other body is refused with the profile's status",
 )
-def large_body(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask()
-    large, other = _padded(asked), _padded(talk.changed(asked))
-    tally = witness.tally()
-    first = talk.send(large)
+def large_body(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask()
+    large, other = _padded(asked), _padded(client.changed(asked))
+    tally = detector.tally()
+    first = client.send(large)
     if not first.succeeded:
         raise NotShown(f"a body of 2 MiB was answered {first}")
-    must_be_replayed(witness, tally, first, talk.again(large), "the second large body")
-    must_be_refused(witness, talk.again(other), talk.expected.mismatch_status, "another large body")
+    must_be_replayed(detector, tally, first, client.again(large), "the second large body")
+    must_be_refused(detector, client.again(other), client.expected.mismatch_status, "another large body")
 
 
 def _members(asked: TargetRequest) -> dict[str, Any]:

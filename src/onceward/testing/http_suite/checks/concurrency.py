@@ -68,24 +68,25 @@ class OverlapResult:
     sends="8 duplicates at once (`--crowd`), each on a connection of its own; those told to wait ask again",
     must="one execution, and everybody gets its answer",
 )
-def crowd(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask()
-    tally = witness.tally()
-    ready = threading.Barrier(talk.target.crowd)
-    connections = [talk.opened() for _ in range(talk.target.crowd)]
-    waiting = [run_in_thread(_arrive, witness, connection, asked, ready) for connection in connections]
+def crowd(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask()
+    tally = detector.tally()
+    ready = threading.Barrier(client.target.crowd)
+    connections = [client.opened() for _ in range(client.target.crowd)]
+    waiting = [run_in_thread(_arrive, detector, connection, asked, ready) for connection in connections]
     answers = [future.result() for future in waiting]
     for answer in answers:
-        is_sensible = answer.succeeded or talk.is_in_flight(answer)
-        require(is_sensible, f"one of {talk.target.crowd} duplicates sent at once was answered {answer}")
+        is_sensible = answer.succeeded or client.is_in_flight(answer)
+        require(is_sensible, f"one of {client.target.crowd} duplicates sent at once was answered {answer}")
     settled = [
-        talk.again(asked, seconds=talk.target.timeout) if talk.is_in_flight(answer) else answer for answer in answers
+        client.again(asked, seconds=client.target.timeout) if client.is_in_flight(answer) else answer
+        for answer in answers
     ]
     for answer in settled:
-        require(talk.is_done(answer), f"one of {talk.target.crowd} duplicates was never answered but with {answer}")
+        require(client.is_done(answer), f"one of {client.target.crowd} duplicates was never answered but with {answer}")
     executions = tally.executions(settled)
-    require(executions == 1, f"{talk.target.crowd} duplicates at once ran {executions} times")
+    require(executions == 1, f"{client.target.crowd} duplicates at once ran {executions} times")
     require(len({answer.body for answer in settled}) == 1, "they were not all answered alike")
 
 
@@ -94,21 +95,21 @@ def crowd(witness: ExecutionDetector) -> None:
     sends="a slow request, and its duplicate while it runs",
     must="the duplicate is answered at once, with the profile's status (`persql`: it waits for the first one's answer)",
 )
-def in_flight(witness: ExecutionDetector) -> None:
-    held = _held(witness)
+def in_flight(detector: ExecutionDetector) -> None:
+    held = _held(detector)
     answer = _must_be_answered(held.duplicate, "the duplicate")
-    if witness.talk.expected.in_flight_waits:
-        _must_have_learned(witness, held, answer)
+    if detector.client.expected.in_flight_waits:
+        _must_have_learned(detector, held, answer)
         return
-    status = witness.talk.expected.in_flight_status
-    if answer.status == status and not witness.talk.is_done(answer):
+    status = detector.client.expected.in_flight_status
+    if answer.status == status and not detector.client.is_done(answer):
         return
     _must_have_met(held, held.duplicate)
     waited = answer.at - held.duplicate.sent
     has_waited = answer.succeeded and answer.at > held.first.at
     require(not has_waited, f"the duplicate had to wait for the first ({waited:.1f} s), and was then answered {answer}")
     require(answer.status != status, f"a duplicate in flight was answered {answer}, as if it had run")
-    must_be_refused(witness, answer, status, "a duplicate in flight")
+    must_be_refused(detector, answer, status, "a duplicate in flight")
 
 
 @check(
@@ -117,8 +118,8 @@ def in_flight(witness: ExecutionDetector) -> None:
     must="the refusal says how long to wait, in whole seconds, and has the profile's code",
     when=lambda expected: not expected.in_flight_waits,
 )
-def in_flight_advice(witness: ExecutionDetector) -> None:
-    held, expected = _held(witness), witness.talk.expected
+def in_flight_advice(detector: ExecutionDetector) -> None:
+    held, expected = _held(detector), detector.client.expected
     answer = held.duplicate.answer
     if answer is None or answer.status != expected.in_flight_status:
         raise NotShown("the duplicate was not told that the first is in flight")
@@ -139,14 +140,14 @@ def in_flight_advice(witness: ExecutionDetector) -> None:
     sends="a slow request, and another body under its key while it runs",
     must="the other body is refused as another request, and not told to wait",
 )
-def in_flight_changed(witness: ExecutionDetector) -> None:
-    held = _held(witness)
+def in_flight_changed(detector: ExecutionDetector) -> None:
+    held = _held(detector)
     if held.changed is None:
         raise NotShown("it is not known how to change the body; give --changed-body")
     answer = _must_be_answered(held.changed, "another body")
     if not answer.succeeded:
         _must_have_met(held, held.changed)
-    must_be_refused(witness, answer, witness.talk.expected.mismatch_status, "another body under a key in flight")
+    must_be_refused(detector, answer, detector.client.expected.mismatch_status, "another body under a key in flight")
     if answer.at > held.first.at:
         raise NotShown("the other body was answered only after the first request had ended")
 
@@ -156,80 +157,80 @@ def in_flight_changed(witness: ExecutionDetector) -> None:
     sends="a slow request, and another tenant's under the same key while it runs",
     must="the other tenant's runs on its own",
 )
-def tenant_in_flight(witness: ExecutionDetector) -> None:
-    require_other_tenant(witness)
-    held = _held(witness)
+def tenant_in_flight(detector: ExecutionDetector) -> None:
+    require_other_tenant(detector)
+    held = _held(detector)
     met = held.other
     if met is None or met.answer is None:
         raise NotShown("the other tenant had no answer" if met is None else f"the other tenant: {met.trouble}")
-    answer = require_admitted(witness, met.answer)
-    require(witness.talk.is_done(answer), f"while one tenant's key is in flight, the other's was answered {answer}")
-    require(not witness.talk.is_marked(answer), "another tenant got a replay")
-    if witness.blind is None:
-        is_apart = witness.mark_of(answer) != witness.mark_of(held.first)
+    answer = require_admitted(detector, met.answer)
+    require(detector.client.is_done(answer), f"while one tenant's key is in flight, the other's was answered {answer}")
+    require(not detector.client.is_marked(answer), "another tenant got a replay")
+    if detector.blind is None:
+        is_apart = detector.mark_of(answer) != detector.mark_of(held.first)
         require(is_apart, "another tenant got the first one's answer")
     elif held.ran is None:
-        raise NotShown(witness.blind)
+        raise NotShown(detector.blind)
     else:
         require(held.ran >= 2, "another tenant's request did not run")
 
 
-def in_flight_refusal(witness: ExecutionDetector) -> TargetResponse | None:
+def in_flight_refusal(detector: ExecutionDetector) -> TargetResponse | None:
     """What a duplicate was told while the first ran; None if that was not to be had."""
     with suppress(NotShown):
-        answer = _held(witness).duplicate.answer
-        if answer is not None and answer.status == witness.talk.expected.in_flight_status:
+        answer = _held(detector).duplicate.answer
+        if answer is not None and answer.status == detector.client.expected.in_flight_status:
             return answer
     return None
 
 
-def _held(witness: ExecutionDetector) -> OverlapResult:
-    return witness.talk.found_once("held", lambda: _hold_until_clear(witness))
+def _held(detector: ExecutionDetector) -> OverlapResult:
+    return detector.client.found_once("held", lambda: _hold_until_clear(detector))
 
 
-def _hold_until_clear(witness: ExecutionDetector) -> OverlapResult:
+def _hold_until_clear(detector: ExecutionDetector) -> OverlapResult:
     """
     On a busy machine an answer comes late for other reasons than waiting, and a duplicate overtakes the first: only
     what is seen every time is believed.
     """
-    require_template(witness.talk.target.slow, "--slow", SLOW)
+    require_template(detector.client.target.slow, "--slow", SLOW)
     for _ in range(HOLDS_MAX - 1):
         with suppress(NotShown):
-            held = _hold(witness)
-            if not held.is_unclear(duplicate_waits=witness.talk.expected.in_flight_waits):
+            held = _hold(detector)
+            if not held.is_unclear(duplicate_waits=detector.client.expected.in_flight_waits):
                 return held
-    return _hold(witness)
+    return _hold(detector)
 
 
-def _hold(witness: ExecutionDetector) -> OverlapResult:
-    talk = witness.talk
-    asked = talk.ask(require_template(talk.target.slow, "--slow", SLOW))
+def _hold(detector: ExecutionDetector) -> OverlapResult:
+    client = detector.client
+    asked = client.ask(require_template(client.target.slow, "--slow", SLOW))
     try:
-        changed = talk.changed(asked)
+        changed = client.changed(asked)
     except NotShown:
         changed = None
-    tally = witness.tally()
-    began = talk.environment.monotonic()
-    first = run_in_thread(talk.read, talk.connect(asked), asked)
-    talk.environment.sleep(HEAD_START_SECONDS)
-    meeting = {"duplicate": run_in_thread(_meet, witness, asked, False)}
+    tally = detector.tally()
+    began = client.environment.monotonic()
+    first = run_in_thread(client.read, client.connect(asked), asked)
+    client.environment.sleep(HEAD_START_SECONDS)
+    meeting = {"duplicate": run_in_thread(_meet, detector, asked, False)}
     if changed is not None:
-        meeting["changed"] = run_in_thread(_meet, witness, changed, False)
-    if talk.target.other_headers is not None:
-        meeting["other"] = run_in_thread(_meet, witness, asked, True)
+        meeting["changed"] = run_in_thread(_meet, detector, changed, False)
+    if client.target.other_headers is not None:
+        meeting["other"] = run_in_thread(_meet, detector, asked, True)
     met = {name: future.result() for name, future in meeting.items()}
     answer = first.result()
     if not answer.succeeded:
-        raise NotShown(f"the slow request was answered {describe_response(witness, answer)}")
+        raise NotShown(f"the slow request was answered {describe_response(detector, answer)}")
     return OverlapResult(
         answer.at - began, tally.counted(), answer, met["duplicate"], met.get("changed"), met.get("other")
     )
 
 
-def _meet(witness: ExecutionDetector, asked: TargetRequest, other: bool) -> OverlappingRequest:
-    sent = witness.talk.environment.monotonic()
+def _meet(detector: ExecutionDetector, asked: TargetRequest, other: bool) -> OverlappingRequest:
+    sent = detector.client.environment.monotonic()
     try:
-        return OverlappingRequest(sent, witness.talk.send(asked, other=other), "")
+        return OverlappingRequest(sent, detector.client.send(asked, other=other), "")
     except NoTargetResponse as error:
         return OverlappingRequest(sent, None, str(error))
 
@@ -240,14 +241,14 @@ def _must_be_answered(met: OverlappingRequest, who: str) -> TargetResponse:
     return met.answer
 
 
-def _must_have_learned(witness: ExecutionDetector, held: OverlapResult, answer: TargetResponse) -> None:
+def _must_have_learned(detector: ExecutionDetector, held: OverlapResult, answer: TargetResponse) -> None:
     _must_have_met(held, held.duplicate)
-    require(witness.talk.is_done(answer), f"a duplicate that should wait was answered {answer}")
-    if witness.blind is None:
-        is_same = witness.mark_of(answer) == witness.mark_of(held.first)
+    require(detector.client.is_done(answer), f"a duplicate that should wait was answered {answer}")
+    if detector.blind is None:
+        is_same = detector.mark_of(answer) == detector.mark_of(held.first)
         require(is_same, "the duplicate ran as well, and was not answered with the first one's answer")
     elif held.ran is None:
-        raise NotShown(witness.blind)
+        raise NotShown(detector.blind)
     else:
         require(held.ran == (1 if held.other is None else 2), f"they ran {held.ran} times")
 
@@ -258,11 +259,11 @@ def _must_have_met(held: OverlapResult, met: OverlappingRequest) -> None:
 
 
 def _arrive(
-    witness: ExecutionDetector, connection: TargetConnection, asked: TargetRequest, ready: threading.Barrier
+    detector: ExecutionDetector, connection: TargetConnection, asked: TargetRequest, ready: threading.Barrier
 ) -> TargetResponse:
-    ready.wait(witness.talk.target.timeout)
-    connection.send(witness.talk.written(asked))
-    return witness.talk.read(connection, asked)
+    ready.wait(detector.client.target.timeout)
+    connection.send(detector.client.written(asked))
+    return detector.client.read(connection, asked)
 
 
 CHECKS: tuple[HttpCheck, ...] = (crowd, in_flight, in_flight_advice, in_flight_changed, tenant_in_flight)

@@ -23,14 +23,14 @@ BAD_REQUEST = 400
     must="it is refused with 400",
     when=lambda expected: expected.key_required,
 )
-def key_missing(witness: ExecutionDetector) -> None:
-    _must_refuse(witness, (), "a request without a key")
+def key_missing(detector: ExecutionDetector) -> None:
+    _must_refuse(detector, (), "a request without a key")
 
 
 @check("key-empty", sends='an empty key, bare and as `""`', must="both are refused with 400")
-def key_empty(witness: ExecutionDetector) -> None:
+def key_empty(detector: ExecutionDetector) -> None:
     for value in (b"", b'""'):
-        _must_refuse(witness, witness.talk.raw_key(value), "an empty key")
+        _must_refuse(detector, detector.client.raw_key(value), "an empty key")
 
 
 @check(
@@ -38,8 +38,8 @@ def key_empty(witness: ExecutionDetector) -> None:
     sends="keys with a control character, a DEL, a tab, a byte beyond ASCII and, where keys are bare, a blank",
     must="each is refused with 400",
 )
-def key_characters(witness: ExecutionDetector) -> None:
-    quote = b'"' if witness.talk.expected.quoted_keys else b""
+def key_characters(detector: ExecutionDetector) -> None:
+    quote = b'"' if detector.client.expected.quoted_keys else b""
     for name, odd in (
         ("a control character", b"\x01"),
         ("a DEL", b"\x7f"),
@@ -49,25 +49,25 @@ def key_characters(witness: ExecutionDetector) -> None:
     ):
         if quote and odd == b" ":
             continue  # A blank may stand in a quoted string.
-        key = witness.talk.key().encode("ascii") + odd + b"x"
-        _must_refuse(witness, witness.talk.raw_key(quote + key + quote), f"a key with {name}")
+        key = detector.client.key().encode("ascii") + odd + b"x"
+        _must_refuse(detector, detector.client.raw_key(quote + key + quote), f"a key with {name}")
 
 
 @check("key-too-long", sends="a key with one character too many", must="it is refused with 400")
-def key_too_long(witness: ExecutionDetector) -> None:
-    length = witness.talk.expected.key_length_max + 1
-    _must_refuse(witness, witness.talk.keyed(_long_key(witness, length)), f"a key of {length} characters")
+def key_too_long(detector: ExecutionDetector) -> None:
+    length = detector.client.expected.key_length_max + 1
+    _must_refuse(detector, detector.client.keyed(_long_key(detector, length)), f"a key of {length} characters")
 
 
 @check("key-longest", sends="the longest key that is allowed, twice", must="it is accepted, and the second is a replay")
-def key_longest(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    length = talk.expected.key_length_max
-    asked = talk.ask(lines=talk.keyed(_long_key(witness, length)))
-    tally = witness.tally()
-    first = talk.send(asked)
+def key_longest(detector: ExecutionDetector) -> None:
+    client = detector.client
+    length = client.expected.key_length_max
+    asked = client.ask(lines=client.keyed(_long_key(detector, length)))
+    tally = detector.tally()
+    first = client.send(asked)
     require(first.succeeded, f"a key of {length} characters was answered {first}")
-    must_be_replayed(witness, tally, first, talk.again(asked), "the second")
+    must_be_replayed(detector, tally, first, client.again(asked), "the second")
 
 
 @check(
@@ -75,11 +75,11 @@ def key_longest(witness: ExecutionDetector) -> None:
     sends="two lines with the key's header: two keys, and one key twice",
     must="both are refused with 400",
 )
-def key_twice(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    one, other = talk.keyed(talk.key()), talk.keyed(talk.key())
-    _must_refuse(witness, one + other, "a request with two keys")
-    _must_refuse(witness, one + one, "a request with its key twice")
+def key_twice(detector: ExecutionDetector) -> None:
+    client = detector.client
+    one, other = client.keyed(client.key()), client.keyed(client.key())
+    _must_refuse(detector, one + other, "a request with two keys")
+    _must_refuse(detector, one + one, "a request with its key twice")
 
 
 @check(
@@ -87,23 +87,23 @@ def key_twice(witness: ExecutionDetector) -> None:
     sends="a request under a bare key, and under the same key in quotes",
     must="they are one key: the second answer is the first's (where keys must be quoted, a bare one may be refused)",
 )
-def key_quoted(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    key = talk.key()
-    quoted = talk.ask(lines=talk.keyed(key, quoted=True))
-    tally = witness.tally()
-    first = talk.send(quoted)
+def key_quoted(detector: ExecutionDetector) -> None:
+    client = detector.client
+    key = client.key()
+    quoted = client.ask(lines=client.keyed(key, quoted=True))
+    tally = detector.tally()
+    first = client.send(quoted)
     require(first.succeeded, f"a quoted key was answered {first}")
-    again = talk.again(quoted.under(talk.keyed(key, quoted=False)))
-    if talk.expected.quoted_keys and again.status == BAD_REQUEST:
+    again = client.again(quoted.under(client.keyed(key, quoted=False)))
+    if client.expected.quoted_keys and again.status == BAD_REQUEST:
         return
-    must_be_replayed(witness, tally, first, again, "the bare key")
+    must_be_replayed(detector, tally, first, again, "the bare key")
 
 
 @check("key-case", sends="a request under two keys that differ in case only", must="both run")
-def key_case(witness: ExecutionDetector) -> None:
-    key = witness.talk.key()
-    _must_be_two(witness, key + "a", key + "A", "a key in another case")
+def key_case(detector: ExecutionDetector) -> None:
+    key = detector.client.key()
+    _must_be_two(detector, key + "a", key + "A", "a key in another case")
 
 
 @check(
@@ -111,25 +111,25 @@ def key_case(witness: ExecutionDetector) -> None:
     sends="a request under two keys of the greatest length that differ in the last character only",
     must="both run: keys are not cut to fit",
 )
-def key_prefix(witness: ExecutionDetector) -> None:
-    shared = _long_key(witness, witness.talk.expected.key_length_max - 1)
-    _must_be_two(witness, shared + "1", shared + "2", "a key with the same beginning")
+def key_prefix(detector: ExecutionDetector) -> None:
+    shared = _long_key(detector, detector.client.expected.key_length_max - 1)
+    _must_be_two(detector, shared + "1", shared + "2", "a key with the same beginning")
 
 
-def _long_key(witness: ExecutionDetector, length: int) -> str:
-    return f"{witness.talk.key()}-".ljust(length, "k")
+def _long_key(detector: ExecutionDetector, length: int) -> str:
+    return f"{detector.client.key()}-".ljust(length, "k")
 
 
-def _must_refuse(witness: ExecutionDetector, lines: HeaderLines, what: str) -> None:
-    must_be_refused(witness, witness.talk.send(witness.talk.ask(lines=lines)), BAD_REQUEST, what)
+def _must_refuse(detector: ExecutionDetector, lines: HeaderLines, what: str) -> None:
+    must_be_refused(detector, detector.client.send(detector.client.ask(lines=lines)), BAD_REQUEST, what)
 
 
-def _must_be_two(witness: ExecutionDetector, one: str, other: str, what: str) -> None:
-    talk = witness.talk
-    asked = talk.ask(lines=talk.keyed(one))
-    tally = witness.tally()
-    answers = [talk.first(asked), talk.send(asked.under(talk.keyed(other)))]
-    must_run_apart(witness, tally, answers, what)
+def _must_be_two(detector: ExecutionDetector, one: str, other: str, what: str) -> None:
+    client = detector.client
+    asked = client.ask(lines=client.keyed(one))
+    tally = detector.tally()
+    answers = [client.first(asked), client.send(asked.under(client.keyed(other)))]
+    must_run_apart(detector, tally, answers, what)
 
 
 CHECKS = (

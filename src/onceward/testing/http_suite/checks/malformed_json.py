@@ -33,12 +33,12 @@ def _unfinished(members: dict[str, Any]) -> str:
 
 def _refused(name: str, what: str, spoil: Callable[[dict[str, Any]], str]) -> HttpCheck:
     @check(name, sends=f"JSON with {what}, under a fresh key", must="it is refused with a 4xx: not run, and no 5xx")
-    def run(witness: ExecutionDetector) -> None:
-        asked = witness.talk.ask()
+    def run(detector: ExecutionDetector) -> None:
+        asked = detector.client.ask()
         members = body_members(asked.body)
         if members is None:
             raise NotShown("the body is no JSON object with members")
-        answer = witness.talk.send(replace(asked, body=spoil(members).encode("ascii")))
+        answer = detector.client.send(replace(asked, body=spoil(members).encode("ascii")))
         require(400 <= answer.status < 500, f"JSON with {what} was answered {answer}")
 
     return run

@@ -31,15 +31,15 @@ def _has_plans(expected: Expectations) -> bool:
     must="it runs once; the second answer is the first's and says `Plan-Replayed: true`, the first does not",
     when=_has_plans,
 )
-def plan_replay(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask(lines=_step(talk.key(), "charge"))
-    tally = witness.tally()
-    first, again = talk.first(asked), talk.again(asked)
+def plan_replay(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask(lines=_step(client.key(), "charge"))
+    tally = detector.tally()
+    first, again = client.first(asked), client.again(asked)
     require(again.status == first.status, f"the first was answered {first}, the second {again}")
     must_run_once(tally, [first, again])
     require(first.header(MARKER) is None, f"a first answer carries {MARKER}: {first.header(MARKER)!r}")
-    require(talk.is_marked(again, MARKER), f"{MARKER} is {again.header(MARKER)!r} on a replay")
+    require(client.is_marked(again, MARKER), f"{MARKER} is {again.header(MARKER)!r} on a replay")
 
 
 @check(
@@ -48,14 +48,14 @@ def plan_replay(witness: ExecutionDetector) -> None:
     must="all three run",
     when=_has_plans,
 )
-def plan_steps(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    plan, other = talk.key(), talk.key()
-    asked = talk.ask(lines=_step(plan, "charge"))
-    tally = witness.tally()
-    answers = [talk.first(asked)]
-    answers += [talk.send(asked.under(lines)) for lines in (_step(plan, "mail"), _step(other, "charge"))]
-    must_run_apart(witness, tally, answers, "another step")
+def plan_steps(detector: ExecutionDetector) -> None:
+    client = detector.client
+    plan, other = client.key(), client.key()
+    asked = client.ask(lines=_step(plan, "charge"))
+    tally = detector.tally()
+    answers = [client.first(asked)]
+    answers += [client.send(asked.under(lines)) for lines in (_step(plan, "mail"), _step(other, "charge"))]
+    must_run_apart(detector, tally, answers, "another step")
 
 
 @check(
@@ -64,9 +64,9 @@ def plan_steps(witness: ExecutionDetector) -> None:
     must="both are refused with 400 `plan_incomplete`",
     when=_has_plans,
 )
-def plan_incomplete(witness: ExecutionDetector) -> None:
-    for line in _step(witness.talk.key(), "charge"):
-        _must_refuse(witness, (line,), f"{line[0]} alone", "plan_incomplete")
+def plan_incomplete(detector: ExecutionDetector) -> None:
+    for line in _step(detector.client.key(), "charge"):
+        _must_refuse(detector, (line,), f"{line[0]} alone", "plan_incomplete")
 
 
 @check(
@@ -75,10 +75,10 @@ def plan_incomplete(witness: ExecutionDetector) -> None:
     must="it is refused with 400 `ambiguous_identity`",
     when=_has_plans,
 )
-def plan_and_key(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    lines = (*_step(talk.key(), "charge"), *talk.keyed(talk.key()))
-    _must_refuse(witness, lines, "a step with a key", "ambiguous_identity")
+def plan_and_key(detector: ExecutionDetector) -> None:
+    client = detector.client
+    lines = (*_step(client.key(), "charge"), *client.keyed(client.key()))
+    _must_refuse(detector, lines, "a step with a key", "ambiguous_identity")
 
 
 @check(
@@ -87,26 +87,26 @@ def plan_and_key(witness: ExecutionDetector) -> None:
     must="both run, and each is answered with its own",
     when=_has_plans,
 )
-def plan_tenant(witness: ExecutionDetector) -> None:
-    require_other_tenant(witness)
-    talk = witness.talk
-    asked = talk.ask(lines=_step(talk.key(), "charge"))
-    tally = witness.tally()
-    answers = [talk.first(asked), require_admitted(witness, talk.send(asked, other=True))]
-    require(not talk.is_marked(answers[1], MARKER), "another tenant got a replay")
-    must_run_apart(witness, tally, answers, "another tenant's step")
+def plan_tenant(detector: ExecutionDetector) -> None:
+    require_other_tenant(detector)
+    client = detector.client
+    asked = client.ask(lines=_step(client.key(), "charge"))
+    tally = detector.tally()
+    answers = [client.first(asked), require_admitted(detector, client.send(asked, other=True))]
+    require(not client.is_marked(answers[1], MARKER), "another tenant got a replay")
+    must_run_apart(detector, tally, answers, "another tenant's step")
 
 
 def _step(plan: str, step: str) -> HeaderLines:
     return (("Plan-Key", plan.encode("ascii")), ("Plan-Step", step.encode("ascii")))
 
 
-def _must_refuse(witness: ExecutionDetector, lines: HeaderLines, what: str, code: str) -> None:
-    talk = witness.talk
-    answer = talk.send(talk.ask(lines=lines))
-    must_be_refused(witness, answer, BAD_REQUEST, what)
+def _must_refuse(detector: ExecutionDetector, lines: HeaderLines, what: str, code: str) -> None:
+    client = detector.client
+    answer = client.send(client.ask(lines=lines))
+    must_be_refused(detector, answer, BAD_REQUEST, what)
     require(
-        answer.code == code or not talk.expected.codes, f"{what}: the code is {answer.code or 'missing'}, not {code}"
+        answer.code == code or not client.expected.codes, f"{what}: the code is {answer.code or 'missing'}, not {code}"
     )
 
 

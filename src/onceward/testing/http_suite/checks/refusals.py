@@ -36,14 +36,14 @@ DEPTH_MAX = 8
     must="each is `application/problem+json` with `type`, `title`, `status` and, where promised, `code` and `retry`",
     when=lambda expected: expected.problem_json,
 )
-def problem_shape(witness: ExecutionDetector) -> None:
-    for name, answer in _refusals(witness).items():
+def problem_shape(detector: ExecutionDetector) -> None:
+    for name, answer in _refusals(detector).items():
         require(answer.media_type == PROBLEM, f"the refusal of {name} is {answer.media_type or 'without a type'}")
         body = answer.json if isinstance(answer.json, dict) else {}
         missing = [member for member in ("type", "title") if not isinstance(body.get(member), str)]
         require(not missing, f"the refusal of {name} has no {' and no '.join(missing)}")
         require(body.get("status") == answer.status, f"the refusal of {name} says status {body.get('status')!r}")
-        if witness.talk.expected.codes:
+        if detector.client.expected.codes:
             require(isinstance(body.get("code"), str), f"the refusal of {name} has no code")
             require(
                 body.get("retry") in ADVICE, f"the refusal of {name} does not say `retry`: {', '.join(sorted(ADVICE))}"
@@ -57,9 +57,9 @@ def problem_shape(witness: ExecutionDetector) -> None:
     "`idempotency_error`",
     when=lambda expected: expected.stripe_errors,
 )
-def stripe_shape(witness: ExecutionDetector) -> None:
-    refused = dict(_refusals(witness))
-    if (held := in_flight_refusal(witness)) is not None:
+def stripe_shape(detector: ExecutionDetector) -> None:
+    refused = dict(_refusals(detector))
+    if (held := in_flight_refusal(detector)) is not None:
         refused[DUPLICATE] = held
     for name, answer in refused.items():
         require(answer.media_type == "application/json", f"the refusal of {name} is {answer.media_type or 'untyped'}")
@@ -78,9 +78,9 @@ def stripe_shape(witness: ExecutionDetector) -> None:
     must="the codes are `key_invalid`, `key_reused` and `key_missing`",
     when=lambda expected: expected.codes,
 )
-def refusal_codes(witness: ExecutionDetector) -> None:
+def refusal_codes(detector: ExecutionDetector) -> None:
     codes = {INVALID: "key_invalid", CHANGED: "key_reused", MISSING: "key_missing"}
-    for name, answer in _refusals(witness).items():
+    for name, answer in _refusals(detector).items():
         require(answer.code == codes[name], f"the refusal of {name} says {answer.code or 'no code'}, not {codes[name]}")
 
 
@@ -90,13 +90,13 @@ def refusal_codes(witness: ExecutionDetector) -> None:
     must="there is a page (another host is asked only with `--follow-links`)",
     when=lambda expected: expected.problem_json,
 )
-def problem_link(witness: ExecutionDetector) -> None:
-    for name, answer in _refusals(witness).items():
+def problem_link(detector: ExecutionDetector) -> None:
+    for name, answer in _refusals(detector).items():
         link = _link(answer)
         if link is None:
-            require(not witness.talk.expected.link_required, f"the refusal of {name} links to nothing")
+            require(not detector.client.expected.link_required, f"the refusal of {name} links to nothing")
             raise NotShown(f"the refusal of {name} links to nothing, which this profile allows")
-        found = _fetched(witness.talk, link)
+        found = _fetched(detector.client, link)
         require(found.status < 400, f"what the refusal of {name} links to is answered {found}")
 
 
@@ -105,9 +105,9 @@ def problem_link(witness: ExecutionDetector) -> None:
     sends="GET /.well-known/idempotency (`--well-known`)",
     must="JSON that says how long answers are kept (a member such as `retentionSeconds`)",
 )
-def retention_published(witness: ExecutionDetector) -> None:
-    path = witness.talk.target.well_known
-    answer = witness.talk.send(replace(witness.talk.ask(lines=()), method="GET", path=path, body=None))
+def retention_published(detector: ExecutionDetector) -> None:
+    path = detector.client.target.well_known
+    answer = detector.client.send(replace(detector.client.ask(lines=()), method="GET", path=path, body=None))
     require(answer.succeeded, f"{path} is answered {answer}")
     require(isinstance(answer.json, dict), f"{path} is no JSON object")
     require(any(_is_retention(*member) for member in _all_members(answer.json)), f"{path} does not say how long")
@@ -117,26 +117,26 @@ INVALID, CHANGED, MISSING = "a key that is none", "another body", "a missing key
 DUPLICATE = "a duplicate in flight"
 
 
-def _refusals(witness: ExecutionDetector) -> dict[str, TargetResponse]:
-    found = witness.talk.found_once("refusals", lambda: _refuse(witness.talk))
+def _refusals(detector: ExecutionDetector) -> dict[str, TargetResponse]:
+    found = detector.client.found_once("refusals", lambda: _refuse(detector.client))
     if not found:
         raise NotShown("nothing was refused")
     return found
 
 
-def _refuse(talk: TargetClient) -> dict[str, TargetResponse]:
+def _refuse(client: TargetClient) -> dict[str, TargetResponse]:
     """The refusals that can be had for the asking. What is not refused is another check's business."""
-    asked = talk.ask()
-    talk.first(asked)
-    wanted = {INVALID: talk.ask(lines=talk.raw_key(f"{talk.key()} x".encode()))}
+    asked = client.ask()
+    client.first(asked)
+    wanted = {INVALID: client.ask(lines=client.raw_key(f"{client.key()} x".encode()))}
     with suppress(NotShown):
-        wanted[CHANGED] = talk.changed(asked)
-    if talk.expected.key_required:
-        wanted[MISSING] = talk.ask(lines=())
+        wanted[CHANGED] = client.changed(asked)
+    if client.expected.key_required:
+        wanted[MISSING] = client.ask(lines=())
     refused = {}
     for name, request in wanted.items():
         with suppress(NoTargetResponse):
-            answer = talk.again(request)
+            answer = client.again(request)
             if 400 <= answer.status < 500:
                 refused[name] = answer
     return refused
@@ -152,16 +152,16 @@ def _link(answer: TargetResponse) -> str | None:
     return None
 
 
-def _fetched(talk: TargetClient, link: str) -> TargetResponse:
+def _fetched(client: TargetClient, link: str) -> TargetResponse:
     try:
-        origin, path = read_url(urljoin(f"{talk.target.origin}{talk.target.request.path}", link))
+        origin, path = read_url(urljoin(f"{client.target.origin}{client.target.request.path}", link))
     except (ConfigurationError, ValueError):
         raise NotShown("the link cannot be read") from None
-    if origin != talk.target.origin and not talk.target.follow_links:
+    if origin != client.target.origin and not client.target.follow_links:
         raise NotShown(f"the link leads to {origin}; give --follow-links to ask there")
     try:
         # No credentials of ours: this is documentation, and may be somebody else's host.
-        connection = talk.opened(origin)
+        connection = client.opened(origin)
         connection.send(
             f"GET {path} HTTP/1.1\r\nHost: {origin.host_header}\r\nConnection: close\r\n\r\n".encode("ascii")
         )

@@ -29,12 +29,12 @@ CUT_AFTER_SECONDS = 0.1
     sends="a request twice under one key",
     must="it runs once, and the second answer has the first's status and body, byte for byte",
 )
-def replay_equal(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    tally = witness.tally()
-    first, again = witness.talk.first(asked), witness.talk.again(asked)
+def replay_equal(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    tally = detector.tally()
+    first, again = detector.client.first(asked), detector.client.again(asked)
     require(
-        again.status == first.status, f"the first was answered {first}, the second {describe_response(witness, again)}"
+        again.status == first.status, f"the first was answered {first}, the second {describe_response(detector, again)}"
     )
     must_run_once(tally, [first, again])
     require(again.body == first.body, "it ran once, but the second body is not the first, byte for byte")
@@ -45,9 +45,9 @@ def replay_equal(witness: ExecutionDetector) -> None:
     sends="a request twice under one key",
     must="the second answer has the first's `Content-Type`",
 )
-def replay_content_type(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    first, again = witness.talk.first(asked), witness.talk.again(asked)
+def replay_content_type(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    first, again = detector.client.first(asked), detector.client.again(asked)
     if not again.succeeded:
         raise NotShown(f"the second was answered {again}")
     kinds = [answer.header("Content-Type") for answer in (first, again)]
@@ -59,12 +59,12 @@ def replay_content_type(witness: ExecutionDetector) -> None:
     sends="a request twice under one key",
     must="the second answer carries the profile's marker with the value `true`",
 )
-def replay_marked(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask()
-    tally = witness.tally()
-    first, again = witness.talk.first(asked), witness.talk.again(asked)
-    marker = witness.talk.expected.marker
-    if witness.talk.is_marked(again):
+def replay_marked(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask()
+    tally = detector.tally()
+    first, again = detector.client.first(asked), detector.client.again(asked)
+    marker = detector.client.expected.marker
+    if detector.client.is_marked(again):
         return
     if not again.succeeded or tally.executions([first, again]) != 1:
         raise NotShown(f"the second was answered {again} and is no replay")
@@ -77,9 +77,9 @@ def replay_marked(witness: ExecutionDetector) -> None:
     sends="a request under a fresh key",
     must="the answer does not carry the marker at all (not even `false`)",
 )
-def first_unmarked(witness: ExecutionDetector) -> None:
-    value = witness.talk.first(witness.talk.ask()).header(witness.talk.expected.marker)
-    require(value is None, f"a first answer carries {witness.talk.expected.marker}: {value!r}")
+def first_unmarked(detector: ExecutionDetector) -> None:
+    value = detector.client.first(detector.client.ask()).header(detector.client.expected.marker)
+    require(value is None, f"a first answer carries {detector.client.expected.marker}: {value!r}")
 
 
 @check(
@@ -87,17 +87,17 @@ def first_unmarked(witness: ExecutionDetector) -> None:
     sends="a request; once its answer begins to come, the connection is reset and the request sent again",
     must="the second is a replay: nothing ran again",
 )
-def answer_lost(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask()
-    tally = witness.tally()
-    connection = talk.connect(asked)
+def answer_lost(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask()
+    tally = detector.tally()
+    connection = client.connect(asked)
     connection.wait_for_first_byte()
     connection.reset()
-    again = talk.again(asked)
-    require(talk.is_done(again), f"after a lost answer the retry was answered {again}")
-    _must_not_have_run_again(witness, tally.counted(), marked=talk.is_marked(again))
-    require(talk.again(asked).body == again.body, "two retries were answered differently")
+    again = client.again(asked)
+    require(client.is_done(again), f"after a lost answer the retry was answered {again}")
+    _must_not_have_run_again(detector, tally.counted(), marked=client.is_marked(again))
+    require(client.again(asked).body == again.body, "two retries were answered differently")
 
 
 @check(
@@ -105,24 +105,24 @@ def answer_lost(witness: ExecutionDetector) -> None:
     sends="a slow request; the connection is reset while it runs, and the request is sent until it is answered",
     must="it does not run again: the answer is a replay, or says that the outcome is in doubt",
 )
-def cut_while_running(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    asked = talk.ask(require_template(talk.target.slow, "--slow", "a request that takes half a second or more"))
-    tally = witness.tally()
-    connection = talk.connect(asked)
-    talk.environment.sleep(CUT_AFTER_SECONDS)
+def cut_while_running(detector: ExecutionDetector) -> None:
+    client = detector.client
+    asked = client.ask(require_template(client.target.slow, "--slow", "a request that takes half a second or more"))
+    tally = detector.tally()
+    connection = client.connect(asked)
+    client.environment.sleep(CUT_AFTER_SECONDS)
     was_running = connection.is_silent()
     connection.reset()
     if not was_running:
         raise NotShown("the slow request was answered at once; it must take half a second or more")
-    talk.environment.sleep(PAUSE_SECONDS)
-    again = talk.again(asked, seconds=talk.target.timeout)
-    if talk.is_in_flight(again):
-        raise NotShown(f"still in flight {talk.target.timeout:g} s after the cut; a longer --timeout may show more")
+    client.environment.sleep(PAUSE_SECONDS)
+    again = client.again(asked, seconds=client.target.timeout)
+    if client.is_in_flight(again):
+        raise NotShown(f"still in flight {client.target.timeout:g} s after the cut; a longer --timeout may show more")
     if again.code == "in_doubt":
         return
     require(again.succeeded, f"after the cut the retry was answered {again}")
-    _must_not_have_run_again(witness, tally.counted(), marked=talk.is_marked(again))
+    _must_not_have_run_again(detector, tally.counted(), marked=client.is_marked(again))
 
 
 @check(
@@ -131,11 +131,11 @@ def cut_while_running(witness: ExecutionDetector) -> None:
     must="both run, and neither answer carries the marker",
     when=lambda expected: not expected.key_required,
 )
-def unkeyed(witness: ExecutionDetector) -> None:
-    asked = witness.talk.ask(lines=())
-    tally = witness.tally()
-    answers = [witness.talk.send(asked), witness.talk.send(asked)]
-    must_run_apart(witness, tally, answers, "a request without a key")
+def unkeyed(detector: ExecutionDetector) -> None:
+    asked = detector.client.ask(lines=())
+    tally = detector.tally()
+    answers = [detector.client.send(asked), detector.client.send(asked)]
+    must_run_apart(detector, tally, answers, "a request without a key")
 
 
 @check(
@@ -143,9 +143,9 @@ def unkeyed(witness: ExecutionDetector) -> None:
     sends="a request whose answer has no body, twice under one key",
     must="both are answered 204, and the second is a replay",
 )
-def no_content(witness: ExecutionDetector) -> None:
-    shape = require_template(witness.talk.target.no_content, "--no-content", "a request that is answered 204")
-    must_replay(witness, witness.talk.ask(shape), status=204)
+def no_content(detector: ExecutionDetector) -> None:
+    shape = require_template(detector.client.target.no_content, "--no-content", "a request that is answered 204")
+    must_replay(detector, detector.client.ask(shape), status=204)
 
 
 @check(
@@ -153,9 +153,9 @@ def no_content(witness: ExecutionDetector) -> None:
     sends="a request whose answer is streamed, twice under one key",
     must="the second answer is a replay, byte for byte",
 )
-def stream(witness: ExecutionDetector) -> None:
-    shape = require_template(witness.talk.target.stream, "--stream", "a request whose answer is streamed")
-    must_replay(witness, witness.talk.ask(shape))
+def stream(detector: ExecutionDetector) -> None:
+    shape = require_template(detector.client.target.stream, "--stream", "a request whose answer is streamed")
+    must_replay(detector, detector.client.ask(shape))
 
 
 @check(
@@ -163,24 +163,24 @@ def stream(witness: ExecutionDetector) -> None:
     sends="GET, HEAD and OPTIONS without a key, and with a key that a request was made under",
     must="they pass: the same status with and without the key, and no marker",
 )
-def safe_methods(witness: ExecutionDetector) -> None:
-    talk = witness.talk
-    used = talk.ask()
-    talk.first(used)
+def safe_methods(detector: ExecutionDetector) -> None:
+    client = detector.client
+    used = client.ask()
+    client.first(used)
     for method in ("GET", "HEAD", "OPTIONS"):
         bare = replace(used, method=method, body=None, lines=())
         try:
-            plain, keyed = talk.send(bare), talk.send(bare.under(used.lines))
+            plain, keyed = client.send(bare), client.send(bare.under(used.lines))
         except NoTargetResponse as error:
             raise NotShown(f"{method}: {error}") from None
         require(plain.status == keyed.status, f"{method} is answered {plain} without the key and {keyed} with it")
-        require(not talk.is_marked(keyed), f"{method} with a key is marked as a replay")
+        require(not client.is_marked(keyed), f"{method} with a key is marked as a replay")
 
 
-def _must_not_have_run_again(witness: ExecutionDetector, counted: int | None, *, marked: bool) -> None:
+def _must_not_have_run_again(detector: ExecutionDetector, counted: int | None, *, marked: bool) -> None:
     if counted is not None:
         require(counted == 1, f"it ran {counted} times")
-    elif witness.marks:
+    elif detector.marks:
         require(marked, "the retry is no replay: it ran again")
     else:
         raise NotShown("the target marks no replays, and the first answer was not read; give --count-url")

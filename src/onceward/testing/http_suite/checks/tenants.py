@@ -34,14 +34,14 @@ ALWAYS_OTHER = frozenset({"date", "content-length", "age"})
     sends="a request, and then the same one under the same key by another tenant",
     must="both run, and each is answered with its own",
 )
-def tenant_apart(witness: ExecutionDetector) -> None:
-    require_other_tenant(witness)
-    talk = witness.talk
-    asked = talk.ask()
-    tally = witness.tally()
-    first = talk.first(asked)
-    other = require_admitted(witness, talk.send(asked, other=True))
-    must_run_apart(witness, tally, [first, other], "another tenant")
+def tenant_apart(detector: ExecutionDetector) -> None:
+    require_other_tenant(detector)
+    client = detector.client
+    asked = client.ask()
+    tally = detector.tally()
+    first = client.first(asked)
+    other = require_admitted(detector, client.send(asked, other=True))
+    must_run_apart(detector, tally, [first, other], "another tenant")
 
 
 @check(
@@ -49,10 +49,10 @@ def tenant_apart(witness: ExecutionDetector) -> None:
     sends="another tenant's requests under fresh keys, and under keys that the first tenant has used for another body",
     must="the same status, the same header names, and no longer time: nobody can find out that a key is taken",
 )
-def tenant_silent(witness: ExecutionDetector) -> None:
-    require_other_tenant(witness)
+def tenant_silent(detector: ExecutionDetector) -> None:
+    require_other_tenant(detector)
     for tries_left in reversed(range(TRIES_MAX)):
-        fresh, taken = _compared(witness)
+        fresh, taken = _compared(detector)
         require(
             fresh[0] == taken[0], f"a fresh key is answered {fresh[0]}, one that another tenant has used {taken[0]}"
         )
@@ -65,17 +65,17 @@ def tenant_silent(witness: ExecutionDetector) -> None:
         require(tries_left > 0, what)
 
 
-def _compared(witness: ExecutionDetector) -> list[tuple[str, frozenset[str], float]]:
+def _compared(detector: ExecutionDetector) -> list[tuple[str, frozenset[str], float]]:
     """How fresh keys look to another tenant, and how taken ones do."""
-    talk, clock = witness.talk, witness.talk.environment.monotonic
+    client, clock = detector.client, detector.client.environment.monotonic
     seen: dict[bool, list[tuple[TargetResponse, float]]] = {True: [], False: []}
     for _ in range(ROUNDS):
         for is_taken, rounds in seen.items():
-            asked = talk.ask()
+            asked = client.ask()
             if is_taken:
-                talk.first(talk.changed(asked))
+                client.first(client.changed(asked))
             began = clock()
-            rounds.append((require_admitted(witness, talk.send(asked, other=True)), began))
+            rounds.append((require_admitted(detector, client.send(asked, other=True)), began))
     return [_looks(rounds) for rounds in (seen[False], seen[True])]
 
 
