@@ -294,7 +294,7 @@ def test_what_is_old_or_too_much_is_forgotten(journal: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"worker": ""}, "who works"),
+        ({"worker": ""}, "name of its worker"),
         ({"scope": ""}, "scope"),
         ({"secret": b"short"}, "16 or more"),
         ({"url": "redis://localhost"}, "SQLite or PostgreSQL"),

@@ -47,7 +47,7 @@ def test_the_journal_is_asked_by_the_key_of_a_row(booked: tuple[str, str]) -> No
     with Journal(url, scope=SCOPE, worker="w-1") as journal:
         found = journal.calls(key=key)
         same = journal.calls(digest=found[0].digest) if found else []
-        with pytest.raises(ConfigurationError, match="one of them"):
+        with pytest.raises(ConfigurationError, match="not both"):
             journal.calls(key=key, digest="0" * 12)
 
     assert [(one.tool, one.outcome) for one in found] == [("book", "executed")]

@@ -1,10 +1,11 @@
 """
-HTTP, both ends. Each library is imported by its own module only.
+HTTP, both ends: clients that send the same key on every attempt, servers that run a keyed request once.
 
-    clients that carry the key                       servers that keep the promise
-    onceward.http.httpx       Transport, client ...  onceward.http.asgi    IdempotencyMiddleware
-    onceward.http.httpx2      the same               onceward.http.wsgi    IdempotencyMiddleware
-    onceward.http.requests    Adapter
+    onceward.http.httpx, httpx2, requests    transports and an adapter, over `client/`
+    onceward.http.asgi, wsgi, django         `IdempotencyMiddleware`, over `server/`
+
+May import: _core, runtime, stores, gate, retry. Each library is imported by its own module only. Start reading with
+`server/request_admission.py` for servers, `client/request_preparer.py` for clients.
 """
 
 from onceward.http.client.credentials import check_credential, environment_of

@@ -1,14 +1,15 @@
 """
-The gate in front of any ASGI application: Starlette, FastAPI, Litestar, Django, or none of them.
+`IdempotencyMiddleware` for ASGI applications: Starlette, FastAPI, Litestar, Django, or without a framework.
 
     app.add_middleware(IdempotencyMiddleware, gate=gate, scope=tenant_of, profile="ietf")
 
-A keyed request runs once; its answer is stored and replayed byte for byte. Everything else passes through untouched:
+A keyed request runs once; its response is stored and replayed byte for byte. Everything else passes through untouched:
 other methods, requests without a key, websockets, lifespan. The handler finds the operation in `scope["state"]`
 (in Starlette, FastAPI and Litestar: `request.state.operation`).
 
-The end of an answer leaves when the answer is stored, and it is stored when the handler has returned: then whatever
-commits after the answer (a FastAPI dependency with `yield`) has committed. `answer_first=True` does not wait for that.
+The end of a response is sent after the response is stored, and it is stored when the handler has returned: by then
+whatever commits after the response (a FastAPI dependency with `yield`) has committed. `answer_first=True` stores and
+sends it before that.
 """
 
 from __future__ import annotations
@@ -51,31 +52,31 @@ OPERATION = "operation"
 """Where the handler finds its operation: `scope["state"]["operation"]`."""
 RENDERED = "onceward.rendered"
 ENDS_THE_CONNECTION = frozenset({408, 413})
-"""Refusals in the middle of a body: the rest of it is not wanted."""
+"""Refusals in the middle of an upload: the rest of the body is not read."""
 
 
 def rendered(request: Any) -> Reply:
     """
-    The answer that the framework has made of what the handler returned, for whoever settles inside a transaction with
-    it: `operation.settle_inside(session, rendered(request))`.
+    The response that the framework has made of what the handler returned, to settle inside a transaction with it:
+    `operation.settle_inside(session, rendered(request))`.
 
-    `request` is Starlette's or FastAPI's, or the ASGI scope. For code that runs after the answer and before the commit,
-    such as a dependency with `yield`; before that there is no answer, and this is refused.
+    `request` is Starlette's or FastAPI's, or the ASGI scope. For code that runs after the response and before the
+    commit, such as a dependency with `yield`; earlier there is no response yet: `ConfigurationError`.
     """
     scope = getattr(request, "scope", request)
     found: Callable[[], Reply] | None = (scope.get("state") or {}).get(RENDERED)
     if found is None:
-        raise ConfigurationError("this request has no operation: it has no key, or its route is not treated")
+        raise ConfigurationError("this request has no operation: it has no key, or its route is skipped")
     return found()
 
 
 class IdempotencyMiddleware:
     """
-    Keyed requests run once.
+    Runs a keyed request once, and replays its response to every retry.
 
-    `scope` says who is calling: a function (or async function) of the request, such as
-    `lambda request: f"live:{request.raw['state']['tenant']}"`, taken from its authentication; or one text, where there
-    is one caller only. Every field of a profile may be given as a keyword, and otherwise for single `routes`.
+    `scope` says who is calling: a function (or async function) of the request that reads its authentication, such as
+    `lambda request: f"live:{request.raw['state']['tenant']}"`; or one text if there is only one caller. Every field of
+    a profile may be given as a keyword, and changed for single `routes`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class IdempotencyMiddleware:
         **changes: Unpack[ProfileOverrides],
     ) -> None:
         if not isinstance(gate, AsyncGate):
-            raise ConfigurationError(f"an ASGI application awaits: give it an AsyncGate, not a {type(gate).__name__}")
+            raise ConfigurationError(f"an ASGI middleware needs an AsyncGate, not a {type(gate).__name__}")
         self.app = app
         self._admission = RequestAdmission(
             gate, scope=scope, profile_=profile, routes=routes, well_known=well_known, changes=changes, repeats=True
@@ -118,37 +119,37 @@ class IdempotencyMiddleware:
             await self._serve(admitted, scope, receive, send)
 
     def _look(self, scope: Scope) -> None:
-        """Learn the application's routes, once: at its start, or when its first request comes."""
+        """Learn the application's routes, once: when it starts, or when its first request arrives."""
         self._has_looked = True
         known = find_app_routes(scope.get("app"))
         self._admission.learn(find_app_routes(self.app) if known is None else known)
         self._methods = self._admission.routes.methods
 
     async def _serve(self, admitted: AdmittedRequest, scope: Scope, receive: Receive, send: Send) -> None:
-        """A keyed request, from its body to its answer."""
-        wire = _AsgiConnection(self.app, scope, receive, send)
-        exchange = wire.exchange = PushExchange(self._admission, admitted, wire)
+        """Serve a keyed request, from its body to its response."""
+        connection = _AsgiConnection(self.app, scope, receive, send)
+        exchange = connection.exchange = PushExchange(self._admission, admitted, connection)
         try:
-            reply = await exchange.enter()
+            reply = await exchange.prepare()
             if exchange.passes:
                 await self.app(scope, receive, send)
                 return
             if reply is None:
-                reply = await exchange.run(wire.run)
+                reply = await exchange.run(connection.run)
             if reply is None:
-                await wire.finish(exchange.own())
+                await connection.finish(exchange.handler_response())
             else:
                 await _send_response(reply, scope, send)
-            await wire.until_returned()
+            await connection.until_returned()
         except ClientDisconnected:
             return
         finally:
-            wire.abandon()
+            connection.abandon()
             exchange.close()
 
 
 class _AsgiConnection:
-    """One connection of a server: the handler's request from the spool, its answer into the recording and onwards."""
+    """One ASGI connection: the handler reads the buffered body; its response goes to the recorder and to the client."""
 
     scope_label = SCOPE_LABEL
     exchange: PushExchange
@@ -156,7 +157,7 @@ class _AsgiConnection:
     _as_it_came: Scope | None = None
     _task: asyncio.Task[None] | None = None
     _left: OSError | None = None
-    _knows = False
+    _handler_knows = False
     """Whether the handler knows that its client has left."""
     _read_all = False
 
@@ -165,30 +166,30 @@ class _AsgiConnection:
 
     # --- the request ---
 
-    async def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+    async def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
         found = scope_of(incoming)
         return await found if inspect.isawaitable(found) else found
 
-    async def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
-        """Take the body in."""
-        await receive_body(admitted, spool, self._receive)
+    async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+        """Receive the whole body."""
+        await receive_body(admitted, body, self._receive)
 
     async def _replay_request(self) -> Message:
-        """The handler's `receive`: the body; then nothing, until its answer is complete."""
-        spool = self.exchange.spool
+        """The handler's `receive`: the body; then it waits until the response is complete."""
+        body = self.exchange.body
         if not self._read_all:
-            on_disk = spool.on_disk
-            piece = await asyncio.to_thread(spool.read) if on_disk else spool.read()
+            on_disk = body.on_disk
+            piece = await asyncio.to_thread(body.read) if on_disk else body.read()
             self._read_all = not on_disk or not piece
             return {"type": "http.request", "body": piece, "more_body": not self._read_all}
-        # A client that leaves does not end what it began: the record wants the answer, and so will the client's retry.
-        # Only one whose answer is too long to be kept learns of it: nobody would see the end of that.
-        await self._hears.wait()
-        if self.exchange.recording.complete:
+        # If the client leaves, the handler goes on: its response is stored for the client's retry. It learns that the
+        # client has left only if the response is too long to be stored: nobody would see its end.
+        await self._may_disconnect.wait()
+        if self.exchange.recorder.complete:
             return {"type": "http.disconnect"}
         message = {"type": "http.disconnect"} if self._left is not None else await self._receive()
-        self._knows = self._knows or message["type"] == "http.disconnect"
+        self._handler_knows = self._handler_knows or message["type"] == "http.disconnect"
         return message
 
     # --- running ---
@@ -200,42 +201,43 @@ class _AsgiConnection:
             self._begin_again(self._as_it_came)
         elif terms.retry is not None:
             self._as_it_came = {**self._scope, "state": dict(self._scope.get("state") or {})}
-        self._hears, self._answered = asyncio.Event(), asyncio.Event()
+        self._may_disconnect, self._response_complete = asyncio.Event(), asyncio.Event()
         self._hand_over(operation)
         try:
-            if profile.answer_first and not profile.transactional:  # Its last word is its commit.
+            if profile.answer_first and not profile.transactional:  # A transactional handler must return: it commits.
                 await self._until_response_complete()
             else:
                 await self._app(self._scope, self._replay_request, self._take_response)
         except Exception as error:
-            if self.exchange.recording.complete or not self._is_why(error):
+            if self.exchange.recorder.complete or not self._is_disconnect(error):
                 raise
         finally:
-            self._hears.set()
-        if self.exchange.recording.complete:
+            self._may_disconnect.set()
+        if self.exchange.recorder.complete:
             return CLEAN_REPORT
-        if not self._knows:
-            raise RuntimeError("the handler returned without completing its answer")
+        if not self._handler_knows:
+            raise RuntimeError("the handler returned without completing its response")
         return CLEAN_REPORT._replace(left=True)
 
-    def _is_why(self, error: BaseException | None) -> bool:
-        """Whether a handler raised because its client has left: frameworks make errors of their own from that."""
+    def _is_disconnect(self, error: BaseException | None) -> bool:
+        """Whether a handler raised because its client has left: frameworks raise errors of their own from that."""
         while error is not None and error is not self._left:
             error = error.__cause__ or error.__context__
-        return error is not None and self._knows
+        return error is not None and self._handler_knows
 
     def _begin_again(self, came: Scope) -> None:
-        """Another attempt: the request as it came."""
+        """Restore the request as it came, for another attempt."""
         self._scope.clear()
         self._scope.update({**came, "state": dict(came["state"])})
-        self.exchange.spool.rewind()
+        self.exchange.body.rewind()
         self._start, self._read_all = None, False
 
     def _hand_over(self, operation: Operation) -> None:
         """
-        The handler's scope is the one that came in: what routers write into it is read by the middlewares outside.
+        Put the operation into the handler's scope. It is the scope that came in: outer middlewares read what routers
+        write into it.
 
-        What would let the answer leave by another way than `send` is not offered.
+        Extensions that would send the response by another way than `send` are removed.
         """
         scope = self._scope
         if scope.get("state") is None:
@@ -246,58 +248,58 @@ class _AsgiConnection:
             scope["extensions"] = {name: one for name, one in offered.items() if not name.startswith("http.response")}
 
     async def _until_response_complete(self) -> None:
-        """Run the handler until its answer is complete; it may go on after that."""
+        """Run the handler until its response is complete; it may go on after that."""
         self._task = asyncio.ensure_future(self._app(self._scope, self._replay_request, self._take_response))
-        self._task.add_done_callback(lambda _: self._answered.set())
+        self._task.add_done_callback(lambda _: self._response_complete.set())
         try:
-            await self._answered.wait()
+            await self._response_complete.wait()
         except asyncio.CancelledError:
             self._task.cancel()
             await asyncio.wait({self._task})
-        if not self.exchange.recording.complete:
-            await self._task  # What it raised; or it let itself be cancelled, or not, as it likes.
+        if not self.exchange.recorder.complete:
+            await self._task  # Raises what the handler raised; it may also have ignored its cancellation.
 
     async def until_returned(self) -> None:
-        """Wait for what the handler does after its answer."""
+        """Wait until the handler returns, which may be after its response."""
         if self._task is not None:
             await self._task
 
     def abandon(self) -> None:
-        """Nobody waits for the handler any more."""
+        """Cancel the handler: nobody waits for it any more."""
         if self._task is not None:
             self._task.cancel()
 
-    # --- the answer ---
+    # --- the response ---
 
     async def _take_response(self, message: Message) -> None:
         """The handler's `send`."""
-        kind, recording = message["type"], self.exchange.recording
+        kind, recorder = message["type"], self.exchange.recorder
         if kind == "http.response.start":
             if self._start is not None:
-                raise RuntimeError("the handler began its answer twice")
+                raise RuntimeError("the handler sent http.response.start twice")
             self._start = message
             headers = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
-            recording.begin(message["status"], headers)
-            if recording.passing:
+            recorder.begin(message["status"], headers)
+            if recorder.passing:
                 await self._pass(b"")
         elif kind == "http.response.body":
-            if self._start is None or recording.complete:
-                raise RuntimeError("the handler sent a body before its answer began, or after it ended")
+            if self._start is None or recorder.complete:
+                raise RuntimeError("the handler sent a body before its response began, or after it ended")
             more = message.get("more_body", False)
-            piece = recording.feed(message.get("body", b""), more=more)
+            piece = recorder.feed(message.get("body", b""), more=more)
             if not more:
-                self._hears.set()
-                self._answered.set()
-            elif recording.passing:
+                self._may_disconnect.set()
+                self._response_complete.set()
+            elif recorder.passing:
                 await self._pass(piece)
-                self._heed()
+                self._report_disconnect()
 
-    def _heed(self) -> None:
-        """If the answer is too long to be kept: let the handler learn that its client has left."""
-        if not self.exchange.recording.keeps:
-            self._hears.set()
+    def _report_disconnect(self) -> None:
+        """If the response is too long to be stored: let the handler learn that its client has left."""
+        if not self.exchange.recorder.keeps:
+            self._may_disconnect.set()
             if self._left is not None:
-                self._knows = True
+                self._handler_knows = True
                 raise self._left
 
     async def _pass(self, piece: bytes) -> None:
@@ -307,7 +309,7 @@ class _AsgiConnection:
             await self._tell({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def finish(self, own: HandlerResponse) -> None:
-        """The rest of the handler's answer."""
+        """Send the rest of the handler's response."""
         if not self.exchange.begun:
             await self._tell(self._head(own))
         await self._tell({"type": "http.response.body", "body": own.body, "more_body": False})
@@ -322,7 +324,7 @@ class _AsgiConnection:
         return {**start, "headers": headers}
 
     async def _tell(self, message: Message) -> None:
-        """Send, unless the client is gone: what it began goes on all the same."""
+        """Send, unless the client has left; the handler goes on all the same."""
         if self._left is not None:
             return
         try:
@@ -340,7 +342,7 @@ def _request_from_scope(scope: Scope) -> IncomingRequest:
 
 
 async def _send_response(reply: Reply, scope: Scope, send: Send) -> None:
-    """Send a whole answer."""
+    """Send a whole response."""
     given, body = headers_and_body(reply)
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in given]
     if reply.status in ENDS_THE_CONNECTION and str(scope.get("http_version", "1.1")).startswith("1"):

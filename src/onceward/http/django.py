@@ -1,5 +1,5 @@
 """
-The gate in front of Django's views, where sessions and users are known.
+`IdempotencyMiddleware` for Django: it runs in front of the views, where sessions and users are known.
 
     MIDDLEWARE = [..., "django.contrib.auth.middleware.AuthenticationMiddleware",
                   "onceward.http.django.IdempotencyMiddleware"]
@@ -7,7 +7,7 @@ The gate in front of Django's views, where sessions and users are known.
 
 For plain and async views, under WSGI and ASGI. The view finds its operation in `request.operation`. `ASYNC_GATE` is
 for async views; without it they are served through the blocking one, in a thread. Every field of a profile may be
-said in capitals (`"REQUIRE_KEY": True`), or otherwise for single views:
+set in capitals (`"REQUIRE_KEY": True`), or differently for single views:
 
     @idempotent(guarantee="keyed", require_key=True)
     def charge(request): ...
@@ -63,24 +63,24 @@ _RAISED = "_onceward_raised"
 
 
 class IdempotencyMiddleware:
-    """Keyed requests run once. Configured by `settings.ONCEWARD`; see above."""
+    """Runs a keyed request once, and replays its response to every retry. Configured by `settings.ONCEWARD`."""
 
     sync_capable = True
     async_capable = True
 
     def __init__(self, get_response: Callable[[Any], Any]) -> None:
-        said = dict(getattr(settings, "ONCEWARD", None) or {})
-        gate, async_gate = _gate_from(said.pop("GATE", None)), _gate_from(said.pop("ASYNC_GATE", None))
+        options = dict(getattr(settings, "ONCEWARD", None) or {})
+        gate, async_gate = _gate_from(options.pop("GATE", None)), _gate_from(options.pop("ASYNC_GATE", None))
         self._get_response: Any = get_response
         self._awaits = iscoroutinefunction(get_response)
-        self._desk: _DjangoSettings[Any]
+        self._settings: _DjangoSettings[Any]
         if self._awaits:
             markcoroutinefunction(self)
         if self._awaits and async_gate is not None:
-            self._desk = _DjangoSettings(_of_kind(async_gate, AsyncGate, "ASYNC_GATE"), said)
+            self._settings = _DjangoSettings(_of_kind(async_gate, AsyncGate, "ASYNC_GATE"), options)
             self._serve: Any = self._serve_awaiting
             return
-        self._desk = _DjangoSettings(_of_kind(gate, Gate, "GATE"), said)
+        self._settings = _DjangoSettings(_of_kind(gate, Gate, "GATE"), options)
         if self._awaits:
             self._get_response = async_to_sync(get_response)
             self._serve = self._serve_in_thread
@@ -91,13 +91,13 @@ class IdempotencyMiddleware:
         """Serve one request."""
         if self._awaits:
             return self._call_awaiting(request)
-        found = self._desk.admit(request)
+        found = self._settings.admit(request)
         if found is None:
             return self._get_response(request)
         return django_response(found) if isinstance(found, Reply) else self._serve(request, *found)
 
     async def _call_awaiting(self, request: Any) -> Any:
-        found = self._desk.admit(request)
+        found = self._settings.admit(request)
         if isinstance(found, Reply):
             return django_response(found)
         if found is not None:
@@ -108,56 +108,56 @@ class IdempotencyMiddleware:
         return await sync_to_async(self._get_response, thread_sensitive=True)(request)
 
     def process_view(self, request: Any, view: Any, args: Any, kwargs: Any) -> None:
-        """The view's thread, before the view: its connections tell what they commit."""
+        """Called in the view's thread, before the view: watch what its database connections commit."""
         if hasattr(request, "operation"):
             watch_connections()
 
     def process_exception(self, request: Any, exception: Exception) -> None:
-        """What a view raised, before Django makes a response of it."""
+        """Keep what a view raised, before Django makes a response of it."""
         setattr(request, _RAISED, exception)
 
     # --- both colours ---
 
-    def _serve_blocking(self, request: Any, reception: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
-        wire = _DjangoConnection(request, self._desk.now)
-        exchange = wire.exchange = PullExchange(reception, admitted, wire)
-        reply = exchange.enter()
+    def _serve_blocking(self, request: Any, admission: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
+        connection = _DjangoConnection(request, self._settings.now)
+        exchange = connection.exchange = PullExchange(admission, admitted, connection)
+        reply = exchange.prepare()
         if exchange.passes:
             return self._get_response(request)
         if reply is None:
             reply = exchange.hold()
-        return wire.run(self._get_response) if reply is None else django_response(reply)
+        return connection.run(self._get_response) if reply is None else django_response(reply)
 
-    async def _serve_in_thread(self, request: Any, reception: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
+    async def _serve_in_thread(self, request: Any, admission: RequestAdmission[Gate], admitted: AdmittedRequest) -> Any:
         serve = sync_to_async(self._serve_blocking, thread_sensitive=True)
-        # Django cancels a request whose client has left. What it began goes on all the same.
+        # Django cancels a request whose client has left. The view goes on all the same.
         kept = PendingCancellation()
-        response = await await_to_end(serve(request, reception, admitted), kept)
+        response = await await_to_end(serve(request, admission, admitted), kept)
         if (cancelled := kept.taken()) is not None:
             await sync_to_async(close_response, thread_sensitive=True)(response)
             raise cancelled
         return response
 
     async def _serve_awaiting(
-        self, request: Any, reception: RequestAdmission[AsyncGate], admitted: AdmittedRequest
+        self, request: Any, admission: RequestAdmission[AsyncGate], admitted: AdmittedRequest
     ) -> Any:
-        wire = DjangoViewTask(self._get_response, request, _handler_report, self._desk.now)
-        exchange = wire.exchange = PushExchange(reception, admitted, wire)
-        reply = await exchange.enter()
+        connection = DjangoViewTask(self._get_response, request, _handler_report, self._settings.now)
+        exchange = connection.exchange = PushExchange(admission, admitted, connection)
+        reply = await exchange.prepare()
         if exchange.passes:
             return await self._get_response(request)
-        return await wire.serve() if reply is None else django_response(reply)
+        return await connection.serve() if reply is None else django_response(reply)
 
 
 class _DjangoSettings(Generic[G]):
-    """The settings, as receptions: one for the project, and one for each decorator."""
+    """`settings.ONCEWARD`, as request admissions: one for the project, and one for each decorated view."""
 
-    def __init__(self, gate: G, said: dict[str, Any]) -> None:
-        scope, well_known = said.pop("SCOPE", None), said.pop("WELL_KNOWN", WELL_KNOWN)
-        routes, base = said.pop("ROUTES", ()), said.pop("PROFILE", "default")
+    def __init__(self, gate: G, options: dict[str, Any]) -> None:
+        scope, well_known = options.pop("SCOPE", None), options.pop("WELL_KNOWN", WELL_KNOWN)
+        routes, base = options.pop("ROUTES", ()), options.pop("PROFILE", "default")
         self._gate: G = gate
         self._scope = import_string(scope) if isinstance(scope, str) and _is_path(scope) else scope
-        self._profile = profile(base, **{name.lower(): value for name, value in said.items()})
+        self._profile = profile(base, **{name.lower(): value for name, value in options.items()})
         self._well_known = well_known
         self._routes = list(routes)
         self._admission: RequestAdmission[G] = self._made(self._profile, self._routes)
@@ -172,34 +172,34 @@ class _DjangoSettings(Generic[G]):
         return made
 
     def admit(self, request: Any) -> tuple[RequestAdmission[G], AdmittedRequest] | Reply | None:
-        """What becomes of a request."""
-        urlconf, reception = getattr(request, "urlconf", None), self._admission
+        """A keyed request with its admission; a reply to send at once; or None: pass the request through."""
+        urlconf, admission = getattr(request, "urlconf", None), self._admission
         self._look(urlconf)
         methods = self._methods.get(urlconf) or self._methods_in(urlconf)
         if request.method.upper() not in methods and not request.path.startswith(self._well_known or "\0"):
             return None
-        said = _overrides_of_view(request)
-        if said == (None,):
+        overrides = _overrides_of_view(request)
+        if overrides == (None,):
             return None
-        if said is not None:
-            reception = self._for(said[0])
-        admitted = reception.admit(request_from_django(request, reception.routes.single), enclosing_operation(request))
-        return (reception, admitted) if isinstance(admitted, AdmittedRequest) else admitted
+        if overrides is not None:
+            admission = self._for(overrides[0])
+        admitted = admission.admit(request_from_django(request, admission.routes.single), enclosing_operation(request))
+        return (admission, admitted) if isinstance(admitted, AdmittedRequest) else admitted
 
     def _look(self, urlconf: Any) -> None:
-        """Once: say which routes of the settings no URL of the project can match."""
+        """Once: warn about routes in the settings that no URL of the project matches."""
         routes, self._routes = self._routes, []
         for route in routes:
             if not any(_resolves(sample, urlconf) for sample in sample_paths(route.path)):
                 log.warning(unmatched_warning(route, None))
 
     def _methods_in(self, urlconf: Any) -> frozenset[str]:
-        """Methods that may matter anywhere: those of the settings, and what decorators say."""
+        """Every HTTP method that is handled somewhere: from the settings, and from decorators."""
         found = self._methods[urlconf] = self._admission.routes.methods.union(
             *(
-                map(str.upper, said[0].get("methods", ()))
-                for said in _said_in(get_resolver(urlconf))
-                if said[0] is not None
+                map(str.upper, overrides[0].get("methods", ()))
+                for overrides in _overrides_in(get_resolver(urlconf))
+                if overrides[0] is not None
             )
         )
         return found
@@ -219,17 +219,17 @@ def _resolves(path: str, urlconf: Any) -> bool:
     return True
 
 
-def _said_in(resolver: Any) -> Iterator[Any]:
-    """What the decorators of a project's views have said."""
+def _overrides_in(resolver: Any) -> Iterator[Any]:
+    """The overrides of every decorated view of a project."""
     for one in resolver.url_patterns:
         if hasattr(one, "url_patterns"):
-            yield from _said_in(one)
-        elif (said := getattr(one.callback, OVERRIDES_ATTRIBUTE, None)) is not None:
-            yield said
+            yield from _overrides_in(one)
+        elif (overrides := getattr(one.callback, OVERRIDES_ATTRIBUTE, None)) is not None:
+            yield overrides
 
 
 def _overrides_of_view(request: Any) -> Any:
-    """What the decorator of the view that will answer has said: None, or a tuple."""
+    """The overrides that the view's decorator stored: a tuple; None if the view has no decorator."""
     try:
         view = resolve(request.path_info, getattr(request, "urlconf", None)).func
     except Resolver404:
@@ -237,16 +237,16 @@ def _overrides_of_view(request: Any) -> Any:
     return getattr(view, OVERRIDES_ATTRIBUTE, None)
 
 
-def _gate_from(said: Any) -> Any:
-    found = import_string(said) if isinstance(said, str) else said
+def _gate_from(setting: Any) -> Any:
+    found = import_string(setting) if isinstance(setting, str) else setting
     return found() if callable(found) else found
 
 
 def _of_kind(found: Any, kind: type[G], name: str) -> G:
     if not isinstance(found, kind):
         raise ConfigurationError(
-            f'settings.ONCEWARD["{name}"] names {kind.__name__} (or a function that makes one), for example '
-            f'"shop.gates.gate", and is {type(found).__name__} here'
+            f'settings.ONCEWARD["{name}"] is of type {type(found).__name__}. Give the path of your {kind.__name__}, or '
+            'of a function that makes one, for example "shop.gates.gate"'
         )
     return found
 
@@ -260,7 +260,7 @@ def _is_path(scope: str) -> bool:
 
 
 class _DjangoConnection:
-    """One request under a blocking gate."""
+    """One request to a view, under a blocking gate."""
 
     scope_label = SCOPE_LABEL
     exchange: PullExchange
@@ -268,31 +268,31 @@ class _DjangoConnection:
     def __init__(self, request: Any, now: Callable[[], float]) -> None:
         self._request, self._now = request, now
 
-    def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+    def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function; it may be async."""
         found = scope_of(incoming)
         return async_to_sync(_awaited)(found) if isawaitable(found) else found
 
-    def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
-        """Take the body in."""
-        buffer_body(self._request, admitted, spool, self._now)
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+        """Read the whole body."""
+        buffer_body(self._request, admitted, body, self._now)
 
     def run(self, get_response: Callable[[Any], Any]) -> Any:
-        """The response: whole, once it is stored; or a stream that is stored at its end."""
+        """Run the view. The response: whole, once it is stored; or a stream, which is stored when it ends."""
         request, exchange = self._request, self.exchange
         request.operation = exchange.operation
         try:
             with watch_commits() as commits:
                 response = get_response(request)
-            begin_recording(exchange.recording, response)
+            begin_recording(exchange.recorder, response)
         except BaseException as error:
             exchange.close()
             return django_response(exchange.failed(error))
         if not response.streaming:
             exchange.close()
-            exchange.recording.feed(response.content, more=False)
-            instead = exchange.answered(_handler_report(request, commits))
-            return own_response(response, exchange.own()) if instead is None else django_response(instead)
+            exchange.recorder.feed(response.content, more=False)
+            instead = exchange.completed(_handler_report(request, commits))
+            return own_response(response, exchange.handler_response()) if instead is None else django_response(instead)
 
         def release() -> None:
             close_response(response)
@@ -302,7 +302,9 @@ class _DjangoConnection:
         if pulled.until_passing():
             return streaming_response(response, pulled, exchange.begin())
         return (
-            own_response(response, exchange.own()) if pulled.substitute is None else django_response(pulled.substitute)
+            own_response(response, exchange.handler_response())
+            if pulled.substitute is None
+            else django_response(pulled.substitute)
         )
 
 
@@ -317,7 +319,7 @@ def _pieces(response: Any) -> Iterator[tuple[bytes, bool]]:
 
 
 def _handler_report(request: Any, commits: CommitWatch) -> HandlerReport:
-    """What the view raised, if its answer may be made from that, and what is known of its commits."""
+    """What the view raised, if Django made the response from that, and whether the view's writes were committed."""
     return HandlerReport(getattr(request, _RAISED, None), commits.seen, _commits_what_returns())
 
 

@@ -1,5 +1,5 @@
 """
-For httpx: transports that carry the key, and clients made of them.
+For httpx: transports that send the same key on every attempt, and ready-made clients.
 
     client = httpx.Client(transport=Transport(retry=Retry(attempts=3)))
     client.post(url, json=order, headers={"Idempotency-Key": "charge:o-17"})
@@ -32,23 +32,23 @@ class Transport(HttpxTransport, httpx.BaseTransport):
 
 
 class AsyncTransport(AsyncHttpxTransport, httpx.AsyncBaseTransport):
-    """Same as `Transport`, for `httpx.AsyncClient`."""
+    """For `httpx.AsyncClient(transport=...)`; otherwise like `Transport`."""
 
     library: ClassVar[Any] = httpx
 
 
 def client(environment: str, **options: Unpack[ClientOptions]) -> httpx.Client:
     """
-    A client with a credential for one environment, `live` or `test`. Its 429s that are not retried any more are raised.
+    A client with a credential for one environment, `live` or `test`. A 429 that is not retried any more is raised.
 
     The credential comes from the environment variable `ONCEWARD_API_KEY` unless one is given, and is refused if it is
-    the other environment's. Options: `ClientOptions`.
+    for the other environment. Options: `ClientOptions`.
     """
     return httpx.Client(**client_arguments(Transport, environment, options))
 
 
 def async_client(environment: str, **options: Unpack[ClientOptions]) -> httpx.AsyncClient:
-    """Same as `client`, but awaits."""
+    """An async client with a credential for one environment; see `client`."""
     return httpx.AsyncClient(**client_arguments(AsyncTransport, environment, options))
 
 
@@ -58,7 +58,7 @@ def sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[T
 
 
 def async_sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[TransportOptions]) -> SdkOptions:
-    """Same as `sdk_options`, for SDKs that await."""
+    """For async SDKs that take an `http_client`: `SomeAsyncSdk(**async_sdk_options(policy))`."""
     return {
         "http_client": httpx.AsyncClient(transport=AsyncTransport(retry, **options), follow_redirects=True),
         "max_retries": 0,

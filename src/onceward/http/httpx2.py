@@ -1,5 +1,5 @@
 """
-For httpx2: transports that carry the key, and clients made of them.
+For httpx2: transports that send the same key on every attempt, and ready-made clients.
 
     client = httpx2.Client(transport=Transport(retry=Retry(attempts=3)))
     client.post(url, json=order, headers={"Idempotency-Key": "charge:o-17"})
@@ -32,23 +32,23 @@ class Transport(HttpxTransport, httpx2.BaseTransport):
 
 
 class AsyncTransport(AsyncHttpxTransport, httpx2.AsyncBaseTransport):
-    """Same as `Transport`, for `httpx2.AsyncClient`."""
+    """For `httpx2.AsyncClient(transport=...)`; otherwise like `Transport`."""
 
     library: ClassVar[Any] = httpx2
 
 
 def client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.Client:
     """
-    A client with a credential for one environment, `live` or `test`. Its 429s that are not retried any more are raised.
+    A client with a credential for one environment, `live` or `test`. A 429 that is not retried any more is raised.
 
     The credential comes from the environment variable `ONCEWARD_API_KEY` unless one is given, and is refused if it is
-    the other environment's. Options: `ClientOptions`.
+    for the other environment. Options: `ClientOptions`.
     """
     return httpx2.Client(**client_arguments(Transport, environment, options))
 
 
 def async_client(environment: str, **options: Unpack[ClientOptions]) -> httpx2.AsyncClient:
-    """Same as `client`, but awaits."""
+    """An async client with a credential for one environment; see `client`."""
     return httpx2.AsyncClient(**client_arguments(AsyncTransport, environment, options))
 
 
@@ -61,7 +61,7 @@ def sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[T
 
 
 def async_sdk_options(retry: Retry | PolicyFunction | None = None, **options: Unpack[TransportOptions]) -> SdkOptions:
-    """Same as `sdk_options`, for SDKs that await."""
+    """For async SDKs that take an `http_client`: `SomeAsyncSdk(**async_sdk_options(policy))`."""
     return {
         "http_client": httpx2.AsyncClient(transport=AsyncTransport(retry, **options), follow_redirects=True),
         "max_retries": 0,

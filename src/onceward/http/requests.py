@@ -1,5 +1,5 @@
 """
-For requests: an adapter that carries the key.
+For requests: an adapter that sends the same key on every attempt.
 
     session = requests.Session()
     session.mount("https://", Adapter(retry=Retry(attempts=3)))
@@ -35,12 +35,12 @@ _CHUNK = 65_536
 
 
 class _BoundKey(str):
-    """A key in a header, and whom it was meant for: requests copies headers, objects and all, when it is redirected."""
+    """A key in a header, with the host it is for: requests copies header objects when it follows a redirect."""
 
     __slots__ = ("given", "origin")
 
     given: bool
-    """Whether the caller set it; otherwise it is made anew for every sending."""
+    """Whether the caller set it; otherwise it is made anew for every request."""
     origin: tuple[str, str, int | None]
 
 
@@ -48,8 +48,8 @@ class Adapter(HTTPAdapter):
     """
     For `session.mount("https://", Adapter(...))`: the same key and the same bytes on every attempt.
 
-    Options as for the transports (`TransportOptions`), and those of requests' own adapter but for `max_retries`: what
-    urllib3 would retry blindly is retried here, by the policy.
+    Options as for the transports (`TransportOptions`), and those of requests' own adapter without `max_retries`: the
+    policy retries, not urllib3.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Adapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
-        """Send a request, again if need be. Called by the session."""
-        exchange = _RequestsSender(self, request)
-        exchange.stream, exchange.timeout = stream, timeout
-        exchange.connection = {"verify": verify, "cert": cert, "proxies": proxies}
-        response: requests.Response = exchange.send()
+        """Send a request, with retries. Called by the session."""
+        sender = _RequestsSender(self, request)
+        sender.stream, sender.timeout = stream, timeout
+        sender.connection = {"verify": verify, "cert": cert, "proxies": proxies}
+        response: requests.Response = sender.send()
         return response
 
     def send_once(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
@@ -90,7 +90,7 @@ class Adapter(HTTPAdapter):
         return "<onceward.http.requests.Adapter>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("an Adapter holds a policy and connections, which cannot be copied; make one in each process")
+        raise TypeError("an Adapter cannot be copied: it holds connections. Make one in each process")
 
 
 class _RequestsSender(RequestSender):
@@ -99,19 +99,19 @@ class _RequestsSender(RequestSender):
     connection: dict[str, Any]
 
     def __init__(self, adapter: Adapter, request: requests.PreparedRequest) -> None:
-        carrier = adapter._preparer
+        preparer = adapter._preparer
         self.adapter, self.body = adapter, _body_bytes(request)
-        seen = _outgoing_request(request, carrier.header, self.body)
-        super().__init__(carrier, carrier.load(seen), request)
+        outgoing = _outgoing_request(request, preparer.header, self.body)
+        super().__init__(preparer, preparer.prepare(outgoing), request)
         if self.send_terms.field is None:
             return
         bound = _BoundKey(self.send_terms.field)
-        bound.given = carrier.lower in seen.headers
-        bound.origin = seen.first_origin
-        request.headers[carrier.header] = bound
+        bound.given = preparer.lower in outgoing.headers
+        bound.origin = outgoing.first_origin
+        request.headers[preparer.header] = bound
 
     def sent(self, attempt: Attempt) -> requests.Response:
-        """See `RequestSender.sent`."""
+        """Send it once, and read as much of the response as decides what to do next."""
         request = self.request.copy()
         for name in self.preparer.replaced:
             request.headers.pop(name, None)
@@ -120,18 +120,18 @@ class _RequestsSender(RequestSender):
         response = self.adapter.send_once(
             request, stream=self.stream, timeout=_timeouts(self.timeout, attempt.timeout), **self.connection
         )
-        self._hear(response)
+        self._read_in_attempt(response)
         return response
 
     def read(self, response: requests.Response) -> None:
-        """Whoever asked for a stream reads the error's answer, too, as far as they like; others have it."""
+        """Nothing to do: with stream=True the caller reads the error response, too; otherwise it has been read."""
 
     def timeout_error(self) -> Exception:
-        """See `RequestSender.timeout_error`."""
-        return ReadTimeout("the attempt took longer than it may", request=self.request)
+        """The library's own error for an attempt that took too long."""
+        return ReadTimeout("the attempt took longer than its timeout", request=self.request)
 
-    def _hear(self, response: requests.Response) -> None:
-        """Read what may decide. requests keeps it, so that everybody can read it again."""
+    def _read_in_attempt(self, response: requests.Response) -> None:
+        """Read as much of the body as decides what to do next. requests keeps it, so that it can be read again."""
         if not self.send_terms.whole:
             length = response.headers.get("content-length", "")
             is_short = length.isdigit() and int(length) <= CODE_BODY_BYTES_MAX
@@ -153,7 +153,7 @@ class _RequestsSender(RequestSender):
 
 
 def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """The body as it comes in: requests' own iterator waits for whole chunks, as long as bytes keep trickling."""
+    """The body as it comes in: requests' own iterator waits for whole chunks, however slowly the bytes arrive."""
     try:
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
             yield chunk
@@ -174,7 +174,16 @@ def _outgoing_request(request: requests.PreparedRequest, header: str, body: byte
     first = held.origin if isinstance(held, _BoundKey) else origin
     if isinstance(held, _BoundKey) and not held.given:
         del headers[header.lower()]
-    return OutgoingRequest(request, str(request.method), origin, str(request.url), headers, {}, first, body)
+    return OutgoingRequest(
+        request=request,
+        method=str(request.method),
+        origin=origin,
+        url=str(request.url),
+        headers=headers,
+        options={},
+        first_origin=first,
+        body=body,
+    )
 
 
 def _text(value: Any) -> str:

@@ -1,12 +1,12 @@
 """
-The gate in front of any WSGI application: Flask, Django, Pyramid, Bottle, or none of them.
+`IdempotencyMiddleware` for WSGI applications: Flask, Pyramid, Bottle, or without a framework.
 
     app.wsgi_app = IdempotencyMiddleware(app.wsgi_app, gate=gate, scope=tenant_of, profile="ietf")
 
-A keyed request runs once; its answer is stored and replayed byte for byte. Everything else passes through untouched:
+A keyed request runs once; its response is stored and replayed byte for byte. Everything else passes through untouched:
 other methods, and requests without a key. The handler finds the operation in `environ["onceward.operation"]`.
 
-(For Django there is `onceward.http.django`, which stands where sessions and users are known.)
+(For Django use `onceward.http.django`, which runs where sessions and users are known.)
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ OPERATION = "onceward.operation"
 
 class IdempotencyMiddleware:
     """
-    Keyed requests run once.
+    Runs a keyed request once, and replays its response to every retry.
 
-    `scope` says who is calling: a function of the request, such as `lambda request: f"live:{request.raw['tenant']}"`
-    (`request.raw` is the environ), taken from its authentication; or one text, where there is one caller only. Every
-    field of a profile may be given as a keyword, and otherwise for single `routes`.
+    `scope` says who is calling: a function of the request that reads its authentication, such as
+    `lambda request: f"live:{request.raw['tenant']}"` (`request.raw` is the environ); or one text if there is only one
+    caller. Every field of a profile may be given as a keyword, and changed for single `routes`.
     """
 
     def __init__(
@@ -95,19 +95,19 @@ class IdempotencyMiddleware:
         return self._serve(admitted, environ, start_response)
 
     def _serve(self, admitted: AdmittedRequest, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """A keyed request, from its body to its answer."""
-        wire = _WsgiConnection(environ, start_response, self._now)
-        exchange = wire.exchange = PullExchange(self._admission, admitted, wire)
-        reply = exchange.enter()
+        """Serve a keyed request, from its body to its response."""
+        connection = _WsgiConnection(environ, start_response, self._now)
+        exchange = connection.exchange = PullExchange(self._admission, admitted, connection)
+        reply = exchange.prepare()
         if exchange.passes:
             return self.app(environ, start_response)
         if reply is None:
             reply = exchange.hold()
-        return wire.run(self.app) if reply is None else send_response(reply, start_response)
+        return connection.run(self.app) if reply is None else send_response(reply, start_response)
 
 
 def send_response(reply: Reply, start_response: StartResponse) -> list[bytes]:
-    """Give a whole answer."""
+    """Send a whole response."""
     headers, body = headers_and_body(reply)
     start_response(_status_line(reply.status), headers)
     return [body]
@@ -120,7 +120,7 @@ def _status_line(status: int) -> str:
 
 
 class _WsgiConnection:
-    """One request of a server: its handler's input from the spool, its answer into the recording and onwards."""
+    """One WSGI request: the handler reads the buffered body; its response goes to the recorder and to the client."""
 
     scope_label = SCOPE_LABEL
     exchange: PullExchange
@@ -133,22 +133,22 @@ class _WsgiConnection:
     def __init__(self, environ: Environ, start_response: StartResponse, now: Callable[[], float]) -> None:
         self._environ, self._start_response, self._now = environ, start_response, now
 
-    def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+    def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
         """Call the scope function."""
         found = scope_of(incoming)
         if inspect.isawaitable(found):
             if inspect.iscoroutine(found):
                 found.close()
-            raise TypeError("it is async, and a WSGI server awaits nothing: write def")
+            raise TypeError("it is async, and a WSGI server cannot await it: write def")
         return found
 
-    def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
-        """Take the body in."""
-        read_body(admitted, spool, self._environ["wsgi.input"], body_length(self._environ), self._now)
+    def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+        """Read the whole body."""
+        read_body(admitted, body, self._environ["wsgi.input"], body_length(self._environ), self._now)
 
     def run(self, app: App) -> Iterable[bytes]:
-        """The answer: whole, once it is stored; or a stream that is stored at its end."""
-        restore_input(self._environ, self.exchange.spool)
+        """Run the handler. The response: whole, once it is stored; or a stream, which is stored when it ends."""
+        restore_input(self._environ, self.exchange.body)
         self._environ[OPERATION] = self.exchange.operation
         pulled = PulledResponse(self.exchange, self._pieces(app), self._release)
         if pulled.until_passing():
@@ -158,7 +158,7 @@ class _WsgiConnection:
             raise self._gone
         if pulled.substitute is not None:
             return send_response(pulled.substitute, self._start_response)
-        return self._own(self.exchange.own())
+        return self._own(self.exchange.handler_response())
 
     def _pieces(self, app: App) -> Iterator[tuple[bytes, bool]]:
         """The handler's pieces, and whether there may be more."""
@@ -183,7 +183,7 @@ class _WsgiConnection:
         finally:
             self.exchange.close()
 
-    # --- what the handler is given (PEP 3333) ---
+    # --- what the handler calls (PEP 3333) ---
 
     def _take_head(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
@@ -198,13 +198,13 @@ class _WsgiConnection:
             raise AssertionError("the application called start_response twice, and without exc_info")
         self._head = (status, list(headers))
         lowered = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        self.exchange.recording.begin(int(status[:3]), lowered)
+        self.exchange.recorder.begin(int(status[:3]), lowered)
         return self._take_written
 
     def _take_written(self, piece: bytes) -> None:
         """The handler's `write`, for those who still use it."""
         self._fed = True
-        free = self.exchange.recording.feed(piece, more=True)
+        free = self.exchange.recorder.feed(piece, more=True)
         if not free or self._gone is not None:
             return
         try:
@@ -213,9 +213,9 @@ class _WsgiConnection:
             if self._write_on is not None:
                 self._write_on(free)
         except Exception as error:
-            self._gone = error  # The client has left. What it began goes on all the same.
+            self._gone = error  # The client has left. The handler goes on all the same.
 
-    # --- what the client is given ---
+    # --- what the client gets ---
 
     def _begin(self) -> None:
         if self._write_on is None and self._head is not None:
@@ -223,7 +223,7 @@ class _WsgiConnection:
             self._write_on = self._start_response(status, [*headers, *self.exchange.begin()])
 
     def _own(self, own: HandlerResponse) -> list[bytes]:
-        """The handler's own answer, or what is left of it."""
+        """The handler's own response, or what is left of it."""
         if self._write_on is None and self._head is not None:
             status, headers = self._head
             headers = [pair for pair in headers if pair[0].lower() not in own.without]

@@ -1,10 +1,13 @@
 """
-The journal: what was tried, and how it ended. It protects nothing; the gate does.
+The journal: what was tried and how it ended, for people to read. It protects nothing; the gate does.
 
     journal = Journal("sqlite:///agent.db", scope="live:acme", worker="reconciler-v1")
     with journal.run("march") as run, run.turn(1) as turn:
         with turn.call("record_expense", key=key, arguments=expense) as call:
             call.wrote(insert_once(...))         # 1: executed; 0: replayed
+
+Writing never fails the work that is noted. May import: _core, runtime, stores, gate; the gate never imports it. Start
+reading with `journal_async.py`; `notes.py` has what is written, `views.py` what is read.
 """
 
 from onceward.journal.journal import Journal

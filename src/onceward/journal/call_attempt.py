@@ -1,5 +1,5 @@
 """
-How attempts are told: what a call's exception says about its outcome, and what a gate's events say.
+Makes notes of attempts at tool calls: from a `with journal.call(...)` block, or from a gate's events.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from onceward.journal.notes import CallDetails, CallOutcome, Note, NoteSubject, 
 from onceward.runtime.environment import Environment
 
 OPEN_MAX = 10_000
-"""Claims that a listener keeps in mind until they end."""
+"""Claims that a listener remembers until they end."""
 
 Redactor = Callable[[str, Any], str]
-"""From a tool's name and its arguments to what may be kept of them."""
+"""A function from a tool's name and its arguments to the text that may be kept of them."""
 
 
 class RunPosition(NamedTuple):
@@ -44,7 +44,7 @@ class RunPosition(NamedTuple):
 
 NO_POSITION = RunPosition()
 current_position: ContextVar[RunPosition] = ContextVar("onceward_journal_place", default=NO_POSITION)
-"""Set by `run` and `turn`, so that what a gate tells is noted where it belongs."""
+"""Set by `run` and `turn`, so that a gate's events are noted under them."""
 
 
 class NoteFactory(NamedTuple):
@@ -60,9 +60,9 @@ class NoteFactory(NamedTuple):
     def checked(
         cls, environment: Environment, scope: str, worker: str, secret: bytes | None, redacted: Redactor | None
     ) -> NoteFactory:
-        """The same, if everything is as it has to be."""
+        """Make one, with its arguments checked."""
         if not isinstance(worker, str) or not worker:
-            raise ConfigurationError("a journal needs to know who works: worker='reconciler-v1'")
+            raise ConfigurationError("a journal needs the name of its worker: worker='reconciler-v1'")
         if secret is not None:
             fingerprint_keyed(None, secret)  # It says what is wrong with it.
         return cls(environment, check_scope(scope), worker, secret, redacted)
@@ -71,18 +71,27 @@ class NoteFactory(NamedTuple):
         """An attempt that begins now."""
         digest = None if key is None else self._digest(key)
         fingerprint, text = self._kept(tool, arguments)
-        what = CallDetails(self.scope, self.worker, tool, where.run, where.turn, digest, fingerprint, text)
-        return CallAttempt(call_subject(self.environment, what))
+        details = CallDetails(
+            scope=self.scope,
+            worker=self.worker,
+            tool=tool,
+            run=where.run,
+            turn=where.turn,
+            digest=digest,
+            fingerprint=fingerprint,
+            arguments=text,
+        )
+        return CallAttempt(call_subject(self.environment, details))
 
     def _digest(self, key: str) -> str:
-        """The record's, so that a line here leads to `onceward records show`. Judging a key is the gate's business."""
+        """The record's digest, as `onceward records show` takes it. The gate refuses a wrong key, not the journal."""
         try:
             return digest_of(id_of_key(self.scope, key))
         except OncewardError:
             return key_digest(str(key))
 
     def _kept(self, tool: str, arguments: Any) -> tuple[str | None, str | None]:
-        """What is kept of arguments. Whatever they are, the call itself is not to suffer."""
+        """What is kept of arguments. Never raises, whatever they are."""
         if arguments is None:
             return None, None
         fingerprint = text = None
@@ -98,7 +107,7 @@ class NoteFactory(NamedTuple):
 
 
 class CallAttempt:
-    """An attempt under way: say how it ended, if it is not what it looks like."""
+    """An attempt under way: executed, or failed if its block raises, unless you say how it ended."""
 
     def __init__(self, subject: NoteSubject) -> None:
         self._subject = subject
@@ -111,19 +120,19 @@ class CallAttempt:
         return self._subject.about
 
     def wrote(self, rows: int) -> int:
-        """As many rows were written: none means that it was done before. Gives the number back."""
+        """So many rows were written: none means that it was done before. Returns the number."""
         self.end(CallOutcome.EXECUTED if rows else CallOutcome.REPLAYED)
         return rows
 
-    def told(self, outcome: Outcome[Any]) -> Any:
-        """A gate answered: from its record, or because it ran. Gives the value back."""
+    def gate_outcome(self, outcome: Outcome[Any]) -> Any:
+        """It was replayed or executed, as a gate's outcome says. Returns the outcome's value."""
         self.end(CallOutcome.REPLAYED if outcome.replayed else CallOutcome.EXECUTED)
         return outcome.value
 
     def end(self, how: CallOutcome | str, detail: str | None = None) -> None:
-        """It ended so; written when the block ends. Without a word: executed, or what an exception says."""
+        """Say how it ended; written when the block ends."""
         if how not in tuple(CallOutcome):
-            raise ConfigurationError(f"an attempt ends as one of {', '.join(CallOutcome)}")
+            raise ConfigurationError(f"the end of an attempt must be one of {', '.join(CallOutcome)}")
         self._ended, self._detail = CallOutcome(how), detail
 
     def begun(self) -> Note:
@@ -151,14 +160,14 @@ def outcome_of(error: BaseException) -> CallOutcome:
 
 
 def status_of(error: BaseException | None) -> tuple[str, str | None]:
-    """How a run or a turn stands after its block, and why."""
+    """The status of a run or a turn after its block, and the error."""
     if error is None:
         return RunStatus.COMPLETED.value, None
     return (RunStatus.FAILED if isinstance(error, Exception) else RunStatus.CANCELLED).value, error_name(error)
 
 
 def error_name(error: BaseException) -> str:
-    """An error without what it says: messages have arguments in them."""
+    """The name of an error, without its message: messages may contain arguments."""
     return error.code if isinstance(error, OncewardError) else type(error).__qualname__
 
 
@@ -173,15 +182,15 @@ _AT_ONCE = {EventType.REPLAYED: CallOutcome.REPLAYED, EventType.REFUSED: CallOut
 
 
 class GateListener:
-    """A listener for gates: what it hears becomes notes."""
+    """A listener for gates: makes notes of their events."""
 
-    def __init__(self, teller: NoteFactory, put: Callable[[list[Note]], object]) -> None:
-        self._note_factory = teller
+    def __init__(self, note_factory: NoteFactory, put: Callable[[list[Note]], object]) -> None:
+        self._note_factory = note_factory
         self._put = put
         self._open: OrderedDict[tuple[str, str, int], NoteSubject] = OrderedDict()
 
     def __call__(self, event: Event) -> None:
-        """One event. Only whoever claimed is believed about the end: what a dead holder left is not ended by others."""
+        """Note one event. Only the process that claimed notes the end: a dead one's attempt stays without an end."""
         if (ended := _AT_ONCE.get(event.type)) is not None:
             self._put([self._subject(event).ended(ended.value, event.detail or None)])
             return
@@ -199,5 +208,5 @@ class GateListener:
     def _subject(self, event: Event) -> NoteSubject:
         where = current_position.get()
         tool = event.operation or "operation"
-        what = CallDetails(event.scope, self._note_factory.worker, tool, where.run, where.turn, event.digest)
-        return call_subject(self._note_factory.environment, what)
+        details = CallDetails(event.scope, self._note_factory.worker, tool, where.run, where.turn, event.digest)
+        return call_subject(self._note_factory.environment, details)

@@ -1,8 +1,8 @@
 # Made from journal_async.py by `make halves`: change that file, not this one.
 """
-`Journal`: a thin shell. What is noted is in `notes`, how it is written in `keeping`.
+`Journal`: notes what was tried and how it ended. What is noted is in `notes`, how it is written in `note_writer`.
 
-Noting never raises and never decides anything. Looking does raise, as every look at a database may.
+Writing notes never raises and never decides anything. Reading may raise, as every use of a database may.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Journal(JournalBase):
         """
         An attempt at a tool call: written when the block begins, and again when it ends.
 
-        An exception goes through and is noted; otherwise say `call.wrote(rows)`, `call.told(outcome)` or
-        `call.end("replayed")` if it was not executed.
+        An exception is noted, and raised again. If it was not executed, say `call.wrote(rows)`,
+        `call.gate_outcome(outcome)` or `call.end("replayed")`.
         """
         with self._called(tool, key, arguments, current_position.get()) as attempt:
             yield attempt
@@ -117,7 +117,7 @@ class Journal(JournalBase):
         return self._runner.run(prune_in_batches(retain, rows))
 
     def close(self) -> None:
-        """Write what waits to be written, and let go of files and connections."""
+        """Write the notes that still wait, and close files and connections."""
         self._batches.close()
         self._runner.close()
 
@@ -170,7 +170,7 @@ class Run:
             yield Turn(self._journal, here)
 
     def call(self, tool: str, *, key: str | None = None, arguments: Any = None) -> AbstractContextManager[CallAttempt]:
-        """Same as `Journal.call`."""
+        """An attempt at a tool call, noted under this run or turn."""
         return self._journal._called(tool, key, arguments, self._here)
 
 

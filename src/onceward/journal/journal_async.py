@@ -1,8 +1,8 @@
 # blocking half: journal.py
 """
-`AsyncJournal`: a thin shell. What is noted is in `notes`, how it is written in `keeping`.
+`AsyncJournal`: notes what was tried and how it ended. What is noted is in `notes`, how it is written in `note_writer`.
 
-Noting never raises and never decides anything. Looking does raise, as every look at a database may.
+Writing notes never raises and never decides anything. Reading may raise, as every use of a database may.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class AsyncJournal(JournalBase):
         """
         An attempt at a tool call: written when the block begins, and again when it ends.
 
-        An exception goes through and is noted; otherwise say `call.wrote(rows)`, `call.told(outcome)` or
-        `call.end("replayed")` if it was not executed.
+        An exception is noted, and raised again. If it was not executed, say `call.wrote(rows)`,
+        `call.gate_outcome(outcome)` or `call.end("replayed")`.
         """
         async with self._called(tool, key, arguments, current_position.get()) as attempt:
             yield attempt
@@ -121,7 +121,7 @@ class AsyncJournal(JournalBase):
         return await self._runner.run(prune_in_batches(retain, rows))
 
     async def close(self) -> None:
-        """Write what waits to be written, and let go of files and connections."""
+        """Write the notes that still wait, and close files and connections."""
         await asyncio.to_thread(self._batches.close)
         await self._runner.close()
 
@@ -178,7 +178,7 @@ class AsyncRun:
     def call(
         self, tool: str, *, key: str | None = None, arguments: Any = None
     ) -> AbstractAsyncContextManager[CallAttempt]:
-        """Same as `AsyncJournal.call`."""
+        """An attempt at a tool call, noted under this run or turn."""
         return self._journal._called(tool, key, arguments, self._here)
 
 

@@ -1,5 +1,5 @@
 """
-What both colours of a journal share, in whichever thread: how notes get into the table, and what is looked for.
+`JournalBase`: what the blocking and the async journal share.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ROWS_MAX = 1_000_000
 
 
 class JournalBase:
-    """What is noted, and who writes what is noted behind the work; the shells write the rest."""
+    """Makes notes, and writes them in the background; `Journal` and `AsyncJournal` do the rest."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ def prune_in_batches(retain: Seconds, rows: int) -> Flow[int]:
 
 
 def call_filter_of(
-    teller: NoteFactory, run: str | None, key: str | None, digest: str | None, after: str | None, limit: int
+    note_factory: NoteFactory, run: str | None, key: str | None, digest: str | None, after: str | None, limit: int
 ) -> CallFilter:
     """What to look for: a run's attempts, or those at one key."""
     if key is not None and digest is not None:
-        raise ConfigurationError("an attempt is found by its key or by its digest; give one of them")
-    at = digest if key is None else digest_of_key(teller.scope, key)
-    return CallFilter(teller.scope, run=run, digest=at, after=after, limit=limit, oldest_first=True)
+        raise ConfigurationError("give key or digest, not both")
+    at = digest if key is None else digest_of_key(note_factory.scope, key)
+    return CallFilter(note_factory.scope, run=run, digest=at, after=after, limit=limit, oldest_first=True)

@@ -1,9 +1,8 @@
 """
-Notes that are written behind the work: a queue in memory, and a thread that writes what is in it.
+Writes notes in the background: a queue in memory, and a thread.
 
-Noting costs a caller no wait for a disk. What it costs is honesty under `kill -9`: the notes of the last moments (a
-fifth of a second, unless the database is slow) die with the process. The queue is bounded; what does not fit is
-missed, counted and told.
+So a caller never waits for the disk. In return, `kill -9` loses the notes of the last moments (a fifth of a second,
+unless the database is slow). The queue is bounded; notes that do not fit are dropped, counted and logged.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class NoteQueue:
     def __init__(
         self,
         write: Callable[[list[Note]], bool],
-        trouble: WriteFailures,
+        failures: WriteFailures,
         environment: Environment,
         queue_max: int = QUEUE_MAX,
     ) -> None:
         self._write = write
-        self._write_failures = trouble
+        self._write_failures = failures
         self._environment = environment
         self._max = queue_max
         self._queue: list[Note] = []

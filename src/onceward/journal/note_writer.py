@@ -1,8 +1,8 @@
 """
-How notes get into the database without ever getting into the way.
+Writes notes to the database. Failures are logged and counted, never raised: the work that is noted goes on.
 
-Whatever goes wrong is a warning and a count, never an error: the work that is noted goes on. After a failure nothing
-is written for a while, so that a database that is away costs one wait in half a minute and not one a call.
+After a failure nothing is written for half a minute, so that a database that is away costs one wait in that time and
+not one per call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ declare_failpoints({"journal.write": "the journal is written", "journal.prune": 
 
 
 class LazyDriver:
-    """A database that is opened by whoever first needs it: so that one that is away stops nobody from beginning."""
+    """A database that is opened when it is first needed: one that is away does not keep a program from starting."""
 
     def __init__(self, url: str, environment: Environment, *, create: bool = True) -> None:
         if tables_url(url) is None:
@@ -48,15 +48,15 @@ class LazyDriver:
         self._driver: TablesDriver | None = None
 
     def transact(self, at: str, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `TablesDriver.transact`."""
+        """Run steps in one transaction."""
         return self._opened().transact(at, steps)
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
-        """See `TablesDriver.look`."""
+        """Run steps that only read."""
         return self._opened().look(steps)
 
     def wipe(self) -> None:
-        """See `TablesDriver.wipe`."""
+        """Delete everything in the tables."""
         self._opened().wipe()
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class LazyDriver:
 
 
 class WriteFailures:
-    """What went wrong with a journal, told now and then; and whether to leave it alone for a while."""
+    """Counts and logs failures to write, and says whether to pause after one."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -104,16 +104,16 @@ class WriteFailures:
         )
 
 
-def write_notes(environment: Environment, trouble: WriteFailures, notes: list[Note]) -> Flow[bool]:
+def write_notes(environment: Environment, failures: WriteFailures, notes: list[Note]) -> Flow[bool]:
     """Write notes, all in one transaction; whether that worked. Never raises an `Exception`."""
-    if trouble.is_resting():
-        trouble.missing(len(notes))
+    if failures.is_resting():
+        failures.missing(len(notes))
         return False
     try:
         yield from transact("journal.write", partial(_note_statements, environment, without_superseded(notes)))
     except Exception as error:
-        trouble.missing(len(notes))
-        trouble.tell(error)
+        failures.missing(len(notes))
+        failures.tell(error)
         return False
     return True
 

@@ -1,8 +1,8 @@
 """
-What is noted, as statements: a run, a turn or an attempt begins, and ends. Pure; whoever writes them is elsewhere.
+Notes, as SQL statements: a run, a turn or an attempt begins, and ends. Pure; `note_writer` writes them.
 
-A note of an end carries everything that the note of the beginning had: a beginning that could not be written is made
-up for by the end. The other way around there is nothing to be done, and the row stays without an end.
+The note of an end has everything that the note of the beginning had: if the beginning could not be written, the end
+makes up for it. If the end could not be written, the row stays without one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class CallOutcome(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """How a run or a turn stands."""
+    """The status of a run or a turn."""
 
     RUNNING = "running"
     COMPLETED = "completed"

@@ -1,5 +1,5 @@
 """
-What a journal has to tell: rows as values, and the statements that find them.
+Reads the journal: runs, turns and calls as values, and the SQL that finds and deletes them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _BELOW = """DELETE FROM onceward_journal_calls WHERE id IN (
 
 
 class CallFilter(NamedTuple):
-    """Which attempts to show. What is None is not asked about."""
+    """Which attempts to show. A field that is None does not matter."""
 
     scope: str | None = None
     within: str | None = None
@@ -111,7 +111,7 @@ class CallFilter(NamedTuple):
 
 
 def calls(wanted: CallFilter) -> SqlSteps[list[CallView]]:
-    """Attempts, the latest first unless said otherwise."""
+    """Attempts, the latest first unless `oldest_first`."""
     values = {name: value for name, value in wanted._asdict().items() if name in _ASKED and value is not None}
     where = [f"{name} = :{name}" for name in values] or ["1 = 1"]
     if wanted.within is not None:
@@ -167,10 +167,10 @@ def prune_beyond(rows: int) -> SqlSteps[int]:
 
 
 def check_limit(limit: int) -> int:
-    """Give a page's size back if it can be one."""
+    """Return a page's size if it is allowed."""
     if isinstance(limit, int) and 1 <= limit <= PAGE_MAX:
         return limit
-    raise ConfigurationError(f"limit is a whole number from 1 to {PAGE_MAX}")
+    raise ConfigurationError(f"limit must be a whole number from 1 to {PAGE_MAX}")
 
 
 def _times(row: Row) -> tuple[datetime, datetime | None]:

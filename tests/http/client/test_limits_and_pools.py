@@ -10,7 +10,6 @@ import pytest
 import requests
 from client_support import EXTENDED, Web, sent
 
-import onceward
 from onceward import Retry, stop_of
 from onceward.errors import RateLimitError
 from onceward.http import raise_for_status
@@ -45,7 +44,7 @@ class TestARateLimit:
 
         assert (caught.value.retry_after_seconds, caught.value.response.status_code) == (30, 429)
         assert caught.value.response.json() == {"code": "rate_limited"}
-        assert onceward.RateLimitError is type(caught.value)
+        assert type(caught.value) is RateLimitError
         assert (StopReason.ATTEMPTS, attempts) == (stop_of(caught.value).reason, len(server.requests))
 
     def test_is_raised_at_once_if_the_wait_does_not_fit(self, web: Web, policy: Retry, still: Any) -> None:

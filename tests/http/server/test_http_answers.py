@@ -347,7 +347,7 @@ class TestTheSpool:
         spool.expect(100)
         spool.write(b"x" * 100)
 
-        with pytest.raises(BodyTooLarge, match="at most 100 bytes"):
+        with pytest.raises(BodyTooLarge, match="longer than the 100 bytes"):
             spool.write(b"x")
         spool.close()
 

@@ -186,5 +186,5 @@ def test_what_cannot_be_run_again_is_refused_at_the_start(changes: dict[str, Any
     """
     with pytest.raises(ConfigurationError, match="leave retry out"):
         asked("asgi", Handler(201), retry=Retry(), **changes)
-    with pytest.raises(ConfigurationError, match="only the ASGI middleware"):
+    with pytest.raises(ConfigurationError, match="retry= works with the ASGI middleware only"):
         asked("wsgi", Handler(201), retry=Retry())

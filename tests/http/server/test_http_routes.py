@@ -85,13 +85,13 @@ def test_a_method_outside_of_the_profile_is_not_treated() -> None:
 @pytest.mark.parametrize(
     ("make", "about"),
     [
-        (lambda: Route("charges"), "begins with a slash"),
-        (lambda: Route(None), "begins with a slash"),  # type: ignore[arg-type]
-        (lambda: Route("/charges/{id"), "no route"),
-        (lambda: Route("/charges/{id:int}"), "no route"),
+        (lambda: Route("charges"), "must begin with a slash"),
+        (lambda: Route(None), "must begin with a slash"),  # type: ignore[arg-type]
+        (lambda: Route("/charges/{id"), "not a route"),
+        (lambda: Route("/charges/{id:int}"), "not a route"),
         (lambda: Route("/x", methods="POST"), r"write \('POST',\)"),
-        (lambda: Route("/x", skip=True, require_key=True), "skipped"),
-        (lambda: routes(Route("/x", no_such=1)), "no 'no_such'"),
+        (lambda: Route("/x", skip=True, require_key=True), "skip=True"),
+        (lambda: routes(Route("/x", no_such=1)), "no field 'no_such'"),
         (lambda: routes(Route("/x", lease=-1)), "lease"),
         (lambda: routes(Route("/x", retain="a day")), "retain"),
         (lambda: routes(Route("/x", result_bytes_max=-1)), "result_bytes_max"),

@@ -71,7 +71,7 @@ def test_a_view_that_returns_a_500_has_committed_and_is_in_doubt(project: Client
 
     assert (first.status, again.status, again.code) == (500, 409, "in_doubt")
     assert before + 2 == charges(project)
-    assert "ATOMIC_REQUESTS commits what returns" in project.log
+    assert "ATOMIC_REQUESTS commits whatever a view returns" in project.log
 
 
 def form(boundary: str, size: int) -> bytes:
@@ -208,8 +208,8 @@ def test_settings_that_cannot_work_are_refused_at_the_start() -> None:
 
     assert done.stderr == ""
     assert [line.split()[0] for line in told] == ["configuration"] * 4 + ["scope_missing"] + ["configuration"] * 3
-    assert 'ONCEWARD["GATE"] names Gate' in told[0]
-    assert 'ONCEWARD["ASYNC_GATE"] names AsyncGate' in told[3]
+    assert 'ONCEWARD["GATE"] is of type NoneType. Give the path of your Gate' in told[0]
+    assert 'ONCEWARD["ASYNC_GATE"] is of type Gate. Give the path of your AsyncGate' in told[3]
     assert "require_keys" in told[5]
 
 

@@ -334,7 +334,7 @@ class TestDeclaring:
         for options in ({"guarantee": "atomic"}, {"wait": 3}, {"guarantee": "surely"}):
             with pytest.raises(ConfigurationError):
                 handler(**options)(ignored)  # type: ignore[arg-type]
-        with pytest.raises(ConfigurationError, match="takes `operation`"):
+        with pytest.raises(ConfigurationError, match="a parameter `operation`"):
             handler(guarantee="atomic", settle="inside")(lambda event: None)
 
     @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """
-Credentials that say which environment they are for, and clients that take no other.
+Checks that a credential is for the client's environment, live or test, before anything is sent.
 
-Providers write it into the credential: `pk_test_...`, `sk_live_...`. A test credential in a live client (or the other
-way round) is found before anything is sent. A credential is never part of a message, a representation or an event.
+Providers write the environment into the credential: `pk_test_...`, `sk_live_...`. A credential is never part of a
+message, a representation or an event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onceward._core.errors import ConfigurationError
 from onceward._core.keys import ENVIRONMENTS
 
 API_KEY_VARIABLE = "ONCEWARD_API_KEY"
-"""The environment variable that `client(...)` takes its credential from unless another is named."""
+"""The environment variable with the credential for `client(...)`, unless another is named."""
 
 CREDENTIAL_HEADERS = ("authorization", "x-api-key", "api-key")
 
@@ -26,23 +26,23 @@ _ENVIRONMENT_IN_CREDENTIAL = re.compile(r"[A-Za-z0-9]{1,16}_(live|test)_")
 
 
 def environment_of(credential: str) -> str | None:
-    """`live` or `test`, if the credential says which: `sk_test_...`. None if it does not say."""
+    """`live` or `test`, read from a credential such as `sk_test_...`; None if it does not say."""
     match = _ENVIRONMENT_IN_CREDENTIAL.match(credential)
     return match[1] if match else None
 
 
 def check_environment(environment: str | None) -> str | None:
-    """Give the environment back if it is one, or none."""
+    """Return the environment if it is a known one, or None."""
     if environment is not None and environment not in ENVIRONMENTS:
-        raise ConfigurationError(f"an environment is one of {', '.join(ENVIRONMENTS)}; name one of them")
+        raise ConfigurationError(f"environment must be one of {', '.join(ENVIRONMENTS)}")
     return environment
 
 
 def check_credential(credential: str, environment: str) -> str:
-    """Give the credential back if it may be used in this environment; `ConfigurationError` if it is another's."""
+    """Return the credential if it may be used in this environment; `ConfigurationError` if it is for another."""
     check_environment(environment)
     if not isinstance(credential, str) or not credential.strip():
-        raise ConfigurationError("a credential is text and not empty; none was given")
+        raise ConfigurationError("the credential is missing: give a text that is not empty")
     found = environment_of(credential)
     if found is not None and found != environment:
         raise ConfigurationError(
@@ -53,7 +53,7 @@ def check_credential(credential: str, environment: str) -> str:
 
 
 def api_key_from(variable: str) -> str:
-    """The credential in an environment variable, so that it need not stand in the code."""
+    """The credential in an environment variable, so that it need not be in the code."""
     found = os.environ.get(variable, "").strip()
     if not found:
         raise ConfigurationError(f"no credential: set the environment variable {variable}, or pass api_key=")
@@ -61,12 +61,12 @@ def api_key_from(variable: str) -> str:
 
 
 def credentials_in(headers: Mapping[str, str]) -> list[str]:
-    """What a request proves itself by: bearer tokens, the user of basic authentication, API key headers."""
+    """The credentials in a request's headers: bearer token, user of basic authentication, API key."""
     return [_credential_in(headers[name]) for name in CREDENTIAL_HEADERS if headers.get(name)]
 
 
 def credential_alias(credentials: list[str]) -> str:
-    """A name for these credentials that tells nothing about them: alerts are sent once for each."""
+    """A name for these credentials that reveals nothing about them: alerts are sent once for each."""
     return sha256("\0".join(credentials).encode("utf-8", "surrogatepass")).hexdigest()[:16] if credentials else ""
 
 

@@ -1,8 +1,8 @@
 """
-Sending a request again that a dead letter kept, with nothing but the standard library: for `onceward dead requeue`.
+Sends a dead letter's request again, with nothing but the standard library: for `onceward dead requeue`.
 
-It is sent once, to the address that the operator named and to no other: nothing is followed, and the credential goes
-where a person said, not where a stored row says.
+It is sent once, to the address that the operator named and to no other. Redirects are not followed: the credential
+goes where a person said, not where a stored row says.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from onceward.gate.dead_letter_resender import RequestSender
 from onceward.http.client.responses import CODE_BODY_BYTES_MAX, error_code_in
 
 SECONDS = 30.0
-"""For one request, from the connection to the answer's first bytes."""
+"""The timeout of one request, from the connection to the response's first bytes."""
 
 
 class ResendResult(NamedTuple):
-    """What was answered."""
+    """The response to a request that was sent again."""
 
     status: int
 
@@ -31,14 +31,14 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> None:
-        return None  # Then the redirection itself is the answer, and raised as an error.
+        return None  # Then urllib raises the redirect itself as an error.
 
 
 def dead_letter_sender(to: str, token: str | None = None, *, seconds: float = SECONDS) -> RequestSender:
-    """Sends requests to one address, with a bearer token if there is one. Errors are urllib's."""
+    """A function that sends requests to one address, with a bearer token if given. It raises urllib's errors."""
     origin = origin_of(to)
     if token is not None and not (token.isascii() and token.isprintable()):
-        raise ConfigurationError("the token has characters that no header can carry; nothing was sent")
+        raise ConfigurationError("the token has characters that are not allowed in a header; nothing was sent")
     credentials = {} if token is None else {"Authorization": f"Bearer {token}"}
     opener = urllib.request.build_opener(_NoRedirects)
 
@@ -56,5 +56,5 @@ def dead_letter_sender(to: str, token: str | None = None, *, seconds: float = SE
 def _result_of(response: Any) -> ResendResult:
     status: int = response.status
     if status == 202 and error_code_in(status, response.read(CODE_BODY_BYTES_MAX)) in PENDING_CODES:
-        raise InFlight("the first request with this key still runs there; requeue it again later")
+        raise InFlight("the first request with this key is still running there; requeue it again later")
     return ResendResult(status)

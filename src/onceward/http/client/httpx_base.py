@@ -1,5 +1,5 @@
 """
-Transports for httpx and for httpx2, whose class trees have nothing in common: what those of both colours share.
+What all transports for httpx and httpx2 share: blocking and async, over either library.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ from onceward.http.client.request_preparer import (
 from onceward.retry.policy import TIMEOUT, Retry
 
 MAX_RETRIES = 2
-"""Of a client that is made ready to use: three attempts in all."""
+"""Retries of `client(...)`: three attempts in all."""
 
 
 class HttpxTransportBase:
-    """What the transports of both colours have in common."""
+    """What the blocking and the async transport have in common."""
 
     library: ClassVar[Any]
     """The module: httpx or httpx2."""
     plain: ClassVar[str]
-    """What the library's own transport is called."""
+    """The name of the library's own transport class."""
     stream: ClassVar[str]
-    """What its response bodies are called."""
+    """The name of the library's class of response bodies."""
     rest: ClassVar[type]
-    """The body of a long refusal: its beginning has been read."""
+    """The class of a body whose beginning has been read."""
 
     def __init__(
         self, retry: Retry | PolicyFunction | None = None, *, wrap: Any = None, **options: Unpack[TransportOptions]
     ) -> None:
         if isinstance(wrap, HttpxTransportBase):
-            raise ConfigurationError("this transport is wrapped in another of its kind already: one carries the key")
+            raise ConfigurationError("wrap is a transport of ours already: use that one, or wrap the library's own")
         self._preparer = RequestPreparer(retry, **options)
         self._wrapped = getattr(self.library, self.plain)() if wrap is None else wrap
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} over {type(self._wrapped).__name__}>"
 
-    def _exchange(self, request: Any, kind: Any) -> Any:
+    def _sender(self, request: Any, kind: Any) -> Any:
         url, extensions = request.url, request.extensions
         origin = (url.scheme, url.raw_host.decode("ascii"), url.port)
-        seen = OutgoingRequest(
+        outgoing = OutgoingRequest(
             request=request,
             method=request.method,
             origin=origin,
             url=str(url),
             headers=merged_headers(request.headers.raw),
-            said=request_options_in(extensions),
+            options=request_options_in(extensions),
             first_origin=first_origin(extensions, origin),
-            body=self._captured(request),
+            body=self._body_bytes(request),
         )
-        exchange = kind(self._preparer, self._preparer.load(seen), request)
-        exchange.transport, exchange.body = self, seen.body
-        return exchange
+        sender = kind(self._preparer, self._preparer.prepare(outgoing), request)
+        sender.transport, sender.body = self, outgoing.body
+        return sender
 
-    def _captured(self, request: Any) -> bytes | None:
+    def _body_bytes(self, request: Any) -> bytes | None:
         """
-        The body's bytes, if they can be had before the first attempt: only these are surely the same on every attempt.
+        The body's bytes, if they are known before the first attempt: only then are they the same on every attempt.
 
-        An iterator is used up by being sent, and a file goes on where it was left.
+        An iterator can be sent once, and a file is read on from where the first attempt stopped.
         """
         try:
             return bytes(request.content)
@@ -81,7 +81,7 @@ class HttpxTransportBase:
 
 
 class SdkOptions(TypedDict):
-    """What SDKs that are made of httpx2 or httpx take: a client of ours, and no retries of their own."""
+    """Arguments for SDKs built on httpx2 or httpx: a client of ours, and no retries of their own."""
 
     http_client: Any
     max_retries: int
@@ -89,13 +89,15 @@ class SdkOptions(TypedDict):
 
 def client_arguments(transport: type[HttpxTransportBase], environment: str, options: ClientOptions) -> dict[str, Any]:
     """The arguments of a client: credential checked, transport ready, timeout per attempt."""
-    manners: dict[str, Any] = {"raise_rate_limit": True, **options}
-    variable = manners.pop("api_key_variable", API_KEY_VARIABLE)
-    credential = manners.pop("api_key", None) or api_key_from(variable)
-    retries, timeout = manners.pop("max_retries", MAX_RETRIES), manners.pop("timeout", TIMEOUT)
+    transport_options: dict[str, Any] = {"raise_rate_limit": True, **options}
+    variable = transport_options.pop("api_key_variable", API_KEY_VARIABLE)
+    credential = transport_options.pop("api_key", None) or api_key_from(variable)
+    retries, timeout = transport_options.pop("max_retries", MAX_RETRIES), transport_options.pop("timeout", TIMEOUT)
     return {
         "headers": {"Authorization": f"Bearer {check_credential(credential, environment)}"},
-        "base_url": manners.pop("base_url", ""),
+        "base_url": transport_options.pop("base_url", ""),
         "timeout": timeout,
-        "transport": transport(Retry(max_retries=retries, timeout=timeout), environment=environment, **manners),
+        "transport": transport(
+            Retry(max_retries=retries, timeout=timeout), environment=environment, **transport_options
+        ),
     }

@@ -1,8 +1,8 @@
 # Made from httpx_transport_async.py by `make halves`: change that file, not this one.
 """
-`Transport`, for httpx and for httpx2, whose class trees have nothing in common: written once, over either module.
+`Transport` for httpx and httpx2, written once over either module.
 
-`onceward.http.httpx` and `onceward.http.httpx2` put their library's base class under it.
+`onceward.http.httpx` and `onceward.http.httpx2` add their library's base class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onceward.http.client.responses import CODE_BODY_BYTES_MAX, may_hold_code
 
 
 class PrefetchedBody:
-    """The body of an answer whose beginning has been read."""
+    """A response body whose beginning has been read."""
 
     def __init__(self, read: list[bytes], left: Iterator[bytes], response: Any) -> None:
         self._read, self._left, self._response = read, left, response
@@ -31,18 +31,18 @@ class PrefetchedBody:
             yield chunk
 
     def close(self) -> None:
-        """Close the connection's side of it."""
+        """Close the response below."""
         self._response.close()
 
 
 class HttpxSender(RequestSender):
-    """One request through a transport of this family."""
+    """One request through a transport for httpx or httpx2."""
 
     transport: HttpxTransportBase
     body: bytes | None
 
     def outgoing(self, attempt: Attempt) -> Any:
-        """The request as it goes out on this attempt. The caller's own object is left as it is."""
+        """The request as it is sent on this attempt. The caller's own object is not changed."""
         library, request = self.transport.library, self.request
         ours, replaced = self.begin(attempt.timeout), self.preparer.replaced
         headers = [pair for pair in request.headers.raw if pair[0].lower().decode("latin-1") not in replaced]
@@ -57,7 +57,7 @@ class HttpxSender(RequestSender):
         )
 
     def rebuilt(self, response: Any, stream: Any, beginning: bytes) -> Any:
-        """The same answer, with a body of which the beginning has been read."""
+        """The same response, with a body whose beginning has been read."""
         library = self.transport.library
         options = {"headers": response.headers.raw, "extensions": response.extensions}
         again = library.Response(response.status_code, stream=stream, **options)
@@ -76,29 +76,29 @@ class HttpxSender(RequestSender):
             return b""
 
     def timeout_error(self) -> Exception:
-        """The library's own word for an attempt that took too long."""
+        """The library's own error for an attempt that took too long."""
         error: Exception = self.transport.library.ReadTimeout(
-            "the attempt took longer than it may", request=self.request
+            "the attempt took longer than its timeout", request=self.request
         )
         return error
 
-    def wants(self, response: Any) -> int | None:
-        """How much of the body is read within the attempt: all (-1), so many bytes at most, or None: none of it."""
+    def bytes_to_read(self, response: Any) -> int | None:
+        """How much of the body is read within the attempt: all of it (-1), at most so many bytes, or nothing (None)."""
         if self.send_terms.whole:
             return -1
         return CODE_BODY_BYTES_MAX if may_hold_code(response.status_code) else None
 
     def sent(self, attempt: Attempt) -> Any:
-        """See `RequestSender.sent`."""
-        return self._heard(self.transport._wrapped.handle_request(self.outgoing(attempt)))
+        """Send it once, and read as much of the response as decides what to do next."""
+        return self._read_in_attempt(self.transport._wrapped.handle_request(self.outgoing(attempt)))
 
     def read(self, response: Any) -> None:
-        """See `RequestSender.read`."""
+        """Read the whole body of a response."""
         response.request = self.request
         response.read()
 
-    def _heard(self, response: Any) -> Any:
-        limit = self.wants(response)
+    def _read_in_attempt(self, response: Any) -> Any:
+        limit = self.bytes_to_read(response)
         if limit is None:
             return response
         chunks: list[bytes] = []
@@ -132,8 +132,8 @@ class HttpxTransport(HttpxTransportBase):
         cls.rest = type("Rest", (PrefetchedBody, getattr(cls.library, cls.stream)), {})
 
     def handle_request(self, request: Any) -> Any:
-        """Send a request, again if need be. Called by the client."""
-        return self._exchange(request, HttpxSender).send()
+        """Send a request, with retries. Called by the client."""
+        return self._sender(request, HttpxSender).send()
 
     def close(self) -> None:
         """Close the transport below."""

@@ -1,8 +1,8 @@
 # blocking half: httpx_transport.py; aiter=iter, aread=read, handle_async_request=handle_request
 """
-`AsyncTransport`, for httpx and for httpx2, whose class trees have nothing in common: written once, over either module.
+`AsyncTransport` for httpx and httpx2, written once over either module.
 
-`onceward.http.httpx` and `onceward.http.httpx2` put their library's base class under it.
+`onceward.http.httpx` and `onceward.http.httpx2` add their library's base class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from onceward.http.client.responses import CODE_BODY_BYTES_MAX, may_hold_code
 
 
 class AsyncPrefetchedBody:
-    """The body of an answer whose beginning has been read."""
+    """A response body whose beginning has been read."""
 
     def __init__(self, read: list[bytes], left: AsyncIterator[bytes], response: Any) -> None:
         self._read, self._left, self._response = read, left, response
@@ -32,18 +32,18 @@ class AsyncPrefetchedBody:
             yield chunk
 
     async def aclose(self) -> None:
-        """Close the connection's side of it."""
+        """Close the response below."""
         await self._response.aclose()
 
 
 class AsyncHttpxSender(AsyncRequestSender):
-    """One request through a transport of this family."""
+    """One request through a transport for httpx or httpx2."""
 
     transport: HttpxTransportBase
     body: bytes | None
 
     def outgoing(self, attempt: Attempt) -> Any:
-        """The request as it goes out on this attempt. The caller's own object is left as it is."""
+        """The request as it is sent on this attempt. The caller's own object is not changed."""
         library, request = self.transport.library, self.request
         ours, replaced = self.begin(attempt.timeout), self.preparer.replaced
         headers = [pair for pair in request.headers.raw if pair[0].lower().decode("latin-1") not in replaced]
@@ -58,7 +58,7 @@ class AsyncHttpxSender(AsyncRequestSender):
         )
 
     def rebuilt(self, response: Any, stream: Any, beginning: bytes) -> Any:
-        """The same answer, with a body of which the beginning has been read."""
+        """The same response, with a body whose beginning has been read."""
         library = self.transport.library
         options = {"headers": response.headers.raw, "extensions": response.extensions}
         again = library.Response(response.status_code, stream=stream, **options)
@@ -77,29 +77,29 @@ class AsyncHttpxSender(AsyncRequestSender):
             return b""
 
     def timeout_error(self) -> Exception:
-        """The library's own word for an attempt that took too long."""
+        """The library's own error for an attempt that took too long."""
         error: Exception = self.transport.library.ReadTimeout(
-            "the attempt took longer than it may", request=self.request
+            "the attempt took longer than its timeout", request=self.request
         )
         return error
 
-    def wants(self, response: Any) -> int | None:
-        """How much of the body is read within the attempt: all (-1), so many bytes at most, or None: none of it."""
+    def bytes_to_read(self, response: Any) -> int | None:
+        """How much of the body is read within the attempt: all of it (-1), at most so many bytes, or nothing (None)."""
         if self.send_terms.whole:
             return -1
         return CODE_BODY_BYTES_MAX if may_hold_code(response.status_code) else None
 
     async def sent(self, attempt: Attempt) -> Any:
-        """See `AsyncRequestSender.sent`."""
-        return await self._heard(await self.transport._wrapped.handle_async_request(self.outgoing(attempt)))
+        """Send it once, and read as much of the response as decides what to do next."""
+        return await self._read_in_attempt(await self.transport._wrapped.handle_async_request(self.outgoing(attempt)))
 
     async def read(self, response: Any) -> None:
-        """See `AsyncRequestSender.read`."""
+        """Read the whole body of a response."""
         response.request = self.request
         await response.aread()
 
-    async def _heard(self, response: Any) -> Any:
-        limit = self.wants(response)
+    async def _read_in_attempt(self, response: Any) -> Any:
+        limit = self.bytes_to_read(response)
         if limit is None:
             return response
         chunks: list[bytes] = []
@@ -133,8 +133,8 @@ class AsyncHttpxTransport(HttpxTransportBase):
         cls.rest = type("Rest", (AsyncPrefetchedBody, getattr(cls.library, cls.stream)), {})
 
     async def handle_async_request(self, request: Any) -> Any:
-        """Send a request, again if need be. Called by the client."""
-        return await self._exchange(request, AsyncHttpxSender).send()
+        """Send a request, with retries. Called by the client."""
+        return await self._sender(request, AsyncHttpxSender).send()
 
     async def aclose(self) -> None:
         """Close the transport below."""

@@ -1,6 +1,6 @@
 # Made from request_sender_async.py by `make halves`: change that file, not this one.
 """
-One request and all its attempts: what is common to every library.
+Sends one request, with all its attempts: what every library has in common.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from onceward.retry.policy import stop_of
 
 
 class RequestSender(ABC):
-    """What has come back so far. Each library adds how a request is sent and an answer is read."""
+    """One request and its attempts. Each library adds how a request is sent and a response is read."""
 
-    def __init__(self, carrier: RequestPreparer, cargo: SendTerms, request: Any) -> None:
-        self.preparer, self.send_terms, self.request = carrier, cargo, request
+    def __init__(self, preparer: RequestPreparer, send_terms: SendTerms, request: Any) -> None:
+        self.preparer, self.send_terms, self.request = preparer, send_terms, request
         self.last: Any = None
-        """What the last attempt came to: a response, or an exception."""
-        self.now = cargo.policy.environment.monotonic
+        """The result of the last attempt: a response, or an exception."""
+        self.now = send_terms.policy.environment.monotonic
         self.ends = 0.0
         """When the attempt must be over, on the monotonic clock."""
 
     def send(self) -> Any:
-        """Send it, again if need be; the answer that the caller gets."""
+        """Send it, with retries; the response that the caller gets."""
         attempt: Callable[..., Any] = self.attempt
         try:
             response = self.send_terms.policy.call(attempt)
@@ -41,9 +41,9 @@ class RequestSender(ABC):
             self.drop()
             raise
         else:
-            return self._delivered(response)
+            return self._deliver(response)
         if isinstance(given_up, OncewardError):
-            return self._delivered(self.library_result(given_up))
+            return self._deliver(self.library_result(given_up))
         raise given_up
 
     def attempt(self, attempt: Attempt) -> Any:
@@ -55,16 +55,16 @@ class RequestSender(ABC):
             self.last = error
             raise
         except INTERRUPTIONS:
-            self.last = self.timeout_error()  # By the attempt's own timer; if not, nobody will ask.
+            self.last = self.timeout_error()  # If it was the attempt's own timer; otherwise nobody looks at it.
             raise
         return self.last
 
     def drop(self) -> None:
-        """Give the connection of an answer back that nobody will read."""
+        """Close the last response, which nobody will read: its connection goes back to the pool."""
         if self.last is not None and not isinstance(self.last, Exception):
             self.last.close()
 
-    def _delivered(self, response: Any) -> Any:
+    def _deliver(self, response: Any) -> Any:
         error = self.refusal(response)
         if error is None:
             return response
@@ -75,37 +75,37 @@ class RequestSender(ABC):
 
     @abstractmethod
     def sent(self, attempt: Attempt) -> Any:
-        """The answer to one sending, read as far as it may decide what is done next."""
+        """Send it once, and read as much of the response as decides what to do next."""
 
     @abstractmethod
     def read(self, response: Any) -> None:
-        """Read an answer to its end, for the error that is raised in its place."""
+        """Read the whole body of a response, for the error that is raised in its place."""
 
     @abstractmethod
     def timeout_error(self) -> Exception:
-        """The library's own word for an attempt that took too long."""
+        """The library's own error for an attempt that took too long."""
 
     # --- the same for all of them ---
 
     def begin(self, seconds: float) -> dict[str, str]:
-        """An attempt begins: the headers that are sent with it."""
+        """Begin an attempt: the headers to send with it."""
         self.ends = self.now() + seconds
-        return self.preparer.fields(self.send_terms)
+        return self.preparer.attempt_headers(self.send_terms)
 
     def is_late(self) -> bool:
-        """Whether the attempt has had its time: bytes that trickle in keep every timeout between two of them."""
+        """Whether the attempt's time is over: bytes that trickle in never reach the timeout of a single read."""
         return self.now() >= self.ends
 
     def note_code(self, response: Any, content: bytes) -> None:
-        """Leave the code of a refusal where the classifier looks for it."""
+        """Store a response's error code where the classifier looks for it."""
         if (code := error_code_in(response.status_code, content)) is not None:
             setattr(response, CODE_ATTRIBUTE, code)
 
     def timed_out(self, error: TimeoutError) -> Exception:
-        """`timeout_error`, for an attempt that its own timer ended; with the stop that the policy left."""
+        """The library's error for an attempt that its own timer ended, with the policy's reason for stopping."""
         is_own = self.last is error
         if is_own:
-            return error  # What sends raised it by itself.
+            return error  # The library itself raised it.
         late, stop = self.timeout_error(), stop_of(error)
         late.__cause__ = error
         if stop is not None:
@@ -114,8 +114,9 @@ class RequestSender(ABC):
 
     def library_result(self, error: OncewardError) -> Any:
         """
-        The policy gave up with a word of its own. Whoever uses an HTTP client expects that client's answers and errors,
-        so these come out, with the stop on them; the policy's own error only if there was no attempt at all.
+        The policy gave up with an error of its own. Callers of an HTTP client expect that client's responses and
+        errors, so they get the last of these, with the reason for stopping attached; the policy's own error only if
+        there was no attempt at all.
         """
         stop = stop_of(error)
         if stop is None or self.last is None or error is self.last:
@@ -126,7 +127,7 @@ class RequestSender(ABC):
         return found
 
     def refusal(self, response: Any) -> RateLimitError | None:
-        """The error that the client was asked to make of this answer, if it was."""
+        """The error that the caller gets instead of a 429, with raise_rate_limit."""
         if response.status_code != 429 or not self.preparer.raise_rate_limit:
             return None
         error = rate_limit_error(response, self.send_terms.policy.environment)

@@ -1,12 +1,12 @@
 """
-What an application's own routes say: which of them carry a decorator, and which `Route` of ours matches none of them.
+Looks through an application's own routes, for handlers with our decorators and for a `Route` that matches nothing.
 
     Starlette, FastAPI     `app.routes`, mounted ones too
     Flask                  `app.url_map`
-    Django                 has a middleware of its own, which asks its resolver
-    anything else          not known: nothing is said
+    Django                 has a middleware of its own, which uses Django's resolver
+    anything else          its routes are not known: no warnings
 
-Asked once, when the application starts or its first request comes: by then its routes are there.
+Done once, when the application starts or its first request arrives: by then its routes are registered.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from onceward.http.server.routes import Route
 V = TypeVar("V", bound=Callable[..., Any])
 
 OVERRIDES_ATTRIBUTE = "onceward_changes"
-"""Where a handler keeps what its decorator said: a tuple of the changes, or of None."""
+"""The attribute in which a decorator stores its overrides on the handler: `(overrides,)`, or `(None,)` to skip it."""
 
 PATH_SAMPLES = ("x", "1", "00000000-0000-4000-8000-000000000000", "2026-11-16")
-"""What may stand in a path's places, so that one of them fits: a word, a number, a UUID, a date."""
+"""Values for the parameters of a path; one of them should fit: a word, a number, a UUID, a date."""
 
 LEVELS_MAX = 30
 _PLACE = re.compile(r"\{[^{}]*\}|<[^<>]*>")
 
 
 def idempotent(**changes: Unpack[ProfileOverrides]) -> Callable[[V], V]:
-    """Treat this handler otherwise than the app as a whole: any field of a profile. Put it nearest to the function."""
+    """Override fields of the profile for this handler. Put the decorator nearest to the function."""
     profile(**changes)  # Refused here, where it is written, if it cannot work.
     return lambda handler: _with_overrides(handler, changes)
 
 
 def not_idempotent(handler: V) -> V:
-    """Let requests to this handler pass, whatever they carry."""
+    """Pass requests to this handler through, with or without a key."""
     return _with_overrides(handler, None)
 
 
@@ -60,7 +60,7 @@ class AppRoute(NamedTuple):
 
 
 def find_app_routes(app: Any) -> list[AppRoute] | None:
-    """The routes of an application, or of the one inside some middlewares; None if it does not tell."""
+    """The routes of an application, looked for through the middlewares around it; None if they cannot be known."""
     for _ in range(LEVELS_MAX):
         app = getattr(app, "__self__", app)  # `app.wsgi_app` is a method of the Flask application.
         if hasattr(app, "url_map") and hasattr(app, "view_functions"):
@@ -104,22 +104,22 @@ def _of_starlette(routes: Iterable[Any], prefix: str) -> Iterable[AppRoute]:
 
 
 def decorated_routes(known: Iterable[AppRoute], methods: frozenset[str]) -> list[Route]:
-    """The decorators of the application's handlers, as routes. `methods` are those that are treated at all."""
+    """The overrides of decorated handlers, as routes. `methods` are those that the profile handles."""
     found = []
     for one in known:
-        said = getattr(one.handler, OVERRIDES_ATTRIBUTE, None)
-        if said is None:
+        overrides = getattr(one.handler, OVERRIDES_ATTRIBUTE, None)
+        if overrides is None:
             continue
         here = one.methods & methods if one.methods else methods
-        if said[0] is None:
+        if overrides[0] is None:
             found.append(Route(one.path, methods=here, skip=True))
         else:
-            found.append(Route(one.path, **{"methods": here, **said[0]}))
+            found.append(Route(one.path, **{"methods": here, **overrides[0]}))
     return found
 
 
 def unmatched_routes(routes: Iterable[Route], known: list[AppRoute]) -> list[tuple[Route, str | None]]:
-    """The routes that no request of this application can match, each with the path that may be meant."""
+    """The routes that no request of this application can match, each with the path that was probably meant."""
     patterns = [Route(one.path) for one in known]
     paths = [one.path for one in known if not one.open_ended]
     samples = {sample for one in known for sample in sample_paths(one.path)}
@@ -133,11 +133,11 @@ def unmatched_routes(routes: Iterable[Route], known: list[AppRoute]) -> list[tup
 
 
 def sample_paths(path: str) -> list[str]:
-    """Paths that a route may be asked with."""
+    """Example paths that a route should match."""
     return [_PLACE.sub(sample, path) for sample in PATH_SAMPLES]
 
 
 def unmatched_warning(route: Route, meant: str | None) -> str:
-    """What is said of a route that matches nothing."""
+    """The warning about a route that matches nothing."""
     hint = f"; did you mean {meant!r}?" if meant is not None else ""
-    return f"onceward: {route!r} matches none of the application's routes, so what it says is in force nowhere{hint}"
+    return f"onceward: {route!r} matches none of the application's routes, so it has no effect{hint}"

@@ -1,8 +1,7 @@
 """
-A request's body, kept until its handler reads it: the beginning in memory, what is longer in a temporary file.
+Buffers a request's body until its handler reads it: in memory, or in a temporary file if it is long.
 
-It has to be kept, because what a key stands for is known only when the whole body has been seen, and nothing may run
-before that.
+The whole body is part of what a key stands for, and nothing may run before that is known.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class BodyBuffer:
         self.size = 0
 
     def expect(self, length: int | None) -> None:
-        """What the client says; it may not say more than is allowed. It is not believed otherwise."""
+        """Refuse a Content-Length above the limit. It is not relied on for anything else."""
         if length is not None and length > self._max:
             raise self._too_large()
 
     def write(self, piece: bytes) -> None:
-        """The next piece."""
+        """Add the next piece."""
         self.size += len(piece)
         if self.size > self._max:
             raise self._too_large()
@@ -53,7 +52,7 @@ class BodyBuffer:
         return self._file is not None
 
     def rewind(self) -> None:
-        """Begin to read, for the first time or again."""
+        """Go back to the beginning, to read it for the first time or again."""
         self._given = False
         if self._file is not None:
             self._file.seek(0)
@@ -70,9 +69,9 @@ class BodyBuffer:
         return bytes(self._held) if self._file is None else self._file
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the temporary file."""
         if self._file is not None:
             self._file.close()
 
     def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"the body of a keyed request has at most {self._max} bytes here; nothing was run")
+        return BodyTooLarge(f"the body is longer than the {self._max} bytes allowed here; nothing was run")

@@ -1,10 +1,10 @@
 """
-Whether a view's writes were committed while it ran, seen where Django sends SQL.
+Watches Django's SQL, to know whether a view's writes were committed while it ran.
 
-A view that answers 4xx says that nothing happened, and its key is free again. If rows of it were committed all the
-same (ATOMIC_REQUESTS commits whatever is returned, and so does autocommit), a retry would write them again. So each
-statement that may write asks its connection to tell when its transaction commits; what is rolled back, as after
-`set_rollback(True)`, is never told.
+A view that returns 4xx says that nothing happened, and its key is free again. If some of its rows were committed all
+the same (ATOMIC_REQUESTS commits whatever is returned, and so does autocommit), a retry would write them again. So each
+statement that may write registers an on-commit hook with its connection. What is rolled back, as after
+`set_rollback(True)`, never calls it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _HIDDEN_WRITE = re.compile(r"\b(?:INSERT|UPDATE|DELETE|MERGE)\b", re.IGNORECASE)
 
 
 class CommitWatch:
-    """What is seen of one view's writes."""
+    """Whether a write of one view was committed."""
 
     def __init__(self) -> None:
         self.seen = False
         """Whether something that the view wrote was committed."""
 
     def note(self) -> None:
-        """A write was committed."""
+        """Note that a write was committed."""
         self.seen = True
 
 
@@ -43,7 +43,7 @@ _watching: ContextVar[CommitWatch | None] = ContextVar("onceward_commits", defau
 
 @contextmanager
 def watch_commits() -> Iterator[CommitWatch]:
-    """See what is committed meanwhile, in this task and in the threads that it calls."""
+    """Watch for commits inside the block, in this task and in the threads that it calls."""
     commits = CommitWatch()
     token = _watching.set(commits)
     try:
@@ -53,7 +53,7 @@ def watch_commits() -> Iterator[CommitWatch]:
 
 
 def watch_connection(connection: Any) -> None:
-    """Let this connection tell of its writes, from now on."""
+    """Watch the writes of this connection from now on."""
     if _execute_wrapper not in connection.execute_wrappers:
         connection.execute_wrappers.append(_execute_wrapper)
 

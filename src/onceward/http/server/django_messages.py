@@ -1,5 +1,5 @@
 """
-Django's requests and responses, as what the server side decides about; and back.
+Converts Django's requests to `IncomingRequest`, and `Reply` to Django's responses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from onceward.http.server.wsgi_environ import headers_from_environ, raw_path
 from onceward.http.wsgi import OPERATION as IN_ENVIRON
 
 SCOPE_LABEL = 'settings.ONCEWARD["SCOPE"]'
-"""How the log calls the scope function."""
+"""What log lines call the scope function."""
 
 
 def request_from_django(request: Any, single: frozenset[bytes]) -> IncomingRequest:
@@ -43,7 +43,7 @@ def request_from_django(request: Any, single: frozenset[bytes]) -> IncomingReque
 
 
 def enclosing_operation(request: Any) -> object:
-    """The operation that a middleware of ours further out runs with this request: Django's, or its server's."""
+    """The operation that an outer middleware of ours (Django, ASGI or WSGI) already runs for this request, if any."""
     if hasattr(request, "operation"):
         return request.operation
     if isinstance(request, ASGIRequest):
@@ -54,10 +54,10 @@ def enclosing_operation(request: Any) -> object:
 # --- the body ---
 
 
-def buffer_body(request: Any, admitted: AdmittedRequest, spool: BodyBuffer, now: Callable[[], float]) -> None:
-    """Take the whole body in, and let the view read it from the spool."""
+def buffer_body(request: Any, admitted: AdmittedRequest, body: BodyBuffer, now: Callable[[], float]) -> None:
+    """Read the whole body into the buffer, and let the view read it from there."""
     if hasattr(request, "_body"):  # Somebody has read `request.body`, and Django keeps it.
-        spool.expect(len(request._body))
+        body.expect(len(request._body))
         admitted.fingerprint.feed(request._body)
         return
     if request._read_started:
@@ -66,26 +66,26 @@ def buffer_body(request: Any, admitted: AdmittedRequest, spool: BodyBuffer, now:
             "onceward.http.django.IdempotencyMiddleware above the middleware that uses request.POST or request.read()"
         )
     if isinstance(request, ASGIRequest):
-        read_body(admitted, spool, request._stream, None, now)
-        body = spool.whole()
-        request._stream = BytesIO(body) if isinstance(body, bytes) else body
-        request.META["CONTENT_LENGTH"] = str(spool.size)
+        read_body(admitted, body, request._stream, None, now)
+        whole = body.whole()
+        request._stream = BytesIO(whole) if isinstance(whole, bytes) else whole
+        request.META["CONTENT_LENGTH"] = str(body.size)
     else:
-        read_body(admitted, spool, request.META["wsgi.input"], body_length(request.META), now)
-        request._stream = restore_input(request.META, spool)
+        read_body(admitted, body, request.META["wsgi.input"], body_length(request.META), now)
+        request._stream = restore_input(request.META, body)
 
 
-# --- answers ---
+# --- responses ---
 
 
-def begin_recording(recording: ResponseRecorder, response: Any) -> None:
-    """Tell a recording how this answer begins. Cookies are elsewhere, and are not told."""
+def begin_recording(recorder: ResponseRecorder, response: Any) -> None:
+    """Give the recorder the status and the headers of a response. Cookies are not among them."""
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in response.items()]
-    recording.begin(response.status_code, headers)
+    recorder.begin(response.status_code, headers)
 
 
 def django_response(reply: Reply) -> HttpResponse:
-    """An answer of ours as a response."""
+    """A reply as Django's response."""
     headers, body = headers_and_body(reply)
     response = HttpResponse(body, status=reply.status)
     del response["Content-Type"]
@@ -95,7 +95,7 @@ def django_response(reply: Reply) -> HttpResponse:
 
 
 def own_response(response: Any, given: HandlerResponse) -> Any:
-    """A view's own answer, once it is stored; a stream that was held back is one answer by now."""
+    """A view's own response, once it is stored. A stream that was held back is sent as one whole response."""
     if response.streaming:
         response = _with_head_of(response, HttpResponse(given.body, status=response.status_code))
     elif given.without:
@@ -111,7 +111,7 @@ def streaming_response(
     notice: Iterable[tuple[str, str]],
     kind: type[StreamingHttpResponse] = StreamingHttpResponse,
 ) -> StreamingHttpResponse:
-    """A stream with other pieces. A new response: the first one would close its stream before its rest is recorded."""
+    """A new response with the same head and other pieces: the view's own would close its stream too early."""
     made: StreamingHttpResponse = _with_head_of(response, kind(pieces, status=response.status_code))
     _with_headers(made, notice)
     return made

@@ -1,8 +1,8 @@
 """
-One keyed request under an awaiting gate, in Django.
+One keyed request to an async Django view, in a task of its own.
 
-The view runs in a task of its own: Django cancels a request whose client has left, and what such a request began goes
-on all the same. A stream passes from that task to Django's through a queue of one piece.
+Django cancels a request whose client has left. The view goes on all the same, so that its response is stored for a
+retry. A stream passes from the view's task to Django's through a queue of one piece.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _running: set[asyncio.Task[Any]] = set()
 
 
 class _Stream(StreamingHttpResponse):  # type: ignore[misc]  # Django is untyped.
-    """Notices that nobody reads on. Where `send` raises, as ASGI 2.4 has it, Django does not close its response."""
+    """Notices when nobody reads on. Where `send` raises (ASGI 2.4), Django does not close its response."""
 
     def __init__(self, pieces: DjangoViewTask, **more: Any) -> None:
         super().__init__(pieces, **more)
@@ -49,11 +49,11 @@ class _Stream(StreamingHttpResponse):  # type: ignore[misc]  # Django is untyped
                 async for part in parts:
                     yield part
         finally:
-            self._pieces.let_be()
+            self._pieces.stop_reading()
 
 
 class DjangoViewTask:
-    """One view in a task of its own; if its answer is a stream, iterating gives its pieces."""
+    """One view in a task of its own; if its response is a stream, iterating gives its pieces."""
 
     scope_label = SCOPE_LABEL
     exchange: PushExchange
@@ -62,33 +62,33 @@ class DjangoViewTask:
         self,
         view: Callable[[Any], Awaitable[Any]],
         request: Any,
-        answered: Callable[[Any, CommitWatch], HandlerReport],
+        report: Callable[[Any, CommitWatch], HandlerReport],
         now: Callable[[], float],
     ) -> None:
-        self._view, self._request, self._answered, self._now = view, request, answered, now
+        self._view, self._request, self._report, self._now = view, request, report, now
         self._response: Any = None
         self._gone = self._read = False
         self._notice: tuple[tuple[str, str], ...] = ()
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
 
-    async def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
-        """Call the scope function. `request.user` asks the database; Django allows that in a thread only."""
+    async def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+        """Call the scope function, in a thread: `request.user` queries the database, which Django allows only there."""
         if iscoroutinefunction(scope_of):
             return await scope_of(incoming)
         found = await sync_to_async(lambda: scope_of(incoming))()  # It may be async all the same.
         return await found if isawaitable(found) else found
 
-    async def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
-        """Take the body in; a long one in a thread."""
+    async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+        """Read the whole body; a long one in a thread."""
         length = admitted.incoming.content_length
         if length is not None and length <= admitted.profile.memory_bytes_max:
-            buffer_body(self._request, admitted, spool, self._now)
+            buffer_body(self._request, admitted, body, self._now)
         else:
-            await asyncio.to_thread(buffer_body, self._request, admitted, spool, self._now)
+            await asyncio.to_thread(buffer_body, self._request, admitted, body, self._now)
 
     async def serve(self) -> Any:
-        """The response: whole, once it is stored; or a stream that is stored at its end."""
+        """Run the view. The response: whole, once it is stored; or a stream, which is stored when it ends."""
         self._task = asyncio.create_task(self._gated())
         _running.add(self._task)  # A loop holds its tasks weakly.
         self._task.add_done_callback(_running.discard)
@@ -106,7 +106,7 @@ class DjangoViewTask:
             reply = await self.exchange.run(self._run)
             if reply is not None:
                 return django_response(reply)
-            return None if self._begun.done() else own_response(self._response, self.exchange.own())
+            return None if self._begun.done() else own_response(self._response, self.exchange.handler_response())
         finally:
             self.exchange.close()
             if self._begun.done():
@@ -121,30 +121,30 @@ class DjangoViewTask:
         self._request.operation = operation
         with watch_commits() as commits:
             response = self._response = await self._view(self._request)
-        recording, left = self.exchange.recording, False
-        begin_recording(recording, response)
+        recorder, left = self.exchange.recorder, False
+        begin_recording(recorder, response)
         if response.streaming:
             try:
                 left = await self._pass(response)
             finally:
                 close_response(response)
-        recording.feed(b"" if response.streaming else response.content, more=False)
-        return self._answered(self._request, commits)._replace(left=left)
+        recorder.feed(b"" if response.streaming else response.content, more=False)
+        return self._report(self._request, commits)._replace(left=left)
 
     # --- streams ---
 
     async def _pass(self, response: Any) -> bool:
-        """Pass a stream on; whether it was left in the middle."""
-        recording = self.exchange.recording
+        """Pass a stream on. True if its client left before the end."""
+        recorder = self.exchange.recorder
         async with aclosing(aiter(response)) as pieces:
             async for piece in pieces:
-                free = recording.feed(piece, more=True)
+                free = recorder.feed(piece, more=True)
                 if free and not self._gone:
                     if not self._begun.done():
                         self._notice = self.exchange.begin()
                         self._begun.set_result(None)
                     await self._queue.put(free)
-                if self._gone and not recording.keeps:
+                if self._gone and not recorder.keeps:
                     return True  # Nobody reads it, and it cannot be kept.
         return False
 
@@ -152,8 +152,8 @@ class DjangoViewTask:
         while (piece := await self._queue.get()) is not None:
             yield piece
         self._read = True
-        await self._task  # If it raised, the answer breaks off.
-        if rest := self.exchange.own().body:
+        await self._task  # If it raised, the response breaks off.
+        if rest := self.exchange.handler_response().body:
             yield rest
 
     def close(self) -> None:
@@ -162,11 +162,11 @@ class DjangoViewTask:
             async_to_sync(self._leave)()
 
     async def _leave(self) -> None:
-        self.let_be()
+        self.stop_reading()
         await asyncio.wait({self._task})
 
-    def let_be(self) -> None:
-        """Nobody reads on. What was begun is recorded to its end."""
+    def stop_reading(self) -> None:
+        """Nobody reads on. The rest is recorded only."""
         if self._gone or self._read:
             return
         self._gone = True
@@ -175,6 +175,6 @@ class DjangoViewTask:
         self._task.add_done_callback(self._tell)
 
     def _tell(self, task: asyncio.Task[Any]) -> None:
-        """Nobody else hears what the view raised."""
+        """Log what the view raised: nobody else sees it."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("onceward: the answer of %s broke off", self.exchange.admitted.name, exc_info=error)
+            log.error("onceward: the response of %s broke off", self.exchange.admitted.name, exc_info=error)

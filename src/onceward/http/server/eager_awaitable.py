@@ -1,8 +1,8 @@
 """
-An awaitable that is begun at once, and awaited only if that did not end it.
+An awaitable whose first step runs at once; it is awaited only if it is not done after that.
 
-Most requests have arrived whole before anybody asks for their bodies. A timer around a wait that does not take place
-costs more than the rest of the reading.
+Most request bodies have arrived before they are read. A timer around a wait that does not take place costs more than
+the rest of the reading.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ T = TypeVar("T")
 class EagerAwaitable(Generic[T]):
     """The first step is done when this is made; `await` does the others, if there are any."""
 
-    __slots__ = ("_pending", "_steps", "answer", "is_done")
-    answer: T
-    """What came of it, once `is_done`."""
+    __slots__ = ("_pending", "_steps", "is_done", "value")
+    value: T
+    """The result, once `is_done`."""
 
     def __init__(self, work: Awaitable[T]) -> None:
         self._steps = work.__await__()
@@ -27,7 +27,7 @@ class EagerAwaitable(Generic[T]):
         try:
             self._pending: Any = next(self._steps)
         except StopIteration as end:
-            self.answer, self.is_done = end.value, True
+            self.value, self.is_done = end.value, True
 
     def __await__(self) -> Generator[Any, Any, T]:
         while not self.is_done:
@@ -44,14 +44,14 @@ class EagerAwaitable(Generic[T]):
                 self._go_on(partial(throw, error))
             else:
                 self._go_on(partial(next, self._steps) if sent is None else partial(self._steps.send, sent))
-        return self.answer
+        return self.value
 
     def _go_on(self, step: Callable[[], Any]) -> None:
         try:
             self._pending = step()
         except StopIteration as end:
-            self.answer, self.is_done = end.value, True
+            self.value, self.is_done = end.value, True
 
 
 def _nothing() -> None:
-    """What ends an iterator that cannot be ended."""
+    """In place of a `close` that the iterator does not have."""

@@ -1,24 +1,24 @@
 """
-How a handler's ending is told to the gate.
+Which response settles a key, which releases it, and which leaves it in doubt.
 
-    answered below 400          settled: stored and replayed
-    answered 4xx                released: the key may be used again, for this request; unless it is known that the
-                                application had committed something by then (Django), or remember="4xx" says so
-    answered 5xx, or raised     blind: in doubt. atomic: released. keyed, probed, repeatable: run or asked again
+    status below 400            settled: stored and replayed
+    status 4xx                  released: a retry runs again. Settled if the application is known to have committed
+                                something by then (Django), or with remember="4xx"
+    status 5xx, or raised       blind: in doubt. atomic: released. keyed, repeatable: run again. probed: probed
     remember="all"              settled, whatever it was
 
 On a transactional route the handler settles, inside its own database transaction, with
 `current_operation().settle_inside(session, Reply.json(...))`:
 
-    settled and committed       that is the answer, whatever the handler answered
-    settled and undone          released; a 4xx or 5xx of the handler's own is sent, otherwise 500 `not_settled`
-    not settled, 4xx or 5xx     released, and sent as it is: the handler's rows are undone with it
-    not settled, below 400      in doubt: rows may stand without their record
-    raised                      released, unless the commit went through: then the next request is given the answer
+    settled and committed       that is the response, whatever the handler returned
+    settled and rolled back     released; the handler's own 4xx or 5xx is sent, otherwise 500 `not_settled`
+    not settled, 4xx or 5xx     released, and sent as it is: the handler's rows are rolled back
+    not settled, below 400      in doubt: rows may have been committed without their record
+    raised                      released, unless the commit went through: then the next request gets the response
 
-An answer that cannot be kept (too long, or a stream that was) has been given all the same: the record says that it ran.
-If its client leaves, its handler is let go in the middle. That is a failure, whatever it has answered so far, and
-atomic is in doubt, too: who was let go may have rolled back, or committed before.
+A response that is too long to be stored is sent all the same; the record says that the operation ran. If its client
+leaves, the handler is stopped in the middle. That is a failure, whatever was sent so far. With atomic it is in doubt,
+too: the handler may have rolled back, or committed before.
 """
 
 from __future__ import annotations
@@ -32,58 +32,61 @@ from onceward.http.server.profile import Profile
 
 
 class UnstoredResponse(NamedTuple):
-    """An answer that was given and is not kept: it has no stored form, so the record says executed, not replayable."""
+    """A response that was sent and cannot be stored: the record says that it ran, and is not replayable."""
 
     status: int
     reason: Any
-    """Not data, on purpose."""
+    """Anything that no codec can encode, so that the gate cannot store it."""
     transient: bool = False
-    """Whether its key is released all the same."""
+    """Whether its key is released."""
 
 
 class TransientResponse(Reply):
-    """An answer that its key is not remembered by."""
+    """A response that is sent, not stored; its key is released."""
 
     __slots__ = ()
 
 
 class FailedResponse(Exception):
-    """The handler answered with a status that is not remembered and not harmless. `reply` is that answer."""
+    """The handler returned a 5xx that is not stored. `reply` is that response."""
 
     def __init__(self, reply: Reply | UnstoredResponse) -> None:
-        super().__init__(f"the handler answered {reply.status}")
+        super().__init__(f"the handler returned {reply.status}")
         self.reply = reply
         self.status = reply.status
-        """For classifiers: a breaker and a policy judge a handler's answer as they judge any other."""
+        """For classifiers: breakers and retry policies judge it like any other response."""
 
 
-class CommittedAnswer(FailedResponse):
-    """The handler returned a 5xx, and what it wrote is there all the same."""
+class CommittedResponse(FailedResponse):
+    """The handler returned a 5xx, and what it wrote was committed all the same."""
 
     def __str__(self) -> str:
-        return f"the view returned {self.reply.status}, and ATOMIC_REQUESTS commits what returns; to roll back, raise"
+        return (
+            f"the view returned {self.reply.status}, and ATOMIC_REQUESTS commits whatever a view returns. "
+            "To roll back, raise an exception"
+        )
 
 
 class RolledBackResponse(FailedResponse):
-    """The same, on a route that says that its effects roll back with it."""
+    """The handler returned a 5xx on an atomic route: its effects were rolled back."""
 
 
 class RolledBackError(Exception):
-    """The handler of such a route raised; that is the cause."""
+    """The handler of an atomic route raised: its effects were rolled back. The cause is what it raised."""
 
 
-class LetGo(Exception):
-    """The client of an answer that is too long to be kept has left, and its handler was let go in the middle."""
+class ClientLeft(Exception):
+    """The client has left, the response is too long to be stored, and its handler was stopped in the middle."""
 
 
 def remembers(profile: Profile, status: int) -> bool:
-    """Whether an answer with this status is stored. A transactional route stores what its handler settled, only."""
+    """Whether a response with this status is stored. A transactional route stores only what its handler settled."""
     if profile.transactional:
         return False
     if profile.remember == "success":
         return status < 400
     if profile.remember == "4xx" or profile.remember == "all":
-        # A 429 says that nothing was done and when to come again: who remembers it turns every retry away.
+        # A 429 asks for a retry: a stored one would refuse every retry.
         return status != 429 and (status < 500 or profile.remember == "all")
     return bool(profile.remember(status))
 
@@ -92,10 +95,10 @@ def handler_result(
     profile: Profile, reply: Reply | UnstoredResponse, operation: Operation | None = None, *, committed: bool = False
 ) -> Reply | UnstoredResponse:
     """
-    The handler answered: what the gate's function returns, or raises.
+    The handler's response is complete: what the gate's function returns, or raises.
 
-    With `operation`, on a transactional route, whose handler must be over by then: its last word is its commit.
-    With `committed`, it is known that something of the application's was committed while the handler ran.
+    On a transactional route give `operation`, after the handler has returned and so has committed or not. `committed`
+    says that a write of the application was seen to be committed while the handler ran.
     """
     if profile.transactional:
         if reply.status >= 400 and not has_settled(operation) and not committed:
@@ -115,22 +118,22 @@ def has_settled(operation: Operation | None) -> bool:
 
 
 def _is_in_doubt(operation: Operation | None) -> bool:
-    """Whether an earlier attempt may have had its effect. A refusal speaks for its own attempt only."""
+    """Whether an earlier attempt may have had its effect. A 4xx says nothing about earlier attempts."""
     return operation is not None and bool(operation.record.doubt)
 
 
 def is_own_refusal(reply: Reply | UnstoredResponse | None) -> bool:
     """
-    Whether the handler of a transactional route, which settled and undid that (`NotSettled`), says so by its answer.
+    Whether a handler that settled and rolled back (`NotSettled`) returned an error.
 
-    Then that answer is sent. If not, it says that all went well, and it did not: the error's problem is sent.
+    Then that is sent. If not, its response claims a success that was rolled back, and a 500 is sent in its place.
     """
     return reply is not None and reply.status >= 400
 
 
 def gate_options(profile: Profile) -> dict[str, Any]:
     """A profile as options of the gate's `call`."""
-    said = {
+    given = {
         "retain": profile.retain,
         "tombstone": profile.tombstone,
         "after_expiry": profile.after_expiry,
@@ -142,14 +145,14 @@ def gate_options(profile: Profile) -> dict[str, Any]:
         "breaker": profile.breaker,
         "budget": profile.budget,
     }
-    options: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     options |= {"in_flight": profile.in_flight, "wait": profile.wait}
     if profile.transactional:
         # The handler's own commit is what settles, so a handler that died has done nothing.
         return options | {"guarantee": "atomic", "settle": "inside", "remember": "success"}
     options["remember"] = _is_remembered
-    # A handler that rolls back with its transaction says so by failing. That it died says nothing: its COMMIT may have
-    # landed. So the claim itself is blind, and only a failure that was seen releases it.
+    # An atomic handler that fails has rolled back. One that died may have committed before. So the claim itself is
+    # blind, and only a failure that was seen releases it.
     options["guarantee"] = "blind" if profile.guarantee == "atomic" else profile.guarantee
     if profile.guarantee == "atomic":
         options["before"] = (RolledBackResponse, RolledBackError)
@@ -157,9 +160,7 @@ def gate_options(profile: Profile) -> dict[str, Any]:
 
 
 def _is_remembered(ending: Returned | Raised) -> bool:
-    """
-    What `handler_result` decided, as the gate asks for it. Exceptions that are remembered were made answers before.
-    """
+    """Whether the gate stores this result, as `handler_result` decided. Remembered exceptions are responses by now."""
     if isinstance(ending, Raised) or isinstance(ending.value, TransientResponse):
         return False
     return not (isinstance(ending.value, UnstoredResponse) and ending.value.transient)

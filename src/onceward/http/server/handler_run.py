@@ -1,11 +1,11 @@
 """
-One run of a handler, whoever serves it: how it ended, what of it is stored, and what the client gets.
+One run of a handler: how it ended, what is stored, and what the client gets.
 
-    how_answered, how_failed    what the gate is told: the answer is complete, or the handler raised
-    given, refused              what the client gets, by what the gate says to that: a `Reply`; None: the handler's own
-    own                         the handler's own answer, as it leaves
+    result_for_gate, failure_for_gate           what the gate gets: the response is complete, or the handler raised
+    response_for_outcome, response_for_error    what the client gets: a `Reply`; None: the handler's own response
+    handler_response                            the handler's own response, as it is sent
 
-Nothing here waits, acts on a server or knows one: see `exchange_async.py` for the way of a request through this.
+Nothing here does I/O or knows a server; `keyed_exchange_async.py` shows how a request passes through this.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from onceward._core.flow import Raised, Returned
 from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward.http.server.handler_outcomes import (
-    CommittedAnswer,
+    ClientLeft,
+    CommittedResponse,
     FailedResponse,
-    LetGo,
     RolledBackError,
     UnstoredResponse,
     handler_result,
@@ -35,83 +35,83 @@ from onceward.http.server.responses import BODY_HEADERS, enveloped_body, settled
 
 
 class HandlerReport(NamedTuple):
-    """A handler has given its answer, and this is known besides."""
+    """What is known about a handler whose response is complete."""
 
     raised: BaseException | None = None
-    """What it raised, if a framework has made the answer from that."""
+    """What it raised, if a framework has made the response from that."""
     committed: bool = False
-    """Whether something of the application's was seen to be committed while it ran."""
+    """Whether a write of the application was seen to be committed while it ran."""
     commits: bool = False
-    """Whether the framework commits what a handler has written if it returns, whatever that is."""
+    """Whether the framework commits the handler's writes whenever it returns, whatever the status."""
     left: bool = False
-    """Whether it was let go in the middle: its client has left, and the answer could not be kept."""
+    """Whether it was stopped in the middle: its client has left, and the response is too long to be stored."""
 
 
 CLEAN_REPORT = HandlerReport()
 
 
 class HandlerResponse(NamedTuple):
-    """What is left to send of a handler's own answer, and how its head is changed, if that has not been sent."""
+    """The rest of a handler's own response, and the changes to its headers if they have not been sent."""
 
     body: bytes
     without: frozenset[str] = frozenset()
-    """Headers, in lower case, that are not true any more."""
+    """Headers to leave out, in lower case."""
     more: tuple[tuple[str, str], ...] = ()
-    """Headers that are added."""
+    """Headers to add."""
 
 
 class HandlerRun:
-    """A keyed request, and what its handler makes of it."""
+    """A keyed request, and the run of its handler."""
 
     admission: RequestAdmission[Any]
     admitted: AdmittedRequest
     profile: Profile
-    recording: ResponseRecorder
-    """The handler's answer, once it has been started."""
+    recorder: ResponseRecorder
+    """The handler's response, once it has been started."""
     operation: Operation | None = None
-    """What the handler is running; None: nothing was run."""
+    """What the handler is running; None: it was not run."""
     begun = False
-    """Whether the client has been sent something."""
-    _told: BaseException | None = None
+    """Whether something has been sent to the client."""
+    _reported: BaseException | None = None
     _raised: BaseException | None = None
     _substitute: Reply | None = None
     _outcome: Outcome[Any] | None = None
 
     def start(self, operation: Operation) -> None:
-        """The handler is about to run, for the first time or again: nothing is left of an answer that failed."""
+        """Get ready to run the handler, for the first time or again."""
         if self.begun:
-            raise RuntimeError("a part of the handler's answer has been sent, so it cannot be run again")
-        self.recording = ResponseRecorder(self.profile, self.admitted.terms.result_bytes_max)
-        self.operation, self._told, self._raised, self._substitute = operation, None, None, None
+            raise RuntimeError("a part of the handler's response has been sent, so it cannot be run again")
+        self.recorder = ResponseRecorder(self.profile, self.admitted.terms.result_bytes_max)
+        self.operation, self._reported, self._raised, self._substitute = operation, None, None, None
 
-    # --- what the gate is told ---
+    # --- the result for the gate ---
 
-    def result_for_gate(self, answered: HandlerReport) -> Returned | Raised:
-        """The answer is complete, or nobody is left to complete it for."""
-        result, (raised, committed, commits, left) = self.recording.result(), answered
+    def result_for_gate(self, report: HandlerReport) -> Returned | Raised:
+        """The response is complete, or its client has left: what the gate's function returns or raises."""
+        result, (raised, committed, commits, left) = self.recorder.result(), report
         if left and not remembers(self.profile, 500):
-            return self._telling(LetGo("its client left, and nobody asked for the rest of its answer"))
+            return self._raise_in_gate(ClientLeft("its client left before the end of its response"))
         if raised is None and result.status >= 500 and (committed or commits):
-            raised = CommittedAnswer(result)
+            raised = CommittedResponse(result)
         if _is_error_page_of(raised) and result.status >= 500:
             if remembers(self.profile, result.status):
                 return self._remembered(raised)
             if raised is not None and self.profile.transactional and has_settled(self.operation):
-                return self._telling(raised)  # What was settled is for the next request; this one has failed.
+                return self._raise_in_gate(raised)  # What was settled is for the next request; this one has failed.
         try:
             return Returned(handler_result(self.profile, result, self.operation, committed=committed))
         except FailedResponse as failure:
-            return self._telling(failure if raised is None else self._meant(raised, committed=committed))
+            return self._raise_in_gate(failure if raised is None else self._error_for_gate(raised, committed=committed))
 
     def failure_for_gate(self, error: BaseException) -> Returned | Raised:
-        """The handler raised. That is raised again, unless it is what its key is remembered by."""
+        """The handler raised. That is raised again, unless the profile remembers failures."""
         if isinstance(error, Exception) and remembers(self.profile, 500):
             return self._remembered(error)
         self._raised = error
-        return self._telling(self._meant(error))
+        return self._raise_in_gate(self._error_for_gate(error))
 
     def _remembered(self, error: BaseException | None) -> Returned:
-        """One answer for everybody; if a part of another has been sent, that breaks off."""
+        """Store a 500 for this key, and send it, too. If a part of another response has been sent, that breaks off."""
         log.error("onceward: the handler of %s raised; its failure is remembered", self.admitted.name, exc_info=error)
         if self.begun:
             self._raised = error
@@ -119,93 +119,93 @@ class HandlerRun:
         self._substitute = refusal_response(HandlerFailed(), self.profile, pages=self.admission.well_known)
         return Returned(self._substitute)
 
-    def _telling(self, error: BaseException) -> Raised:
-        self._told = error
+    def _raise_in_gate(self, error: BaseException) -> Raised:
+        self._reported = error
         return Raised(error)
 
-    def _meant(self, error: BaseException, *, committed: bool = False) -> BaseException:
-        """What the gate is told that the handler raised."""
+    def _error_for_gate(self, error: BaseException, *, committed: bool = False) -> BaseException:
+        """The error that the gate gets for what the handler raised."""
         if self.profile.guarantee != "atomic" or isinstance(error, FailedResponse) or not isinstance(error, Exception):
             return error
         if committed:
-            return error  # It says that all of it rolls back, and some of it was seen to stay.
+            return error  # The profile says that everything rolls back, but some of it was seen to be committed.
         rolled_back = RolledBackError(f"{type(error).__name__}: {error}")
         rolled_back.__cause__ = error
         return rolled_back
 
     # --- what the client gets ---
 
-    def given(self, outcome: Outcome[Any]) -> Reply | None:
-        """The gate has an answer: the handler's, or that of an earlier request."""
+    def response_for_outcome(self, outcome: Outcome[Any]) -> Reply | None:
+        """The gate has a result: the handler's, or that of an earlier request."""
         if self.operation is None:
-            return self.admission.answer(self.admitted, outcome)
+            return self.admission.response_for_outcome(self.admitted, outcome)
         self._outcome = outcome
         if self._raised is not None:
-            raise self._raised  # It broke off in the middle; so does the answer.
+            raise self._raised  # It broke off in the middle; so does the response.
         if self._substitute is not None:
             return with_body_marker(
                 self._substitute, self.profile, replayed=False, first_at=outcome.first_at.isoformat()
             )
-        return settled_response(outcome, self.profile, self.recording.result()) if self.profile.transactional else None
+        return settled_response(outcome, self.profile, self.recorder.result()) if self.profile.transactional else None
 
-    def refused(self, error: BaseException) -> Reply | None:
-        """The gate raised: what it was told, or something of its own. What is nobody's answer is raised again."""
-        if error is self._told or isinstance(error, FailedResponse | RolledBackError):
+    def response_for_error(self, error: BaseException) -> Reply | None:
+        """The gate raised: the handler's error, or its own. What is not for the client is raised again."""
+        if error is self._reported or isinstance(error, FailedResponse | RolledBackError):
             self._log_failure(error)
             if self._raised is not None:
                 raise self._raised
-            return None  # It is about this attempt.
+            return None  # The handler's own response says what happened to this attempt.
         if not isinstance(error, OncewardError):
             raise error
         if isinstance(error, NotSettled) and self._refuses_by_itself():
             return None
-        reply = self.admission.refused(self.admitted, error)  # Told to the log, too.
+        reply = self.admission.response_for_error(self.admitted, error)  # Logged, too.
         if self.begun:
-            raise error  # Too late to say anything else: the answer breaks off.
+            raise error  # Too late to send anything else: the response breaks off.
         return reply
 
     def _refuses_by_itself(self) -> bool:
-        """Whether the handler's own answer says that it did not work."""
-        return self.operation is not None and self.recording.complete and is_own_refusal(self.recording.result())
+        """Whether the handler's own response is an error."""
+        return self.operation is not None and self.recorder.complete and is_own_refusal(self.recorder.result())
 
     def _log_failure(self, error: BaseException) -> None:
-        """Say why a keyed request was answered 5xx, and what that means for its key."""
+        """Log why a keyed request failed, and what that means for its key."""
         known = isinstance(error, FailedResponse | RolledBackError)
-        words = str(error) if known else f"{type(error).__name__}: {error}"
+        cause = str(error) if known else f"{type(error).__name__}: {error}"
         notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
-        log.error("onceward: the handler of %s failed: %s%s", self.admitted.name, words, notes)
+        log.error("onceward: the handler of %s failed: %s%s", self.admitted.name, cause, notes)
 
-    # --- the handler's own answer ---
+    # --- the handler's own response ---
 
     def begin(self) -> tuple[tuple[str, str], ...]:
-        """The head of the answer leaves before its end: what is added to it."""
+        """The headers are about to be sent, before the end of the response: the headers to add to them."""
         self.begun = True
-        return self.recording.notice
+        return self.recorder.notice
 
-    def own(self) -> HandlerResponse:
-        """What is left of it. It is stored now, or does not have to be."""
-        body = self.recording.rest()
+    def handler_response(self) -> HandlerResponse:
+        """The rest of the handler's own response. It is stored now, or need not be."""
+        body = self.recorder.rest()
         if self.begun:
             return HandlerResponse(body)
-        notice = self.recording.notice
-        wrapped = enveloped_body(self.recording.result(), self.profile, self._outcome)
+        notice = self.recorder.notice
+        wrapped = enveloped_body(self.recorder.result(), self.profile, self._outcome)
         if wrapped is None:
             return HandlerResponse(body, more=notice)
         return HandlerResponse(wrapped, BODY_HEADERS, (("content-length", str(len(wrapped))), *notice))
 
     def rendered(self) -> Reply:
-        """The handler's whole answer, for whoever settles with it; refused while there is none."""
-        if not self.recording.complete:
+        """The handler's whole response, to settle with inside a transaction; refused while it is incomplete."""
+        if not self.recorder.complete:
             raise ConfigurationError(
-                "the answer is not rendered yet: rendered(request) is for what runs after it, such as the code after "
-                "`yield` in a dependency of FastAPI 0.118 or later"
+                "the response is not rendered yet. Call rendered(request) where it is: for example after the `yield` "
+                "of a dependency, in FastAPI 0.118 or later"
             )
-        result = self.recording.result()
+        result = self.recorder.result()
         if isinstance(result, UnstoredResponse):
-            raise ResultInvalid("this answer is too large to be kept, so it cannot be settled with")
+            raise ResultInvalid("this response is too large to be stored, so the operation cannot be settled with it")
         return result
 
 
 def _is_error_page_of(raised: BaseException | None) -> bool:
-    """Whether an answer is a framework's page about an exception, and not what the handler answered."""
+    """Whether a response is a framework's error page for an exception, and not the handler's own."""
     return isinstance(raised, Exception) and not isinstance(raised, FailedResponse)

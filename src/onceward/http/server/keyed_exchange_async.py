@@ -1,12 +1,12 @@
 # blocking half: keyed_exchange.py
 """
-One keyed request, from who is calling to what its client gets: the same text behind every server and framework.
+One keyed request, from its caller to its response: the same code behind every server and framework.
 
-    enter     who is calling, and the whole body: nothing is claimed before both are known
+    prepare   find out who is calling, and read the whole body: nothing is claimed before both are known
     claim     under the key, or as a step of its plan: `push_exchange.py`, `pull_exchange.py`
-    end       what the gate is told, and what the client gets: `handler_run.py`
+    end       the result for the gate, and the response for the client: `handler_run.py`
 
-A wire (`asgi.py`, `wsgi.py`, `django.py`) moves bytes and heads, and decides nothing.
+A connection (in `asgi.py`, `wsgi.py`, `django.py`) moves headers and bytes, and decides nothing.
 """
 
 from __future__ import annotations
@@ -26,66 +26,66 @@ from onceward.http.server.unknown_caller import scope_function_failed
 
 
 class AsyncServerConnection(Protocol):
-    """What a server or a framework brings."""
+    """What a middleware adds for its server or framework."""
 
     scope_label: str
-    """How its scope function is called in the log."""
+    """What log lines call its scope function."""
 
-    async def ask(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
-        """Ask the scope function who is calling."""
+    async def call_scope(self, scope_of: Callable[[IncomingRequest], Any], incoming: IncomingRequest) -> object:
+        """Call the scope function, which says who is calling."""
 
-    async def take(self, admitted: AdmittedRequest, spool: BodyBuffer) -> None:
-        """Take the whole body in: into the spool, and into the request's fingerprint."""
+    async def load_body(self, admitted: AdmittedRequest, body: BodyBuffer) -> None:
+        """Read the whole body into the buffer and into the request's fingerprint."""
 
 
 class AsyncKeyedExchange(HandlerRun):
-    """A keyed request under a gate."""
+    """One keyed request, up to its claim."""
 
     passes = False
-    """Whether it is the application's: nobody is calling, and it wants such requests."""
+    """Whether to pass it to the application: its caller is unknown, and unscoped="pass"."""
     _gate: AsyncGate | None = None
     _request = b""
 
     def __init__(
-        self, reception: RequestAdmission[AsyncGate], admitted: AdmittedRequest, wire: AsyncServerConnection
+        self, admission: RequestAdmission[AsyncGate], admitted: AdmittedRequest, connection: AsyncServerConnection
     ) -> None:
-        self.admission, self.admitted, self.profile = reception, admitted, admitted.profile
-        self.spool, self._wire = BodyBuffer(admitted.profile), wire
+        self.admission, self.admitted, self.profile = admission, admitted, admitted.profile
+        self.body, self._connection = BodyBuffer(admitted.profile), connection
 
-    async def enter(self) -> Reply | None:
-        """What its client gets at once; None: it `passes`, or may be claimed."""
+    async def prepare(self) -> Reply | None:
+        """Find the caller and read the body. The reply to send at once; None: it `passes`, or may be claimed."""
         goes_on, scope_of = False, self.admission.scope_of
         try:
-            caller = scope_of if isinstance(scope_of, str) else await self._asked(scope_of)
+            caller = scope_of if isinstance(scope_of, str) else await self._caller_scope(scope_of)
             self._gate = self.admission.gate_for(caller, self.profile)
             if self._gate is None:
                 self.passes = True
                 return None
-            await self._wire.take(self.admitted, self.spool)
-            body = self.admitted.fingerprint
-            self._request = await offload_if_large(body.digest, body.size) if AWAITS else body.digest()
+            await self._connection.load_body(self.admitted, self.body)
+            read = self.admitted.fingerprint
+            self._request = await offload_if_large(read.digest, read.size) if AWAITS else read.digest()
             goes_on = True
         except OncewardError as error:
-            return self.admission.refused(self.admitted, error)
+            return self.admission.response_for_error(self.admitted, error)
         finally:
             if not goes_on:
-                self.spool.close()  # of no colour
+                self.body.close()  # of no colour
         return None
 
-    async def _asked(self, scope_of: Callable[[IncomingRequest], Any]) -> object:
-        """Who is calling, by the scope function. One that fails does not know."""
+    async def _caller_scope(self, scope_of: Callable[[IncomingRequest], Any]) -> object:
+        """Who is calling, as the scope function says; `ScopeMissing` if it raises."""
         try:
-            return await self._wire.ask(scope_of, self.admitted.incoming)
+            return await self._connection.call_scope(scope_of, self.admitted.incoming)
         except Exception as error:
-            raise scope_function_failed(error, self._wire.scope_label) from error
+            raise scope_function_failed(error, self._connection.scope_label) from error
 
     def close(self) -> None:
-        """Let go of the body."""
-        self.spool.close()  # of no colour
+        """Close the body's temporary file."""
+        self.body.close()  # of no colour
 
     def claim_arguments(self) -> tuple[AsyncGate, dict[str, Any]]:
-        """Where it is claimed, and as what: the same for a key and for a step of a plan."""
+        """The gate to claim it in, and the arguments of the claim: the same for a key and for a step of a plan."""
         if self._gate is None:
-            raise RuntimeError("enter this exchange first")
+            raise RuntimeError("call prepare first")
         admitted = self.admitted
         return self._gate, {"request": self._request, "name": admitted.name, "probe": admitted.profile.probe}

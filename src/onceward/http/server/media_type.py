@@ -1,5 +1,5 @@
 """
-Content-Type, read strictly enough to be compared: the type in lower case, and its parameters.
+Parses Content-Type strictly, so that two can be compared: the type in lower case, and its parameters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PARAMETER = re.compile(rf';\s*({_WORD})=(?:({_WORD})|"((?:[^"\\]|\\.)*)")\s*')
 
 
 def parse_media_type(raw: bytes) -> tuple[str, dict[str, str]]:
-    """The type and its parameters; `("", {})` if this is none."""
+    """The type and its parameters; `("", {})` if it is malformed."""
     text = raw.decode("latin-1")
     kind = _TYPE.match(text)
     if kind is None:
@@ -31,7 +31,7 @@ def parse_media_type(raw: bytes) -> tuple[str, dict[str, str]]:
 
 
 def is_json(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a body with these headers (names in lower case) is JSON that can be looked into."""
+    """Whether a body with these headers (names in lower case) is JSON, and not compressed."""
     kinds = [value for name, value in headers if name == b"content-type"]
     if len(kinds) != 1 or any(name == b"content-encoding" and value != b"identity" for name, value in headers):
         return False

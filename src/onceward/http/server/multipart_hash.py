@@ -1,8 +1,8 @@
 """
-A digest of multipart/form-data that does not depend on the boundary: clients choose another one for every attempt.
+A hash of multipart/form-data that does not depend on the boundary: clients choose another one for every attempt.
 
-Parts count in their order, each by its head (names of headers in any case) and its bytes, and so does what follows the
-last boundary. The body is fed piece by piece; nothing of a part's content is kept, however long it is.
+It covers the parts in their order, each with its headers (names in any case) and its bytes, and what follows the last
+boundary. The body is fed piece by piece; a part's content is not kept, however long it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PARTS_MAX = 10_000
 """Parts of one body. Frameworks allow a tenth of it."""
 
 SLICE = 64 * 1024
-"""What is looked at in one go, so that what is left is seldom moved."""
+"""How much is looked at in one step, so that the rest of the buffer is seldom moved."""
 
 
 class MultipartHash:
@@ -34,7 +34,7 @@ class MultipartHash:
         self._broken = False
 
     def feed(self, piece: bytes) -> None:
-        """The next piece."""
+        """Add the next piece."""
         for start in range(0, len(piece), SLICE):
             if self._broken:
                 return
@@ -44,12 +44,12 @@ class MultipartHash:
                 pass
 
     def finish(self) -> bytes | None:
-        """32 bytes; None if the body was no such thing, or broke off."""
+        """32 bytes; None if the body was malformed or broke off."""
         if not self._ended or self._broken:
             return None
         return sha256(self._whole.digest() + self._part.digest()).digest()
 
-    # --- each state does what it can with the buffer, from `_at` on; True: look again ---
+    # --- states of the parser: each uses the buffer from `_at` on, and returns True to be called again ---
 
     def _preamble(self) -> bool:
         if len(self._buffer) < len(self._delimiter):
@@ -116,6 +116,6 @@ class MultipartHash:
 
 
 def _line(line: bytes) -> bytes:
-    """A header of a part; what is none, such as a folded line, counts as it is."""
+    """A header of a part, its name in lower case; anything else, such as a folded line, as it is."""
     name, colon, value = line.partition(b":")
     return name.lower() + colon + value.strip(b" \t") if colon else line

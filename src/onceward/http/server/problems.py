@@ -1,9 +1,10 @@
 """
-Refusals as `application/problem+json` (RFC 9457): a stable code, whether retrying is safe and with which key, when,
-and a link to a page that says more. Or, with error_shape="stripe", the same in the shape that Stripe's SDKs read:
-to them a body without `error` is a success, whatever its status.
+Refusals as `application/problem+json` (RFC 9457): a stable code, whether and when to retry and with which key, and a
+link to a page that says more. Or, with error_shape="stripe", in the shape that Stripe's SDKs read: to them a body
+without `error` is a success, whatever its status.
 
-Status by code, where the profile does not say otherwise. Retryability is read from the code, never from the status.
+The status follows from the code, unless the profile sets another. Clients decide about retries by the code, never by
+the status.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ STATUSES: Mapping[str, int] = {
     "store_contended": 503,
     "store_full": 503,
 }
-"""Any other code is a 500: something is wrong on this side."""
+"""Any other code is a 500: something is wrong on the server's side."""
 
 REQUEST_ERROR_CODES = frozenset(
     {
@@ -63,10 +64,10 @@ REQUEST_ERROR_CODES = frozenset(
         "body_too_large",
     }
 )
-"""Codes whose message speaks of the request only. What others say (scopes, hosts, commands) is for the log."""
+"""Codes whose message is about the request only. Other messages (scopes, hosts, commands) go to the log only."""
 
 OPERATION_ERROR_CODES = frozenset({"handler_failed", "recorded_failure", "unrecorded"})
-"""Codes of a 500 that say what became of the operation; any other is about the service, and says no more."""
+"""Codes of a 500 that say what became of the operation; any other 500 gives no details."""
 
 SERVER_FAULT_TITLE = "Something is wrong on this side. Whoever runs this service finds the reason in its log."
 
@@ -86,7 +87,7 @@ class _Refusal(NamedTuple):
 
 
 def status_of(error: OncewardError, profile: Profile) -> int:
-    """The status of a refusal."""
+    """The HTTP status of a refusal."""
     if isinstance(error, CallerUnknown):
         return 500 if profile.unscoped == "pass" else profile.unscoped
     return (
@@ -95,25 +96,33 @@ def status_of(error: OncewardError, profile: Profile) -> int:
 
 
 def problem_response(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
-    """A refusal as an answer, as problem+json."""
+    """A refusal as problem+json."""
     return _as_problem(_refusal_of(error, profile, pages))
 
 
 def refusal_response(error: OncewardError, profile: Profile, *, pages: str | None = WELL_KNOWN) -> Reply:
-    """A refusal as an answer, in the profile's own shape."""
+    """A refusal in the shape that the profile sets."""
     return _SHAPES[profile.error_shape](_refusal_of(error, profile, pages))
 
 
 def public_error_class(error: OncewardError) -> type[OncewardError]:
-    """As what an error is told on the wire. Why something is in doubt is for the log, and for callers in Python."""
+    """The error class that clients see. Why something is in doubt is for the log, and for callers in Python."""
     return InDoubt if isinstance(error, InDoubt) else type(error)
 
 
 def pending_response(profile: Profile, seconds: float | None, *, pages: str | None = WELL_KNOWN) -> Reply:
     """The 202 of in_flight="accept"."""
     code = profile.pending_code
-    said = _Refusal(202, code, PENDING_TITLE, PENDING_TITLE, RetryAdvice.SAME_KEY, seconds or 1.0, _page(code, pages))
-    return _SHAPES[profile.error_shape](said)
+    refusal = _Refusal(
+        status=202,
+        code=code,
+        title=PENDING_TITLE,
+        detail=PENDING_TITLE,
+        retry=RetryAdvice.SAME_KEY,
+        seconds=seconds or 1.0,
+        page=_page(code, pages),
+    )
+    return _SHAPES[profile.error_shape](refusal)
 
 
 def _refusal_of(error: OncewardError, profile: Profile, pages: str | None) -> _Refusal:
@@ -132,65 +141,65 @@ def _page(code: str, pages: str | None) -> str | None:
     return None if pages is None else f"{pages}/{code.lower()}"
 
 
-def _headers(said: _Refusal, kind: str) -> list[tuple[str, str]]:
+def _headers(refusal: _Refusal, kind: str) -> list[tuple[str, str]]:
     headers = [("content-type", kind), ("cache-control", "no-store")]
-    if said.page is not None:
-        headers.append(("link", f'<{said.page}>; rel="help"'))
-    if said.seconds is not None:
-        headers.append(("retry-after", str(max(1, ceil(said.seconds)))))
+    if refusal.page is not None:
+        headers.append(("link", f'<{refusal.page}>; rel="help"'))
+    if refusal.seconds is not None:
+        headers.append(("retry-after", str(max(1, ceil(refusal.seconds)))))
     return headers
 
 
-def _as_problem(said: _Refusal) -> Reply:
+def _as_problem(refusal: _Refusal) -> Reply:
     document: dict[str, Any] = {
-        "type": said.page or "about:blank",
-        "title": said.title,
-        "status": said.status,
-        "detail": said.detail,
-        "code": said.code,
-        "retry": said.retry.value,
+        "type": refusal.page or "about:blank",
+        "title": refusal.title,
+        "status": refusal.status,
+        "detail": refusal.detail,
+        "code": refusal.code,
+        "retry": refusal.retry.value,
     }
-    if said.seconds is not None:
-        document["retryAfterSeconds"] = round(said.seconds, 3)
-    return Reply(said.status, tuple(_headers(said, PROBLEM)), dumps(document).encode())
+    if refusal.seconds is not None:
+        document["retryAfterSeconds"] = round(refusal.seconds, 3)
+    return Reply(refusal.status, tuple(_headers(refusal, PROBLEM)), dumps(document).encode())
 
 
 KEY_ERROR_CODES = frozenset({"key_reused", "in_flight", "in_doubt", "not_replayable", "ownership_lost", "expired"})
 """Codes that Stripe calls an `idempotency_error`. Others below 500 are an `invalid_request_error`."""
 
 STRIPE_CODES = {"in_flight": "idempotency_key_in_use"}
-"""Where Stripe has a code of its own for what we refuse, that is said."""
+"""Our codes for which Stripe has one of its own."""
 
 
-def _as_stripe(said: _Refusal) -> Reply:
+def _as_stripe(refusal: _Refusal) -> Reply:
     """
-    As Stripe writes errors, so that its SDKs raise them. `Stripe-Should-Retry` is what they decide retries by; without
-    it they would repeat every 409 and every 500.
+    A refusal in Stripe's shape, so that its SDKs raise it. They decide about retries by `Stripe-Should-Retry`; without
+    it they would retry every 409 and every 500.
     """
-    if said.code in KEY_ERROR_CODES or said.status < 400:
+    if refusal.code in KEY_ERROR_CODES or refusal.status < 400:
         kind = "idempotency_error"
     else:
-        kind = "api_error" if said.status >= 500 else "invalid_request_error"
+        kind = "api_error" if refusal.status >= 500 else "invalid_request_error"
     error: dict[str, Any] = {
         "type": kind,
-        "code": STRIPE_CODES.get(said.code, said.code),
-        "message": said.detail,
-        "retry": said.retry.value,
+        "code": STRIPE_CODES.get(refusal.code, refusal.code),
+        "message": refusal.detail,
+        "retry": refusal.retry.value,
     }
-    if said.page is not None:
-        error["doc_url"] = said.page
-    if said.seconds is not None:
-        error["retry_after_seconds"] = round(said.seconds, 3)
-    again = "true" if said.retry is RetryAdvice.SAME_KEY else "false"
-    headers = (*_headers(said, "application/json"), ("stripe-should-retry", again))
-    return Reply(said.status, headers, dumps({"error": error}).encode())
+    if refusal.page is not None:
+        error["doc_url"] = refusal.page
+    if refusal.seconds is not None:
+        error["retry_after_seconds"] = round(refusal.seconds, 3)
+    again = "true" if refusal.retry is RetryAdvice.SAME_KEY else "false"
+    headers = (*_headers(refusal, "application/json"), ("stripe-should-retry", again))
+    return Reply(refusal.status, headers, dumps({"error": error}).encode())
 
 
 _SHAPES = {"problem": _as_problem, "stripe": _as_stripe}
 
 
 def title_of(kind: type[OncewardError]) -> str:
-    """What everybody may know: the first paragraph of a class's docstring, if it is not about this side."""
+    """The title for clients: the first paragraph of the class's docstring, unless the fault is on the server's side."""
     if kind.code not in STATUSES and kind.code not in OPERATION_ERROR_CODES and kind is not CallerUnknown:
         return SERVER_FAULT_TITLE
     return " ".join((kind.__doc__ or "").strip().partition("\n\n")[0].split())

@@ -16,7 +16,7 @@ RememberStatus: TypeAlias = Literal["success", "4xx", "all"] | Callable[[int], b
 
 
 class RouteOverrides(TypedDict, total=False):
-    """What may be said about one route, besides its methods."""
+    """What can be overridden for one route, besides its methods."""
 
     name: str
     require_key: bool
@@ -59,6 +59,6 @@ class RouteOverrides(TypedDict, total=False):
 
 
 class ProfileOverrides(RouteOverrides, total=False):
-    """What may be said about a profile: any of its fields."""
+    """What can be overridden in a profile: any of its fields."""
 
     methods: tuple[str, ...]

@@ -1,5 +1,5 @@
 """
-What callers may rely on, published by the service itself: `/.well-known/idempotency`, and a page for each refusal.
+The published contract: `/.well-known/idempotency`, which says what callers may rely on, and a page for each refusal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RouteContract: TypeAlias = tuple[str, tuple[Profile, Terms] | None]
 _HIDDEN = frozenset(
     {"probe", "memory_bytes_max", "lease", "lease_max", "keyed_for", "result_bytes_max", "retry", "breaker", "budget"}
 )
-"""What is nobody's business outside."""
+"""Fields that are not published."""
 
 
 def contract_of(profile: Profile, terms: Terms) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def contract_of(profile: Profile, terms: Terms) -> dict[str, Any]:
 
 
 def contract_in_force(profile: Profile, terms: Terms, routes: Iterable[RouteContract] = ()) -> dict[str, Any]:
-    """The contract of an app as a document: its profile, and what is otherwise on single routes."""
+    """The contract of an app as a document: its profile, and the differences of single routes."""
     document = contract_of(profile, terms)
     document["routes"] = [{"path": path, **_differences(document, treated)} for path, treated in routes]
     return document
@@ -59,23 +59,23 @@ def _differences(document: dict[str, Any], treated: tuple[Profile, Terms] | None
 
 
 def contract_response(profile: Profile, terms: Terms, routes: Iterable[RouteContract] = ()) -> Reply:
-    """The contract in force, as an answer."""
+    """The contract in force, as an HTTP response."""
     document = contract_in_force(profile, terms, routes)
     headers = (("content-type", "application/json"), ("cache-control", "max-age=300"))
     return Reply(200, headers, dumps(document, indent=2).encode())
 
 
 def error_page(
-    code: str, profile: Profile, *, contract: str = WELL_KNOWN, said: tuple[str, str, int] | None = None
+    code: str, profile: Profile, *, contract: str = WELL_KNOWN, meaning: tuple[str, str, int] | None = None
 ) -> Reply | None:
     """
-    The page of one refusal, for people; None if there is no such code.
+    The HTML page of one refusal; None if there is no such code.
 
-    `said` is what a code means that is a service's own: in words, the advice about retries, the status.
+    For a code of the service's own, `meaning` is its title, its retry advice and its status.
     """
     kind = _CLASSES.get(code)
-    if said is not None:
-        title, retry, status = said
+    if meaning is not None:
+        title, retry, status = meaning
     elif code == profile.pending_code.lower():
         title, retry, status = PENDING_TITLE, "same-key", 202
     elif kind is not None:

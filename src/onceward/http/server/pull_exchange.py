@@ -1,7 +1,7 @@
 """
-An answer that is pulled from its handler piece by piece, by the server that sends it: WSGI's, and Django's streams.
+A keyed request whose response the server pulls piece by piece: WSGI, and Django's streams.
 
-Its claim is held: the server pulls long after the handler has returned, so nothing can run to its end inside the gate.
+Its claim is held open: the server pulls long after the handler has returned, so it cannot run inside the gate's `call`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from onceward.http.server.request_admission import log
 
 
 class PullExchange(KeyedExchange):
-    """A keyed request whose claim is held until its answer has been pulled."""
+    """A keyed request whose claim is held until its response has been pulled."""
 
     _holding: HeldOperation
 
     def hold(self) -> Reply | None:
-        """Claim it; what its client gets at once. None: run the handler, and tell how that ended."""
+        """Claim it. The reply to send at once; None: run the handler, then call `completed` or `failed`."""
         gate, claim = self.claim_arguments()
         key, plan = self.admitted.identity
         hold = gate.hold if plan is None else gate.plan(plan).hold
@@ -32,23 +32,23 @@ class PullExchange(KeyedExchange):
         try:
             found = hold(key, marked=False, **claim, **self.admitted.options)
             if isinstance(found, Outcome):
-                return self.given(found)
+                return self.response_for_outcome(found)
             self._holding = found
             self.start(found.operation)
             goes_on = True
         except OncewardError as error:
-            return self.refused(error)
+            return self.response_for_error(error)
         finally:
             if not goes_on:
-                self.spool.close()
+                self.body.close()
         return None
 
-    def answered(self, answered: HandlerReport = CLEAN_REPORT) -> Reply | None:
-        """The answer is complete. What its client gets in its place; None: that."""
-        return self._end(self.result_for_gate(answered))
+    def completed(self, report: HandlerReport = CLEAN_REPORT) -> Reply | None:
+        """The handler's response is complete. The reply to send in its place; None: send that."""
+        return self._end(self.result_for_gate(report))
 
     def failed(self, error: BaseException) -> Reply:
-        """The handler raised: that is raised again, or this is answered."""
+        """The handler raised. The reply to send, or the error is raised again."""
         instead = self._end(self.failure_for_gate(error))
         if instead is None:
             raise error
@@ -58,19 +58,19 @@ class PullExchange(KeyedExchange):
         try:
             outcome = self._holding.end(how)
         except BaseException as error:
-            struck = error
+            raised = error
         else:
-            return self.given(outcome)
-        return self.refused(struck)
+            return self.response_for_outcome(outcome)
+        return self.response_for_error(raised)
 
 
 class PulledResponse:
     """
-    The pieces of one answer.
+    The pieces of one response.
 
-    `until_passing` first: it pulls as long as everything is held back. If it says True, what iterating gives may be
-    sent. If not, the answer is complete and stored: `substitute`, or the handler's own. `close`, always: a client that
-    left does not end what it began.
+    Call `until_passing` first: it pulls as long as everything is held back. If it returns True, send what iterating
+    gives. If not, the response is complete and stored: send `substitute`, or the handler's own. Always call `close`: it
+    records the rest of a response whose client has left.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class PulledResponse:
         exchange: PullExchange,
         pieces: Iterator[tuple[bytes, bool]],
         release: Callable[[], None],
-        answered: Callable[[], HandlerReport] = lambda: CLEAN_REPORT,
+        report: Callable[[], HandlerReport] = lambda: CLEAN_REPORT,
     ) -> None:
         self._exchange = exchange
         self._pieces = pieces
         self._release: Callable[[], None] | None = release
-        self._answered = answered
+        self._report = report
         self._ready: list[bytes] = []
         self._ended = False
         self.substitute: Reply | None = None
-        """What is answered in place of the handler's answer."""
+        """What is sent in place of the handler's response."""
 
     def until_passing(self) -> bool:
-        """Whether the answer may begin before it is complete. If not, it is complete and stored."""
+        """Whether the response may begin before it is complete. If not, it is complete and stored."""
         piece = self._pull()
         if piece is None:
             return False
@@ -107,27 +107,25 @@ class PulledResponse:
             raise StopIteration
         piece = self._pull()
         if piece is None:
-            piece = self._exchange.own().body
+            piece = self._exchange.handler_response().body
         if not piece:
             raise StopIteration
         return piece
 
     def close(self) -> None:
-        """
-        The server sends no more of it. The rest is recorded, so that a retry has it; unless it cannot be kept anyway.
-        """
-        while not self._ended and self._exchange.recording.keeps:
+        """The server sends no more of it. The rest is recorded for a retry, unless it is too long to be stored."""
+        while not self._ended and self._exchange.recorder.keeps:
             self._pull()
         if not self._ended:
             self._settle(left=True)
 
     def _pull(self) -> bytes | None:
         """The next piece that may be sent; None: that was all, and it is stored."""
-        recording = self._exchange.recording
+        recorder = self._exchange.recorder
         try:
             for piece, more in self._pieces:
-                free = recording.feed(piece, more=more)
-                if recording.complete:
+                free = recorder.feed(piece, more=more)
+                if recorder.complete:
                     break
                 if free:
                     return free
@@ -140,23 +138,23 @@ class PulledResponse:
     def _settle(self, *, left: bool = False) -> None:
         self._ended = True
         try:
-            self._let_go()
+            self._close_source()
         except BaseException as error:
             self.substitute = self._exchange.failed(error)
         else:
-            if not self._exchange.recording.complete:
-                self._exchange.recording.feed(b"", more=False)
-            self.substitute = self._exchange.answered(self._answered()._replace(left=left))
+            if not self._exchange.recorder.complete:
+                self._exchange.recorder.feed(b"", more=False)
+            self.substitute = self._exchange.completed(self._report()._replace(left=left))
 
     def _fail(self, error: BaseException) -> None:
         self._ended = True
         try:
-            self._let_go()
+            self._close_source()
         except Exception:
-            log.exception("onceward: an answer that broke off could not be closed, either")
+            log.exception("onceward: a response broke off, and closing it failed, too")
         self.substitute = self._exchange.failed(error)
 
-    def _let_go(self) -> None:
+    def _close_source(self) -> None:
         release, self._release = self._release, None
         if release is not None:
             release()

@@ -1,8 +1,8 @@
 """
-A handler that pushes its answer out, under an awaiting gate: ASGI's, and Django's async views.
+A keyed request whose handler sends its response itself and runs to its end inside the gate: ASGI, async Django views.
 
-It is given to the gate's `call`. A task can be cancelled, or closed, wherever it waits; the gate ends the claim in each
-of these cases, and it may call the handler again, where the route has a policy for that.
+The handler is passed to the gate's `call`. Its task can be cancelled or closed wherever it waits; the gate ends the
+claim in each of these cases. It may run the handler again, if the route has a retry policy.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from onceward.http.server.handler_run import HandlerReport
 from onceward.http.server.keyed_exchange_async import AsyncKeyedExchange
 
 RunHandler = Callable[[Operation], Awaitable[HandlerReport]]
-"""The handler, as its wire runs it: what it raises has no answer."""
+"""Runs the handler. If it raises, there is no response."""
 
 
 class PushExchange(AsyncKeyedExchange):
     """A keyed request whose handler runs to its end inside the gate."""
 
     async def run(self, work: RunHandler) -> Reply | None:
-        """Claim it and run the handler. What its client gets in place of the handler's answer; None: that."""
+        """Claim it and run the handler. The reply to send in place of the handler's response; None: send that."""
         self._work = work
         try:
-            outcome = await self._called()
+            outcome = await self._call_gate()
         except BaseException as error:
-            struck = error
+            raised = error
         else:
-            return self.given(outcome)
-        return self.refused(struck)
+            return self.response_for_outcome(outcome)
+        return self.response_for_error(raised)
 
-    def _called(self) -> Awaitable[Outcome[Any]]:
+    def _call_gate(self) -> Awaitable[Outcome[Any]]:
         gate, claim = self.claim_arguments()
         key, plan = self.admitted.identity
         if plan is None:
@@ -43,12 +43,12 @@ class PushExchange(AsyncKeyedExchange):
         return gate.plan(plan).call(key, self._once, marked=False, **claim, **self.admitted.options)
 
     async def _once(self, operation: Operation) -> Reply | UnstoredResponse:
-        """What the gate calls."""
+        """Run the handler once. Called by the gate."""
         self.start(operation)
         try:
             how = self.result_for_gate(await self._work(operation))
         except GeneratorExit:
-            raise  # Nobody waits for it any more, and nothing can be awaited: the gate sees to the record.
+            raise  # Nobody waits for it any more, and nothing can be awaited: the gate takes care of the record.
         except BaseException as error:
             how = self.failure_for_gate(error)
         if isinstance(how, Raised):

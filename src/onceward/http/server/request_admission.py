@@ -1,9 +1,11 @@
 """
-What is decided about a request before and after it runs. Nothing here acts, and nothing knows ASGI or WSGI.
+Decides what to do with a request: pass it through, reply at once, or run it under its key.
 
     admit ----> None: pass it through, untouched
-          ----> Reply: answer this (a refusal, or the published contract)
-          ----> Admitted: a keyed request; read its body into `fingerprint`, then run it under the gate
+          ----> Reply: send this (a refusal, or the published contract)
+          ----> AdmittedRequest: a keyed request; read its body into `fingerprint`, then run it under the gate
+
+Nothing here does I/O, and nothing knows ASGI or WSGI.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from onceward._core.operation import Operation, Outcome
 from onceward._core.reply import Reply
 from onceward._core.terms import Terms
 from onceward.gate import AsyncGate, Gate
-from onceward.http.server.app_routes import AppRoute, unmatched_routes, unmatched_warning
-from onceward.http.server.app_routes import decorated_routes as marked_handlers
+from onceward.http.server.app_routes import AppRoute, decorated_routes, unmatched_routes, unmatched_warning
 from onceward.http.server.problems import WELL_KNOWN, pending_response, refusal_response
 from onceward.http.server.profile import Profile, profile
 from onceward.http.server.profile_overrides import ProfileOverrides
@@ -32,12 +33,13 @@ from onceward.http.server.routes import Route, Routes
 from onceward.http.server.unknown_caller import RateLimitedLog, caller_missing
 
 SCOPES_REMEMBERED = 1_024
-"""Gates of scopes that are kept ready; the oldest goes first."""
+"""How many scopes' gates are kept; the oldest is dropped first."""
 
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _UNSEEN = re.compile(rb"[^!-~]")
 
 log = logging.getLogger("onceward.http")
+REFUSAL_LINE = "onceward: a keyed request was refused with %d %s: %s"
 
 
 class IncomingRequest(NamedTuple):
@@ -64,9 +66,9 @@ class IncomingRequest(NamedTuple):
 
     @property
     def content_length(self) -> int | None:
-        """What the client says, if it says something that can be read."""
+        """The Content-Length header as a number; None if it is missing or not a number."""
         declared = self.header("content-length")
-        # A number that no integer type holds is as good as the longest one that is refused.
+        # Thirty digits are more than any limit: the rest of a longer number does not matter.
         return int(declared[:30]) if declared is not None and declared.isascii() and declared.isdecimal() else None
 
 
@@ -77,7 +79,7 @@ G = TypeVar("G", Gate, AsyncGate)
 
 
 class AdmittedRequest(NamedTuple):
-    """A keyed request."""
+    """A request with a key, and how it is to be run."""
 
     incoming: IncomingRequest
     identity: RequestIdentity
@@ -85,7 +87,7 @@ class AdmittedRequest(NamedTuple):
     name: str
     """What records and logs call this operation: method and route."""
     options: dict[str, Any]
-    """For the gate's `call`; what the gate makes of them is in `terms`."""
+    """For the gate's `call`; `terms` is the same, checked."""
     terms: Terms
     fingerprint: RequestFingerprint
 
@@ -106,7 +108,7 @@ class RequestAdmission(Generic[G]):
     ) -> None:
         if scope is None:
             raise ScopeMissing(
-                "the middleware needs scope=: a function from the request to who is calling, as authenticated (for "
+                "the middleware needs scope=. Give it a function from the request to the authenticated caller (for "
                 'example lambda request: "live:" + request.raw["state"]["tenant"]), or one text if there is one caller'
             )
         self._gate: G = gate
@@ -116,37 +118,37 @@ class RequestAdmission(Generic[G]):
         self.routes = Routes(self._base, self._given, gate.agreed)
         if not repeats and any(one.terms.retry is not None for one in self.routes.treatments()):
             raise ConfigurationError(
-                "only the ASGI middleware can run a handler again; here give breaker= and budget=, and put the retry "
-                "around what the handler calls"
+                "retry= works with the ASGI middleware only. Here give breaker= and budget=, and put the retry around "
+                "what the handler calls"
             )
         if well_known is not None and not _PATH.fullmatch(well_known):
-            raise ConfigurationError("well_known is a path, such as /.well-known/idempotency, or None")
+            raise ConfigurationError("well_known must be a path, such as /.well-known/idempotency, or None")
         self.well_known = well_known
         self._publish()
         self._gates: OrderedDict[str, G] = OrderedDict()
-        self._sparing = RateLimitedLog(log, gate.environment.monotonic)
+        self._rate_limited_log = RateLimitedLog(log, gate.environment.monotonic)
 
     def _publish(self) -> None:
         self._contract = contract_response(self.routes.default.profile, self.routes.default.terms, self.routes.others())
 
     def learn(self, known: list[AppRoute] | None) -> None:
         """
-        The application's own routes, where they can be known: what decorators say is in force from now on, and a
-        `Route` that matches nothing is told to the log.
+        Take in the application's own routes, if they are known: the overrides of decorated handlers apply from now on,
+        and a `Route` that matches nothing is logged.
         """
         if known is None:
             return
-        said: list[Route] = marked_handlers(known, frozenset(self._base.methods))
-        if said:
-            self.routes = Routes(self._base, [*said, *self._given], self._gate.agreed)
+        decorated: list[Route] = decorated_routes(known, frozenset(self._base.methods))
+        if decorated:
+            self.routes = Routes(self._base, [*decorated, *self._given], self._gate.agreed)
             self._publish()
         for route, meant in unmatched_routes(self._given, known):
             log.warning(unmatched_warning(route, meant))
 
     def admit(self, incoming: IncomingRequest, inside: object = None) -> AdmittedRequest | Reply | None:
         """
-        What becomes of a request; see above. `inside` is what the wire finds where it leaves operations: if a
-        middleware of ours further out runs this request already, it is one operation, not two.
+        Decide what to do with a request. `inside` is the operation that an outer middleware of ours already runs for
+        it, if any: then it passes through, so that it is one operation and not two.
         """
         if incoming.method == "GET" and self.well_known is not None and incoming.path.startswith(self.well_known):
             return self._published(incoming.path.removeprefix(self.well_known), self.well_known)
@@ -172,7 +174,7 @@ class RequestAdmission(Generic[G]):
         return error_page(rest.removeprefix("/"), self.routes.default.profile, contract=well_known)
 
     def gate_for(self, scope: object, chosen: Profile) -> G | None:
-        """The gate of whoever is calling. If that is not known: `ScopeMissing`, or None where it is to be passed on."""
+        """The caller's gate. If the caller is unknown: `ScopeMissing`, or None with unscoped="pass"."""
         if not isinstance(scope, str) or not scope:
             if chosen.unscoped == "pass":
                 return None
@@ -184,27 +186,26 @@ class RequestAdmission(Generic[G]):
                 self._gates.popitem(last=False)
         return found
 
-    # --- answers ---
+    # --- responses ---
 
-    def answer(self, admitted: AdmittedRequest, outcome: Outcome[Any]) -> Reply:
-        """What an outcome says to the client. Not for the first answer of a fresh run: that is the handler's own."""
+    def response_for_outcome(self, admitted: AdmittedRequest, outcome: Outcome[Any]) -> Reply:
+        """The response for a stored or pending outcome. A fresh run sends the handler's own response."""
         if outcome.pending:
             return pending_response(admitted.profile, outcome.retry_after_seconds, pages=self.well_known)
         return marked_replay(as_reply(outcome.value), admitted.profile, admitted.identity, outcome)
 
     def refuse(self, error: OncewardError, chosen: Profile | None = None) -> Reply:
-        """A refusal as an answer; what is wrong on this side goes into the log, too."""
+        """The response for a refusal; if the cause is on the server's side, it is logged, too."""
         reply = refusal_response(error, chosen or self.routes.default.profile, pages=self.well_known)
         if isinstance(error, ScopeMissing):
             level = logging.ERROR if reply.status >= 500 else logging.WARNING
-            told = "onceward: a keyed request was answered %d %s: %s"
-            self._sparing.tell(level, told, reply.status, error.code, error)
-        elif reply.status >= 500 or isinstance(error, InDoubt):  # Whoever can mend it reads the log.
-            log.error("onceward: a keyed request was answered %d %s: %s", reply.status, error.code, error)
+            self._rate_limited_log.log(level, REFUSAL_LINE, reply.status, error.code, error)
+        elif reply.status >= 500 or isinstance(error, InDoubt):
+            log.error(REFUSAL_LINE, reply.status, error.code, error)
         return reply
 
-    def refused(self, admitted: AdmittedRequest, error: OncewardError) -> Reply:
-        """What a gate's refusal says to the client."""
+    def response_for_error(self, admitted: AdmittedRequest, error: OncewardError) -> Reply:
+        """The response for what the gate raised."""
         if isinstance(error, OwnershipLost) and error.outcome is not None:
-            return self.answer(admitted, error.outcome)
+            return self.response_for_outcome(admitted, error.outcome)
         return self.refuse(error, admitted.profile)

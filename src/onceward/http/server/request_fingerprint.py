@@ -1,5 +1,5 @@
 """
-What an HTTP request is known by: method, path, query, chosen headers and the body, as 32 bytes.
+The fingerprint of an HTTP request: a hash of its method, path, query, chosen headers and body. 32 bytes.
 
     body                                          compared by
     --------------------------------------------  --------------------------------------------------------------
@@ -9,10 +9,10 @@ What an HTTP request is known by: method, path, query, chosen headers and the bo
     anything else, or compressed, or longer       its bytes
     than `memory_bytes_max` (JSON and forms)
 
-The path and the query count as they were sent: `%2F` is not `/`. A spelling that this does not know to be equal makes
-another request, so that a retry is refused (`key_reused`) at worst; it is never taken for one it is not.
+The path and the query count as they were sent: `%2F` is not `/`. Two spellings that are not known to be equal are two
+requests. At worst a retry is refused (`key_reused`); one request is never taken for another.
 
-A body is fed piece by piece as it arrives, and never held here beyond `memory_bytes_max`.
+A body is fed piece by piece as it arrives. At most `memory_bytes_max` of it is held here.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ BOUNDARY_CHARACTERS_MAX = 256
 """Of multipart/form-data. RFC 2046 allows 70; a body with a longer one than this goes by its bytes."""
 COMPARISONS_REMEMBERED = 256
 HEADER_BYTES_REMEMBERED = 256
-"""Clients say the same few Content-Types over and over; long ones are not worth the memory."""
+"""Clients send the same few Content-Types over and over; long ones are not worth the memory."""
 
 
 class BodyHasher(Protocol):
-    """Takes a body piece by piece; then says what it is compared by."""
+    """Hashes a body piece by piece, in one of the ways above."""
 
     def feed(self, piece: bytes) -> None:
-        """The next piece."""
+        """Add the next piece."""
 
     def digest(self) -> bytes:
-        """A word for the kind of comparison, and 32 bytes; `RequestInvalid` if the body has no canonical form."""
+        """The name of the way, and 32 bytes; `RequestInvalid` if the body has no canonical form."""
 
 
 class RequestFingerprint:
@@ -68,7 +68,7 @@ class RequestFingerprint:
         """How many bytes of the body have been fed."""
 
     def feed(self, piece: bytes) -> None:
-        """The next piece of the body."""
+        """Add the next piece of the body."""
         if self._form is None:
             raise RequestInvalid("this request is complete; nothing can follow it")
         self.size += len(piece)
@@ -78,15 +78,15 @@ class RequestFingerprint:
         """The 32 bytes, once the body is complete; `RequestInvalid` if it has no canonical form."""
         if self._form is not None:
             self._hash.update(self._form.digest())
-            self._form = None  # Whoever waits for another's answer does not hold the body twice.
+            self._form = None  # While it waits for another request, the body is not held twice.
         return self._hash.digest()
 
 
 def _body_hasher(headers: list[tuple[bytes, bytes]], profile: Profile) -> BodyHasher:
     """How this body is compared: decided by its headers alone, so that a retry is compared in the same way."""
-    said = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
-    short = sum([len(value) for _, value in said]) <= HEADER_BYTES_REMEMBERED
-    way = (_remembered_comparison_of if short else _comparison_of)(said, profile.fingerprint == "raw")
+    describing = tuple([pair for pair in headers if pair[0] == b"content-type" or pair[0] == b"content-encoding"])
+    short = sum([len(value) for _, value in describing]) <= HEADER_BYTES_REMEMBERED
+    way = (_remembered_comparison_of if short else _comparison_of)(describing, profile.fingerprint == "raw")
     if way.boundary is not None:
         return _MultipartHasher(way.kind, way.boundary)
     if way.form is None:
@@ -105,10 +105,10 @@ class _Comparison(NamedTuple):
     boundary: str | None = None
 
 
-def _comparison_of(said: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Comparison:
-    """What Content-Type and Content-Encoding say about a body."""
-    types = [value for name, value in said if name == b"content-type"]
-    encodings = [value.strip() for name, value in said if name == b"content-encoding"]
+def _comparison_of(headers: tuple[tuple[bytes, bytes], ...], raw: bool) -> _Comparison:
+    """How a body with this Content-Type and Content-Encoding is compared."""
+    types = [value for name, value in headers if name == b"content-type"]
+    encodings = [value.strip() for name, value in headers if name == b"content-encoding"]
     label = _listed(types) + _listed(encodings)
     if raw or len(types) != 1 or any(one.lower() != b"identity" for one in encodings):
         return _Comparison(label)
@@ -132,7 +132,7 @@ _remembered_comparison_of = lru_cache(maxsize=COMPARISONS_REMEMBERED)(_compariso
 
 
 class _RawHasher:
-    """By its bytes, and by how they are to be read."""
+    """Hashes the bytes, and the headers that say how to read them."""
 
     def __init__(self, label: bytes) -> None:
         self._hash = sha256(label)
@@ -145,7 +145,7 @@ class _RawHasher:
 
 
 class _CanonicalHasher:
-    """By what it says, which needs all of it; or by its bytes, if that would be too much."""
+    """Hashes the canonical form, which needs the whole body in memory; a longer one is hashed by its bytes."""
 
     def __init__(self, way: _Comparison, form: CanonicalForm, limit: int) -> None:
         self._way, self._form, self._limit = way, form, limit
@@ -177,10 +177,10 @@ class _CanonicalHasher:
 
 
 class CanonicalForm(Protocol):
-    """From a whole body to its canonical form; None if it has none and goes by its bytes."""
+    """Makes the canonical form of a whole body; None if there is none: then it is hashed by its bytes."""
 
     def __call__(self, body: bytes, /) -> bytes | None:
-        """The form."""
+        """The canonical form."""
 
 
 def _fields(body: bytes) -> bytes | None:
@@ -201,7 +201,7 @@ def _decoded(text: bytes) -> bytes:
 
 
 class _MultipartHasher:
-    """By its parts. What is no multipart body is refused: its handler could only guess, too."""
+    """Hashes the parts of a multipart body. A malformed one is refused: its handler could only guess, too."""
 
     def __init__(self, kind: bytes, boundary: str) -> None:
         self._kind = kind
@@ -214,7 +214,7 @@ class _MultipartHasher:
         found = self._parts.finish()
         if found is None:
             raise RequestInvalid(
-                "the body is not what its Content-Type says: multipart/form-data from its first boundary to its last"
+                "the body is not multipart/form-data from its first boundary to its last, as its Content-Type says"
             )
         return b"multipart\0" + sha256(self._kind + found).digest()
 
@@ -224,5 +224,5 @@ def _listed(parts: list[bytes]) -> bytes:
 
 
 def sized(part: bytes) -> bytes:
-    """A part of something hashed, its length in front, so that no two lists of parts run together alike."""
+    """A part with its length in front, so that no two different lists of parts have the same bytes."""
     return len(part).to_bytes(8, "big") + part

@@ -1,7 +1,7 @@
 """
-Who a request says it is: a key, a step of a plan, or nobody.
+Reads a request's identity from its headers: a key, a step of a plan, or none.
 
-A key may come bare or as a structured field's string (`"abc"`): both are the key abc. What could be read in two ways
+A key may be sent bare or as a structured field's string (`"abc"`): both are the key abc. What could be read in two ways
 is refused: a header that occurs twice, a quote that does not close, a key and a step at once.
 """
 
@@ -17,7 +17,7 @@ from onceward._core.structured_fields import Malformed, Token, parse_list
 from onceward.http.server.profile import Profile
 
 HEADER_BYTES_MAX = 4_096
-"""A longer header is not even looked at: the longest key, every character of it escaped, is an eighth of that."""
+"""A longer header is refused unread: the longest key, with every character escaped, is an eighth of that."""
 
 
 class RequestIdentity(NamedTuple):
@@ -29,7 +29,7 @@ class RequestIdentity(NamedTuple):
 
 
 def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> RequestIdentity | None:
-    """Who this request is; None if it does not say. Header names are in lower case."""
+    """The identity of this request; None if it has none. Header names are in lower case."""
     names = _names(profile.key_header, profile.plan_header, profile.step_header, profile.plans)
     found = [pair for pair in headers if pair[0] in names]
     if len(found) == 1 and found[0][0] == names[0]:
@@ -38,7 +38,7 @@ def identity_of(headers: Iterable[tuple[bytes, bytes]], profile: Profile) -> Req
 
 
 def _identity_from(headers: list[tuple[bytes, bytes]], profile: Profile) -> RequestIdentity | None:
-    """What the headers that may name a request say, where that is not one key and nothing else."""
+    """The identity, in all cases but the most common: one key header and nothing else."""
     key = _only(headers, profile.key_header)
     plan = step = None
     if profile.plans:
@@ -48,15 +48,16 @@ def _identity_from(headers: list[tuple[bytes, bytes]], profile: Profile) -> Requ
             return RequestIdentity(_read(key, profile.key_header, profile))
         if profile.require_key:
             raise KeyMissing(
-                f"this request needs the header {profile.key_header}: choose a key, and keep it for retries"
+                f"this request needs the header {profile.key_header}. Choose a key, and send the same on every retry"
             )
         return None
     if plan is None or step is None:
         missing = profile.plan_header if plan is None else profile.step_header
-        raise PlanIncomplete(f"a step is named by two headers, and {missing} is missing")
+        raise PlanIncomplete(f"the header {missing} is missing: a step needs two headers")
     if key is not None and profile.both == "refuse":
         raise AmbiguousIdentity(
-            f"{profile.key_header} and {profile.plan_header} name two operations; a request is one of them"
+            f"this request has both {profile.key_header} and {profile.plan_header}, which name two operations; "
+            "send one of them"
         )
     return RequestIdentity(_read(step, profile.step_header, profile), _read(plan, profile.plan_header, profile))
 
@@ -68,7 +69,7 @@ def _header_bytes(name: str) -> bytes:
 
 @lru_cache(maxsize=1_024)
 def _names(key: str, plan: str, step: str, plans: bool) -> tuple[bytes, ...]:
-    """The headers that may name a request, as they are on the wire, the key's first."""
+    """The headers that may identify a request, in lower case, the key's first."""
     return tuple(map(_header_bytes, (key, plan, step) if plans else (key,)))
 
 
@@ -89,7 +90,7 @@ def _read(raw: bytes, name: str, profile: Profile) -> str:
             text = _unquoted(text)
         return check_key(text, profile.key_characters_max)
     except KeyInvalid as error:
-        # Nothing in a header is "missing" as far as the caller can see: it is there, and empty.
+        # Not KeyMissing: the caller did send the header, and it was empty.
         raise KeyInvalid(f"{name}: {error}") from None
 
 
@@ -98,7 +99,7 @@ def _unquoted(text: str) -> str:
         items = parse_list(text)
     except Malformed:
         raise KeyInvalid(
-            "the key begins with a quotation mark and is no quoted text; close it, or leave it out"
+            "the key begins with a quotation mark and is not a quoted text; close the quotation, or leave it out"
         ) from None
     if (
         len(items) != 1
@@ -106,5 +107,5 @@ def _unquoted(text: str) -> str:
         or not isinstance(items[0].value, str)
         or isinstance(items[0].value, Token)
     ):
-        raise KeyInvalid("the key is more than one quoted text; send one key, without parameters")
+        raise KeyInvalid("the header holds more than one quoted text; send one key, without parameters")
     return items[0].value

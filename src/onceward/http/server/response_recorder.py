@@ -1,16 +1,16 @@
 """
-Keeping an answer while it is given: what is held back until it is stored, and what may pass.
+Records a response while it is sent: which part is held back until the whole is stored, and which is sent at once.
 
-A client that has the whole answer will not ask again. So the end of an answer leaves only after the answer is stored:
+A client that has the whole response will not retry. So the end of a response is sent only after the response is stored:
 
     short, of known length or in one piece,    held back whole
     or to be put into an envelope
     a stream (no Content-Length)               passes piece by piece; its end is held back
-    server-sent events                         the same, and the head at once: clients wait for it
-    longer than can be kept                    passes; what completes its Content-Length is held back
+    server-sent events                         the same, and the headers at once: clients wait for them
+    too long to be stored                      passes; what completes its Content-Length is held back
     of a transactional route                   held back whole: what its handler settled is sent in its place
 
-A stream is kept up to the limit, and replayed. Beyond it nothing is kept, and the record will say that it ran.
+A stream up to the limit is stored and replayed. Beyond it nothing is stored, and the record will say that it ran.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from onceward.http.server.media_type import is_json, parse_media_type
 from onceward.http.server.profile import Profile
 
 NOT_STORED_HEADER = ("Idempotency-Stored", "false")
-"""The header of an answer that will not be replayed, because it is too large to be kept. A stream has begun before
-that is known, and does not have it."""
+"""The header of a response that will not be replayed, because it is too long to be stored. A stream begins before that
+is known, and does not have it."""
 
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 class ResponseRecorder:
-    """One answer, while it is given. Header names are in lower case."""
+    """One response, while it is sent. Header names are in lower case."""
 
     def __init__(self, profile: Profile, limit: int) -> None:
         self._profile = profile
@@ -47,12 +47,12 @@ class ResponseRecorder:
         self._held: list[bytes] = []
         self._length: int | None = None
         self.passing = False
-        """Whether pieces pass as they come: then the head of the answer has to go first."""
+        """Whether pieces are sent as they come: then the headers have to be sent first."""
         self.complete = False
 
     @property
     def keeps(self) -> bool:
-        """Whether it can still be stored."""
+        """Whether it is still short enough to be stored."""
         return self._kept is not None
 
     @property
@@ -61,7 +61,7 @@ class ResponseRecorder:
         return self._status is not None
 
     def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """The status and the headers. If there is a second one before any body, it counts (PEP 3333 says so)."""
+        """Take the status and the headers. A second call before any body replaces the first (PEP 3333)."""
         self._status, self._headers = status, list(headers)
         declared = [value for name, value in self._headers if name == b"content-length"]
         self._length = int(declared[0]) if len(declared) == 1 and _LENGTH.fullmatch(declared[0]) else None
@@ -71,7 +71,7 @@ class ResponseRecorder:
         self.passing = self._may_pass and self._length is None and _is_events(self._headers)
 
     def feed(self, piece: bytes, *, more: bool) -> bytes:
-        """The next piece of the body; what may be sent on now."""
+        """Take the next piece of the body; returns what may be sent now."""
         self._size += len(piece)
         if self._kept is not None:
             self._kept.append(piece)
@@ -83,14 +83,14 @@ class ResponseRecorder:
             return b""
         if self._may_pass and (self._kept is None or (self._length is None and not self._whole)):
             self.passing = True
-        # What completes the answer, as its length has it, waits for the record.
+        # What completes the response, by its Content-Length, waits until it is stored.
         if not self.passing or (self._length is not None and self._size >= self._length):
             return b""
         return self.rest()
 
     @property
     def notice(self) -> tuple[tuple[str, str], ...]:
-        """What the head of the answer says besides: that there will be no replay of it."""
+        """Headers to add: `Idempotency-Stored: false`, if there will be no replay of it."""
         is_lost = self._kept is None and self._status is not None and remembers(self._profile, self._status)
         return (NOT_STORED_HEADER,) if is_lost else ()
 
@@ -101,7 +101,7 @@ class ResponseRecorder:
         return held
 
     def result(self) -> Reply | UnstoredResponse:
-        """The answer as it is stored: status, the headers that may be, and the body."""
+        """The response as it is stored: status, allowed headers, and body."""
         status = 500 if self._status is None else self._status
         if self._kept is None:
             return UnstoredResponse(status, self)

@@ -1,7 +1,7 @@
 """
-Stored results as answers, and the mark of a replay.
+Makes responses from stored results, and marks replays.
 
-The stored bytes are never altered: a marker in the body is put there on the way out, if the profile asks for one.
+The stored bytes are never changed: a marker in the body is added when it is sent, if the profile asks for one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from onceward.http.server.profile import NEVER_STORED, Profile
 from onceward.http.server.request_identity import RequestIdentity
 
 BODY_HEADERS = frozenset({"content-length", "etag"})
-"""Headers of an answer that are not true of its envelope."""
+"""Headers of a response that are not true of its envelope."""
 
 BODILESS_STATUSES = frozenset({204, 205, 304})
-"""Statuses of answers that are over after their head."""
+"""Statuses of responses without a body."""
 
 REPLAY_MEMBER = "idempotencyReplayed"
 """The member that marker="member" adds to a replayed JSON object."""
 
 
 def as_reply(value: Any) -> Reply:
-    """A stored result as an answer: a person who reconciled a record may have given plain JSON."""
+    """A stored result as a response. A record that a person reconciled may hold plain JSON: status 200."""
     if isinstance(value, Reply):
         return value
     kept = encode(value)
@@ -38,9 +38,9 @@ def as_reply(value: Any) -> Reply:
 
 def headers_and_body(reply: Reply) -> tuple[list[tuple[str, str]], bytes]:
     """
-    The headers and the body with which an answer leaves that is not a handler's own.
+    The headers and the body of a response that is not a handler's own.
 
-    Whatever was stored by a person or inside a transaction: secrets, and what belongs to one connection, stay here.
+    Secrets, and headers that belong to one connection, are left out, whoever stored them.
     """
     headers = [pair for pair in reply.headers if pair[0] not in NEVER_STORED]
     if reply.status in BODILESS_STATUSES:
@@ -53,8 +53,8 @@ def settled_response(
     outcome: Outcome[Any], profile: Profile, result: Reply | UnstoredResponse | None = None
 ) -> Reply | None:
     """
-    The first answer of a transactional route: what its handler settled, whatever it answered (`result`). None: that is
-    what it answered, and is sent with all its headers.
+    The first response of a transactional route: what its handler settled, whatever it returned (`result`). None: both
+    are the same, and the handler's own is sent, with all its headers.
     """
     if outcome.value == result and profile.marker != "envelope":
         return None
@@ -63,9 +63,9 @@ def settled_response(
 
 def enveloped_body(result: Reply | UnstoredResponse, profile: Profile, outcome: Outcome[Any] | None) -> bytes | None:
     """
-    The body of a first answer in its envelope, so that it has the shape of its replays; None: as the handler gave it.
+    The body of a first response in its envelope, so that it has the shape of its replays; None: no envelope.
 
-    The handler's headers that are ABOUT_THE_BODY are not sent with it.
+    The handler's BODY_HEADERS are not sent with it.
     """
     if profile.marker != "envelope" or not isinstance(result, Reply):
         return None
@@ -84,11 +84,11 @@ def marked_replay(reply: Reply, profile: Profile, identity: RequestIdentity, out
 
 
 def with_body_marker(reply: Reply, profile: Profile, *, replayed: bool, first_at: str | None = None) -> Reply:
-    """The marker in the body, if the profile asks for it and the body is JSON."""
+    """The response with a marker in its body, if the profile asks for one and the body is JSON."""
     if profile.marker == "header" or (profile.marker == "member" and not replayed) or not _is_json(reply):
         return reply
     try:
-        found = loads(reply.body.decode())  # In UTF-8 only: bytes of ours are put between its bytes.
+        found = loads(reply.body.decode())  # UTF-8 only: ASCII bytes are inserted between its bytes.
     except (ValueError, RecursionError):
         return reply
     if profile.marker == "member":

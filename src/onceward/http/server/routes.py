@@ -1,11 +1,11 @@
 """
-Routes: where a request is treated otherwise than the app as a whole.
+Routes: paths with a profile of their own.
 
     Route("/charges", require_key=True, guarantee="keyed")
     Route("/reports/{id}/rows", methods=("POST",), guarantee="repeatable")
     Route("/internal/{rest:path}", skip=True)
 
-The first that matches counts. `{name}` is one segment of the path, `{name:path}` is whatever follows.
+The first route that matches counts. `{name}` is one segment of the path, `{name:path}` is the rest of it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*(:path)?\}")
 
 
 class Route:
-    """A path (and perhaps methods), and what of the profile is otherwise there."""
+    """A path, perhaps with methods, and the fields of the profile that differ there."""
 
     def __init__(
         self, path: str, *, methods: Iterable[str] | None = None, skip: bool = False, **changes: Unpack[RouteOverrides]
     ) -> None:
         if not isinstance(path, str) or not path.startswith("/"):
-            raise ConfigurationError(f"a route begins with a slash: /{path}")
+            raise ConfigurationError(f"a route must begin with a slash: /{path}")
         if skip and changes:
-            raise ConfigurationError("a route that is skipped has no profile; leave out skip, or everything else")
+            raise ConfigurationError("a route with skip=True has no profile; leave out skip, or the other options")
         if isinstance(methods, str):
-            raise ConfigurationError(f"{methods!r} is one text where several are meant: write ({methods!r},)")
+            raise ConfigurationError(f"methods must be a tuple: write ({methods!r},)")
         self.path = path
         self.methods = None if methods is None else frozenset(method.upper() for method in methods)
         self.skip = skip
@@ -42,11 +42,11 @@ class Route:
         self._pattern = re.compile(_pattern(path), re.DOTALL)  # A line end in a path is a character like any other.
 
     def matches(self, method: str, path: str) -> bool:
-        """Whether a request goes here."""
+        """Whether this route applies to a request."""
         return (self.methods is None or method in self.methods) and self._pattern.fullmatch(path) is not None
 
     def fits(self, path: str) -> bool:
-        """Whether this path goes here, by whatever method."""
+        """Whether this route applies to a path, with any method."""
         return self._pattern.fullmatch(path) is not None
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class Route:
 
 
 class Treatment(NamedTuple):
-    """How requests to some place are treated."""
+    """How requests to a route are handled."""
 
     profile: Profile
     name: str | None
@@ -66,7 +66,7 @@ class Treatment(NamedTuple):
 
 
 class Routes:
-    """A profile and its exceptions."""
+    """The default profile of an app, and its routes."""
 
     def __init__(self, base: Profile, routes: Iterable[Route], agreed: Callable[..., Terms]) -> None:
         self._agreed = agreed
@@ -76,24 +76,24 @@ class Routes:
             for route in routes
         ]
         self.methods = frozenset().union(*(one.profile.methods for one in self.treatments()))
-        """Methods that may matter anywhere: a request with another one is not looked at."""
+        """Every method that is handled somewhere: a request with another one passes through at once."""
         self.single = frozenset(name for one in self.treatments() for name in _identity_headers(one.profile))
-        """The headers that say who a request is, in lower case: each may occur once."""
+        """The headers that identify a request, in lower case: each may occur once."""
 
     def _treatment(self, chosen: Profile, name: str | None) -> Treatment:
         options = gate_options(chosen)
         return Treatment(chosen, name, options, self._agreed(**options))  # What the gate cannot do is refused here.
 
     def treatments(self) -> list[Treatment]:
-        """Every one that may be in force somewhere."""
+        """Every treatment: the default, and those of the routes."""
         return [self.default, *(treatment for _, treatment in self._routes if treatment is not None)]
 
     def others(self) -> list[tuple[str, tuple[Profile, Terms] | None]]:
-        """The exceptions, as they are published: paths, and how they are treated."""
+        """The routes as they are published: path, and profile with terms; None for skip=True."""
         return [(route.path, None if one is None else (one.profile, one.terms)) for route, one in self._routes]
 
     def find(self, method: str, path: str) -> Treatment | None:
-        """How this request is treated; None: not at all."""
+        """How this request is handled; None: it passes through."""
         found: Treatment | None = self.default
         for route, treatment in self._routes:
             if route.matches(method, path):
@@ -107,7 +107,7 @@ def _identity_headers(of: Profile) -> Iterable[bytes]:
 
 
 def _changes(route: Route) -> ProfileOverrides:
-    # A route that names its methods means these, whatever the profile says.
+    # Methods of the route replace those of the profile.
     changes = cast("ProfileOverrides", {**route.changes})
     if route.methods is not None:
         changes["methods"] = tuple(sorted(route.methods))
@@ -121,5 +121,5 @@ def _pattern(path: str) -> str:
         at = place.end()
     rest = path[at:]
     if "{" in rest or "}" in rest:
-        raise ConfigurationError(f"{path!r} is no route: a place is written {{name}} or {{name:path}}")
+        raise ConfigurationError(f"{path!r} is not a route: write a parameter as {{name}} or {{name:path}}")
     return "".join([*parts, re.escape(rest)])

@@ -1,7 +1,7 @@
 """
-Work on strangers' bytes, beside the event loop if there is much of it.
+Runs work on a request's body in a thread if the body is long, so that the event loop is not blocked.
 
-Reading a kilobyte of JSON takes microseconds, and a thread would cost more. Reading a megabyte takes as long as a
+Parsing a kilobyte of JSON takes microseconds, and a thread would cost more. Parsing a megabyte takes as long as a
 hundred small requests, and they would all wait for it.
 """
 
@@ -14,9 +14,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 HEAVY_BYTES = 65_536
-"""A body that is longer than this is read in a thread."""
+"""A longer body is parsed in a thread."""
 
 
 async def offload_if_large(work: Callable[[], T], size: int) -> T:
-    """What `work` returns, or raises. It looks at `size` bytes: many of them are looked at in a thread."""
+    """Call `work`, which processes `size` bytes: here, or in a thread if they are many."""
     return work() if size <= HEAVY_BYTES else await asyncio.to_thread(work)

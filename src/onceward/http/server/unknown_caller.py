@@ -1,10 +1,10 @@
 """
-Who is calling, where nobody can say: the same refusal behind every kind of server.
+Refusals of keyed requests whose caller is unknown.
 
-    the scope function returns None or ""    `unscoped`: 401 (unless said), pass it to the application, or 500
-    the scope function raises                500: something is wrong on this side
+    the scope function returns None or ""    as `unscoped` says: 401 (default), 500, or pass it to the application
+    the scope function raises                500: something is wrong on the server's side
 
-Strangers can send such requests as often as they like. So the log has a line about them once a minute, with a count.
+Anybody can send such requests, as many as they like. So they are logged once a minute, with a count.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from collections.abc import Callable
 from onceward._core.errors import ScopeMissing
 
 SECONDS_BETWEEN_LINES = 60.0
-"""A person needs to see it once; a stranger must not be able to fill the disk with it."""
+"""A person needs to see it once; nobody must be able to fill the disk with it."""
 
 
 SCOPE_LABEL = "the middleware's scope function"
-"""How the log calls what a middleware was given as `scope=`."""
+"""What log lines call the function given as `scope=`."""
 
 
 class CallerUnknown(ScopeMissing):
-    """It is not known who is calling, so nothing was run. Send it again with credentials, and with the same key."""
+    """The caller is unknown, so nothing was run. Send it again with credentials, and with the same key."""
 
 
 def caller_missing() -> CallerUnknown:
     """The scope function did not say who is calling."""
     return CallerUnknown(
-        "the middleware's scope function did not say who is calling, so nothing was run: for a caller that was "
-        'authenticated it returns a text such as "live:acme". If the application itself refuses strangers, say '
+        "the middleware's scope function did not say who is calling, so nothing was run. For an authenticated caller "
+        'it must return a text such as "live:acme". If the application itself refuses unknown callers, set '
         'unscoped="pass"'
     )
 
@@ -38,24 +38,24 @@ def caller_missing() -> CallerUnknown:
 def scope_function_failed(error: Exception, place: str = SCOPE_LABEL) -> ScopeMissing:
     """The scope function raised."""
     return ScopeMissing(
-        f"{place} raised {type(error).__name__} ({error}), so nothing was run: it must return a text such as "
+        f"{place} raised {type(error).__name__} ({error}), so nothing was run. It must return a text such as "
         '"live:acme" for every keyed request, or None'
     )
 
 
 class RateLimitedLog:
-    """Tells a log about something at most once a minute, and how often it was left untold."""
+    """Logs at most one line a minute, with the number of lines left out."""
 
     def __init__(self, log: logging.Logger, now: Callable[[], float]) -> None:
         self._log, self._now = log, now
         self._next = float("-inf")
-        self._untold = 0
+        self._left_out = 0
 
-    def tell(self, level: int, message: str, *arguments: object) -> None:
-        """Say it, or count it."""
+    def log(self, level: int, message: str, *arguments: object) -> None:
+        """Log the line, or count it."""
         now = self._now()
         if now < self._next:
-            self._untold += 1
+            self._left_out += 1
             return
-        untold, self._untold, self._next = self._untold, 0, now + SECONDS_BETWEEN_LINES
-        self._log.log(level, message + " (%d more since the last such line)", *arguments, untold)
+        left_out, self._left_out, self._next = self._left_out, 0, now + SECONDS_BETWEEN_LINES
+        self._log.log(level, message + " (%d more since the last such line)", *arguments, left_out)

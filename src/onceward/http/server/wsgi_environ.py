@@ -1,9 +1,9 @@
 """
-A WSGI environ, as the request that it was made from.
+Converts a WSGI environ to an `IncomingRequest`.
 
-Two things are lost on the way into an environ, and looked for here. A header that occurs twice has become one, with a
-comma: so a key with a comma in it has to be quoted. And the path has been decoded: where the server keeps what was
-sent (REQUEST_URI, RAW_URI), that counts; where it does not, `%2F` and `/` are the same path.
+An environ has lost two things. Headers of one name are joined with a comma: so a key with a comma in it must be quoted.
+And the path is decoded: where the server keeps it as it was sent (REQUEST_URI, RAW_URI), that is used; where it does
+not, `%2F` and `/` are the same path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def request_from_environ(environ: Mapping[str, Any], single: frozenset[bytes]) -
 
 
 def headers_from_environ(environ: Mapping[str, Any], single: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
-    """The headers, names in lower case; a joined one that may occur once is taken apart again."""
+    """The headers, names in lower case; a joined one that may occur only once is split again."""
     found = []
     for name, value in environ.items():
         if name.startswith("HTTP_"):
@@ -47,7 +47,7 @@ def headers_from_environ(environ: Mapping[str, Any], single: frozenset[bytes]) -
 
 
 def raw_path(environ: Mapping[str, Any], path: bytes) -> bytes:
-    """The path as it was sent, if the server tells and it is this path; otherwise this path, quoted in one way."""
+    """The path as it was sent, if the server keeps it; otherwise this path, percent-encoded."""
     for name in ("RAW_URI", "REQUEST_URI"):
         uri = environ.get(name)
         if isinstance(uri, str) and uri.startswith("/"):

@@ -1,7 +1,8 @@
 """
-Emitters: events come as they like, writes go out on a cadence of your own.
+The emitter: takes items one by one, stores them, and sends them in batches on a cadence.
 
-`Emitter` blocks and has a thread, `AsyncEmitter` awaits and has a task; `_core/spool.py` has what both go by.
+`Emitter` blocks and has a thread, `AsyncEmitter` awaits and has a task; the rules of both are in `_core/spool.py`.
+May import: _core, runtime, gate, retry. Start reading with `emitter_async.py`.
 """
 
 from onceward._core.spool import Cadence, Emitted, Item

@@ -1,5 +1,5 @@
 """
-One batch on its way: what was taken by the other side, what is to be tried again, and what was given up.
+One batch while it is sent: which items were accepted, which are to be retried, and which were given up.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Flushed(NamedTuple):
     """What a flush (or a tick, or closing) did."""
 
     batches: int = 0
-    """How many were sent, or tried to be."""
+    """Batches that were sent, or tried."""
     sent: int = 0
-    """Items that the other side took."""
+    """Items that the receiver accepted."""
     given_up: int = 0
     """Items that the policy gave up: dead letters, or set aside in the spool."""
     waiting: int = 0
@@ -53,11 +53,11 @@ class NullDeadLetters:
     """The dead letters of the policy that sends: the emitter writes one per item itself, so this keeps nothing."""
 
     def put(self, stop: Stop, call: GivenUp) -> None:
-        """Nothing: see `BatchDelivery.lost`."""
+        """Do nothing: the emitter puts a dead letter for each item that was given up."""
 
 
 class BatchDelivery:
-    """A batch under a retry policy. Each attempt brings what is still to be sent."""
+    """A batch under a retry policy. Each attempt sends the items that are still pending."""
 
     def __init__(self, batch: Sequence[SpooledItem], policy: Retry, environment: Environment) -> None:
         self._policy, self._environment = policy, environment
@@ -68,16 +68,16 @@ class BatchDelivery:
         self.attempts = 0
 
     def items(self) -> list[Item]:
-        """What the next attempt is to send."""
+        """The items for the next attempt."""
         self.attempts += 1
         return [held.item for held in self.pending]
 
-    def heard(self, answer: Any) -> Any:
-        """What `send` returned. Raises the first failure worth another attempt; what others came to is noted."""
-        if self._policy.is_problem(answer):
-            return answer
+    def take_result(self, result: Any) -> Any:
+        """Take what `send` returned: note the result of each item, and raise the first failure worth a retry."""
+        if self._policy.is_problem(result):
+            return result
         again: list[tuple[SpooledItem, Exception]] = []
-        for held, error in zip(self.pending, self._fates(answer), strict=True):
+        for held, error in zip(self.pending, self._item_errors(result), strict=True):
             if error is None:
                 self.sent.append(held)
             elif verdict_on(self._policy.classifier, error, self._environment.wall_us()).retryable(keyed=True):
@@ -87,18 +87,18 @@ class BatchDelivery:
         self.pending = [held for held, _ in again]
         if again:
             raise again[0][1]
-        return answer
+        return result
 
-    def _fates(self, answer: Any) -> list[Exception | None]:
+    def _item_errors(self, result: Any) -> list[Exception | None]:
         try:
-            return item_errors(answer, [held.item for held in self.pending])
+            return item_errors(result, [held.item for held in self.pending])
         except ConfigurationError:
             if self._policy.failed is None:
                 raise
             return [None] * len(self.pending)  # Judged by the policy already, as a whole.
 
     def lost(self, ended: Any) -> list[GivenUpItem]:
-        """What was given up, from what the policy raised or returned. Nothing of a batch that was never tried."""
+        """The items that were given up, by what the policy raised or returned. None if the batch was never tried."""
         if not self.attempts:
             return []
         stop, error = stop_of(ended), ended if isinstance(ended, Exception) else None

@@ -1,6 +1,6 @@
 # Made from emitter_async.py by `make halves`: change that file, not this one.
 """
-The emitter: somebody of its own sends, or whoever calls `tick`.
+`Emitter`: stores items, and sends them in batches, by itself or when `tick` is called.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 class Emitter(EmitterBase):
     """
-    Takes events one by one, and writes them in batches on a cadence of your own.
+    Takes items one by one, and sends them in batches on a cadence.
 
         emitter = Emitter(
             gate, "usage", send, reference="usage:{customer}:{hour}", retry=Retry(), cadence=Cadence()
@@ -119,7 +119,7 @@ class Emitter(EmitterBase):
             return done._replace(waiting=self.waiting)
 
     def resume(self) -> int:
-        """Take up what was given up and set aside, by whichever process; it goes out with the next batches."""
+        """Take up the items that any process gave up and set aside; they go out with the next batches. How many."""
         self._ensure_running()
         with self._pacer.alone():
             found = self._taken_over(given_up=True)
@@ -161,7 +161,7 @@ class Emitter(EmitterBase):
     # --- sending ---
 
     def _send_one(self) -> Flushed:
-        """Send one batch, and write down what became of it."""
+        """Send one batch, and store the result of each item."""
         with self._lock:
             batch = self._spool.take()
         taken, back, aside = len(batch), batch, 0
@@ -178,7 +178,7 @@ class Emitter(EmitterBase):
                 return Flushed(batches=1)
 
             def attempt() -> Any:
-                return delivery.heard(self._send(delivery.items()))
+                return delivery.take_result(self._send(delivery.items()))
 
             try:
                 ended: Any = self._policy.call(attempt)
@@ -240,13 +240,13 @@ class Emitter(EmitterBase):
         return Flushed()
 
     def _taken_over(self, *, given_up: bool) -> int:
-        """Take over what nobody holds, as far as there is room; how many that were."""
+        """Take over items that nobody holds, as far as there is room; how many."""
         selection = self._selection(given_up=given_up)
         found, last, room = 0, b"", self._room_left() + (self.given_up if given_up else 0)
         while found < room and (page := self._gate.store.scan(last, SCAN_PAGE, selection)):
             last = page[-1].id
-            wanted = self._wanted(page, given_up=given_up)[: room - found]
-            flows = [take_over(self._place, one, self._now()) for one in wanted]
+            free = self._free_items(page, given_up=given_up)[: room - found]
+            flows = [take_over(self._place, one, self._now()) for one in free]
             taken = [held for flow in flows if (held := self._drive(flow)) is not None]
             with self._lock:
                 self._spool.add(taken)

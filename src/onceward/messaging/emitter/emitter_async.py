@@ -1,6 +1,6 @@
 # blocking half: emitter.py
 """
-The emitter: somebody of its own sends, or whoever calls `tick`.
+`AsyncEmitter`: stores items, and sends them in batches, by itself or when `tick` is called.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 class AsyncEmitter(EmitterBase):
     """
-    Takes events one by one, and writes them in batches on a cadence of your own.
+    Takes items one by one, and sends them in batches on a cadence.
 
         emitter = AsyncEmitter(
             gate, "usage", send, reference="usage:{customer}:{hour}", retry=Retry(), cadence=Cadence()
@@ -124,7 +124,7 @@ class AsyncEmitter(EmitterBase):
             return done._replace(waiting=self.waiting)
 
     async def resume(self) -> int:
-        """Take up what was given up and set aside, by whichever process; it goes out with the next batches."""
+        """Take up the items that any process gave up and set aside; they go out with the next batches. How many."""
         self._ensure_running()
         async with self._pacer.alone():
             found = await self._taken_over(given_up=True)
@@ -167,7 +167,7 @@ class AsyncEmitter(EmitterBase):
     # --- sending ---
 
     async def _send_one(self) -> Flushed:
-        """Send one batch, and write down what became of it."""
+        """Send one batch, and store the result of each item."""
         with self._lock:
             batch = self._spool.take()
         taken, back, aside = len(batch), batch, 0
@@ -184,7 +184,7 @@ class AsyncEmitter(EmitterBase):
                 return Flushed(batches=1)
 
             async def attempt() -> Any:
-                return delivery.heard(await self._send(delivery.items()))
+                return delivery.take_result(await self._send(delivery.items()))
 
             try:
                 ended: Any = await self._policy.acall(attempt)
@@ -246,13 +246,13 @@ class AsyncEmitter(EmitterBase):
         return Flushed()
 
     async def _taken_over(self, *, given_up: bool) -> int:
-        """Take over what nobody holds, as far as there is room; how many that were."""
+        """Take over items that nobody holds, as far as there is room; how many."""
         selection = self._selection(given_up=given_up)
         found, last, room = 0, b"", self._room_left() + (self.given_up if given_up else 0)
         while found < room and (page := await self._gate.store.scan(last, SCAN_PAGE, selection)):
             last = page[-1].id
-            wanted = self._wanted(page, given_up=given_up)[: room - found]
-            flows = [take_over(self._place, one, self._now()) for one in wanted]
+            free = self._free_items(page, given_up=given_up)[: room - found]
+            flows = [take_over(self._place, one, self._now()) for one in free]
             taken = [held for flow in flows if (held := await self._drive(flow)) is not None]
             with self._lock:
                 self._spool.add(taken)

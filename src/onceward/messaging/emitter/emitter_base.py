@@ -1,5 +1,5 @@
 """
-What both colours of emitter share: everything but the waiting.
+`EmitterBase`: what the blocking and the async emitter share, which is everything but the waiting.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ for _at, _what in {
 ReferenceRecipe = str | Callable[..., str]
 
 WRITES_AT_ONCE = 100
-"""Writes to the store under way at the same time: enough for it to share the wait for the disk among them."""
+"""Concurrent writes to the store: enough for it to write many of them with one wait for the disk."""
 
 
 class FinalWrite(NamedTuple):
-    """The last write about an item. Made again if the store is away."""
+    """The last write about an item. Retried if the store is away."""
 
     flow: Callable[[], Flow[None]]
 
 
 class EmitterBase:
-    """Declared, checked, and decided here; done in the two shells."""
+    """Checks and decisions of an emitter; `Emitter` and `AsyncEmitter` do the I/O."""
 
     def __init__(
         self,
@@ -86,9 +86,11 @@ class EmitterBase:
     ) -> None:
         _check_colours(gate, send, retry, awaits)
         if not callable(send):
-            raise ConfigurationError("send is a function of a list of items; it is called once per batch")
+            raise ConfigurationError("send must be a function of a list of items; it is called once per batch")
         if not isinstance(cadence, Cadence):
-            raise ConfigurationError("cadence is a Cadence(size=100, seconds=5): how many items, or how long they wait")
+            raise ConfigurationError(
+                "cadence must be a Cadence(size=100, seconds=5): how many items, or how long they wait"
+            )
         self.name = checked_name(name)
         self.cadence = cadence
         self._recipe = recipe(reference)
@@ -135,7 +137,7 @@ class EmitterBase:
         if self._closed:
             raise ConfigurationError(f"the emitter {self.name} is closed; make another")
         if not isinstance(item, Mapping):
-            raise RequestInvalid(f"an item is a mapping from names to plain data, not a {type(item).__name__}")
+            raise RequestInvalid(f"an item must be a mapping from names to plain data, not a {type(item).__name__}")
         reference = self._recipe.key(item)
         return draft_item(self._place, reference, self._asking.stored_key(reference), item)
 
@@ -149,14 +151,14 @@ class EmitterBase:
     def _selection(self, *, given_up: bool) -> Selection:
         return Selection(scope=self._place.scope, kind=EMIT, unsettled=not given_up)
 
-    def _wanted(self, page: Sequence[Record], *, given_up: bool) -> list[Record]:
+    def _free_items(self, page: Sequence[Record], *, given_up: bool) -> list[Record]:
         place = self._place
         if given_up:
             return [one for one in page if is_given_up(one, place)]
         return [one for one in page if run(is_orphaned(one, place), self._look)]
 
     def _look(self, effect: Effect) -> bool | None:
-        """Whether a process lives: all that is asked for here, and no wait."""
+        """Perform an effect of `is_orphaned`: whether a process lives."""
         return self._environment.lives(effect.process) if isinstance(effect, CheckProcess) else None
 
     def _room_left(self) -> int:
@@ -181,7 +183,7 @@ class EmitterBase:
         return [Item(reference, self._asking.stored_key(reference), data)]
 
     def _buried(self, letter: Any, lost: GivenUpItem) -> FinalWrite | None:
-        """The ending of an item whose letter was put; None if the letter does not hold its content."""
+        """The last write about an item with a dead letter; None if the dead letter does not hold its content."""
         if isinstance(letter, DeadLetter) and letter.payload == "omitted":
             return None
         return self._sent(lost.held)
@@ -194,10 +196,10 @@ class EmitterBase:
         )
 
     def _hold(self, ended: Any = None) -> None:
-        """Send nothing by itself for a while: until the circuit wants to be asked again, or for one cadence."""
+        """Stop the timer's sending for a while: until the breaker may be tried again, or for one cadence."""
         stop = stop_of(ended)
-        asked = None if stop is None else stop.retry_after_seconds
-        self._spool.hold = self._now() + max(asked or 0.0, self.cadence.seconds)
+        retry_after = None if stop is None else stop.retry_after_seconds
+        self._spool.hold = self._now() + max(retry_after or 0.0, self.cadence.seconds)
 
     def _report(self, delivery: BatchDelivery, lost: Sequence[GivenUpItem], ended: Any) -> Flushed:
         if lost:
@@ -207,21 +209,21 @@ class EmitterBase:
                 self.name,
                 len(lost),
                 len(lost) + len(delivery.sent),
-                "an answer that counts as a failure" if why is None else type_name(type(why)),
+                "a result that counts as a failure" if why is None else type_name(type(why)),
             )
         error = ended if isinstance(ended, Exception) else (lost[-1].error if lost else None)
         return Flushed(int(delivery.attempts > 0), len(delivery.sent), len(lost), 0, error)
 
 
-def raise_failures(answer: Any, items: Sequence[Item]) -> None:
-    """Raise what an item failed with: for one that is sent alone, from a dead letter."""
-    for error in item_errors(answer, items):
+def raise_failures(result: Any, items: Sequence[Item]) -> None:
+    """Raise the error of an item that was sent alone, from a dead letter."""
+    for error in item_errors(result, items):
         if error is not None:
             raise error
 
 
 def _check_colours(gate: Any, send: Any, retry: Any, awaits: bool) -> None:
-    """What blocks does not go with what awaits."""
+    """Refuse a blocking part in an async emitter, and an async part in a blocking one."""
     dead = retry.dead if isinstance(retry, Retry) else None
     kind = type(gate).__name__
     if awaits:
@@ -243,7 +245,7 @@ def _check_colours(gate: Any, send: Any, retry: Any, awaits: bool) -> None:
 def _checked_policy(retry: Retry, name: str) -> tuple[Any, Retry]:
     """The dead letters and the policy that sends; refused if items could be lost or keys doubled."""
     if not isinstance(retry, Retry):
-        raise ConfigurationError("retry is a Retry(attempts=3, elapsed=60): a ceiling on the attempts and on the time")
+        raise ConfigurationError("retry must be a Retry(attempts=3, elapsed=60): how many attempts, and how long")
     if retry.key is not None or retry._recipe is not None:
         raise ConfigurationError("the emitter names each item by `reference`; leave key out of its retry policy")
     dead = retry.dead

@@ -1,5 +1,5 @@
 """
-When an emitter sends, and that it sends one batch at a time: by a thread, or by a task.
+The emitter's thread or task: it wakes up to send, one batch at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INSIDE = "send cannot flush, tick, resume or close its own emitter; it may emit"
 
 
 class Pacer:
-    """A thread."""
+    """The thread of a blocking emitter."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -27,7 +27,7 @@ class Pacer:
         self._thread: threading.Thread | None = None
 
     def ensure_running(self, work: Callable[[], None] | None) -> None:
-        """See to it that the work is being done, if there is any."""
+        """Start the thread, if there is work and it is not running."""
         if self._thread is None and work is not None:
             self._thread = threading.Thread(target=work, name=self._name, daemon=True)
             self._thread.start()
@@ -49,7 +49,7 @@ class Pacer:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else sends meanwhile; and `send` itself does not ask for more sending."""
+        """Be the only one that sends inside the block; refused inside of `send` itself."""
         if self._sender == threading.get_ident():
             raise ConfigurationError(INSIDE)
         with self._turn:
@@ -75,7 +75,7 @@ class AsyncPacer:
         self._task: asyncio.Task[None] | None = None
 
     def ensure_running(self, work: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
-        """Same as `Pacer.ensure_running`; in another event loop than before, everything begins anew."""
+        """Start the task, if there is work and it is not running. In another event loop everything begins anew."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop = loop
@@ -84,11 +84,11 @@ class AsyncPacer:
             self._task = loop.create_task(work(), name=self._name)
 
     def wake(self) -> None:
-        """Same as `Pacer.wake`."""
+        """There is something to do."""
         self._woken.set()
 
     async def pause(self, seconds: float) -> None:
-        """Same as `Pacer.pause`, but awaits."""
+        """Wait so long at most, or until somebody wakes us."""
         try:
             async with asyncio.timeout(max(seconds, 0.0)):
                 await self._woken.wait()
@@ -97,13 +97,13 @@ class AsyncPacer:
         self._woken.clear()
 
     async def ended(self) -> None:
-        """Same as `Pacer.ended`, but awaits."""
+        """Wait for the end of the work."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Same as `Pacer.alone`, but awaits."""
+        """Be the only one that sends inside the block; refused inside of `send` itself."""
         if self._sender is not None and self._sender is asyncio.current_task():
             raise ConfigurationError(INSIDE)
         async with self._turn:

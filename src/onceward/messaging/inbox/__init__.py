@@ -1,11 +1,16 @@
 """
-The inbox: webhooks received durably, answered at once, and processed once.
+The inbox: webhooks are stored when they arrive, acknowledged at once, and processed once.
 
-    shells       Inbox, AsyncInbox;  common: what both are made of
-    source       who signs how; handlers: what is done about an event
-    receiving    verify, write, answer;  numbering: gaps and rewinds
-    processing   one event under the gate;  working: the threads
-    events       the table's moves;  stored: sources that are rows;  samples: signed events to try it with
+    inbox_async, inbox_base    `Inbox` and `AsyncInbox`
+    source, stored_sources     who sends, and how it signs: in code, or as rows of a table
+    event_receiver             verify, store, respond. Start reading here
+    event_numbers              gaps and rewinds in a source's numbers
+    event_processor, handlers  one event under the gate, and the function that processes it
+    workers                    the threads
+    event_table                the SQL
+    sample_event               a signed event to try a source with
+
+May import: _core, runtime, stores, gate, http, webhooks.
 """
 
 from onceward.messaging.inbox.event_receiver import ReceivedEvent

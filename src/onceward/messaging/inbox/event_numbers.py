@@ -1,10 +1,10 @@
 """
-Sources that number their events: what is missing, and what came back.
+Finds gaps and rewinds in the numbers of a source's events.
 
     1 2 3 _ _ 6      a gap, 4 to 5; events overtake each other on their way, so a late one fills it
     1 2 3 2          a rewind: a number that was seen, with another event; the sender started over, or lost its counter
 
-It is noticed and told, never a reason to refuse an event: it is signed, and the next delivery would be no better.
+They are logged, and never a reason to refuse an event: it is signed, and the next delivery would be no better.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TRIM = """DELETE FROM onceward_inbox_gaps WHERE scope = :scope AND source = :so
 
 
 class NumberAnomaly(NamedTuple):
-    """Something about an event's number."""
+    """A gap or a rewind at an event's number."""
 
     kind: str
     """`gap`, `late` (it fills a gap) or `rewind`."""
@@ -47,12 +47,12 @@ class NumberAnomaly(NamedTuple):
 
 
 def record_number(scope: str, source: str, number: int) -> SqlSteps[NumberAnomaly | None]:
-    """Note the number of a new event; what is odd about it."""
+    """Record the number of a new event; the anomaly, if there is one."""
     mine = {"scope": scope, "source": source, "number": number}
     row: Row | None = one_or_none((yield Sql(_MARK, mine)))
     if row is None:
         if (yield Sql(_BEGIN, mine)):
-            return None  # We begin where the sender is.
+            return None  # The first number of this source that we see.
         row = one_or_none((yield Sql(_MARK, mine)))
     highest = number - 1 if row is None else int(row[0])
     if number > highest:

@@ -1,14 +1,14 @@
 """
-One event through its handler: under the gate, in a scope of its source's, with the event's id as the key.
+Runs the handler of one event: under the gate, in a scope of its source, with the event's id as the key.
 
     claim (lease, fence) -> gate.call(handler) -> done
                                 |
                                 +-- failed, nothing happened: put off, full jitter; after the last try a dead letter
                                 +-- in doubt: a dead letter at once, until somebody has looked
-                                +-- another worker is at it: put off, not counted
+                                +-- another worker runs it: put off, not counted
 
-Two claims decide who works. The event's own keeps workers out of each other's way; the gate's is the one that counts.
-A worker killed anywhere leaves an event that is due again when its lease is over, and a record that knows the rest.
+There are two claims. The event's own spreads the work among workers; the gate's guarantees that it happens once. A
+worker that is killed leaves an event that is due again when its lease is over, and a record that says what happened.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from onceward.messaging.inbox.source import Source
 from onceward.stores.tables import Flow, TablesRunner, read_tables, transact
 
 LEASE_SECONDS = 60.0
-"""Of an event: as long as the gate's own lease. A dead worker's event is taken up after a minute."""
+"""The lease of an event, as long as the gate's own: a dead worker's event is taken up after a minute."""
 UNREADY_SECONDS = 30.0
-"""Until an event is looked at again whose handler cannot be imported, or whose store did not answer."""
+"""How long an event waits if its handler cannot be imported, or its store is away."""
 KEY_CHARACTERS_MAX = 249
 FAILURE_CHARACTERS_MAX = 300
 
@@ -65,12 +65,12 @@ def scope_of(scope: str, source: str) -> str:
 
 
 def key_of(id: str) -> str:
-    """The gate's key of an event. A word in front, so that no id can be taken for one of another environment."""
+    """The gate's key of an event. The prefix keeps an id from being read as a key of another environment."""
     return f"event:{id}" if len(id) <= KEY_CHARACTERS_MAX else f"event-sha256:{sha256(id.encode()).hexdigest()}"
 
 
 class EventProcessor:
-    """Takes one event after the other. Safe for threads."""
+    """Claims and processes events, one at a time. Safe for threads."""
 
     def __init__(self, gate: Gate, tables: TablesRunner, find: Callable[[str, str], Source | None], lease: int) -> None:
         self._gate = gate
@@ -84,7 +84,7 @@ class EventProcessor:
         return self._tables.run(_claim(known, self._lease)) if known else None
 
     def process(self, claim: ClaimedEvent) -> str:
-        """Run its handler; what became of it, in one word."""
+        """Run its handler; the result in one word."""
         source = self._find(claim.scope, claim.source)
         if source is None:
             return self._put_off(claim, UNREADY_SECONDS, "the source is not known here", counted=False)
@@ -125,13 +125,13 @@ class EventProcessor:
         )
 
     def _failed(self, claim: ClaimedEvent, source: Source, error: Exception, seconds: float) -> str:
-        """A try that raised. What it means for the event is what the record says."""
+        """The handler raised: the record says what that means for the event."""
         try:
             seen = self._scoped(claim).records.get(key_of(claim.id))
         except OncewardError:
             seen = None
         if seen is not None and seen.state == "settled" and seen.failure is None:
-            return self._done(claim, source)  # Overtaken, and whoever overtook us has done it.
+            return self._done(claim, source)  # Another worker overtook this one, and has done it.
         if isinstance(error, StoreUnavailable) and (seen is None or seen.state == "claimed"):
             return self._put_off(claim, UNREADY_SECONDS, _failure_text(error), counted=False)
         if seen is not None and seen.state == "in_doubt":
@@ -142,7 +142,7 @@ class EventProcessor:
         wait = source.backoff.wait(claim.attempt - 1, self._environment.chance())
         wait = wait_after_server(asked, wait) if isinstance(asked, int | float) else wait
         log.warning(
-            "%s: try %d of event %s failed (%s); the next comes in %.1f s",
+            "%s: attempt %d at event %s failed (%s). Retry in %.1f s",
             source.name, claim.attempt, claim.id, type_name(type(error)), wait,
         )  # fmt: skip
         return self._put_off(claim, wait, _failure_text(error), counted=True, word=RETRIED)
@@ -160,10 +160,10 @@ class EventProcessor:
         return word
 
     def _bury(self, claim: ClaimedEvent, source: Source, error: Exception | None, seconds: float) -> str:
-        """First the letter, then the row: a letter that is put again is the same letter."""
+        """Put a dead letter, then mark the row: a dead letter that is put twice is one."""
         gate, key = self._scoped(claim), key_of(claim.id)
         seen = gate.records.get(key)
-        told = "the last try never ended" if error is None else _failure_text(error)
+        reason = "the last try never ended" if error is None else _failure_text(error)
         wall_us = self._environment.wall_us()
         last = _DOUBT if error is None else verdict_on(DEFAULT, error, wall_us)
         verdict = _DOUBT if seen is not None and seen.state in ("in_doubt", "claimed") else last
@@ -171,10 +171,10 @@ class EventProcessor:
         name = f"hooks:{claim.source}"
         stop = Stop(StopReason.ATTEMPTS, claim.attempt, seconds, verdict, last, name, key, problem=error, tries=tries)
         gate.dead_letters().put(stop, GivenUp(name, key, _requeued_by_command, (), {"source": source.name}))
-        self._tables.run(transact("inbox.bury", partial(event_table.mark_dead, claim, shortened(told, 300))))
+        self._tables.run(transact("inbox.bury", partial(event_table.mark_dead, claim, shortened(reason, 300))))
         log.error(
-            "%s: event %s was given up after %d tries (%s). Look at it (onceward dead list), then: onceward hooks "
-            "requeue %s %s", source.name, claim.id, claim.attempt, told, source.name, claim.id,
+            "%s: event %s was given up after %d attempts (%s). Look at it (onceward dead list), then: onceward hooks "
+            "requeue %s %s", source.name, claim.id, claim.attempt, reason, source.name, claim.id,
         )  # fmt: skip
         return DEAD
 

@@ -1,8 +1,8 @@
 """
-The events in their table: received, claimed, put off, done, given up, requeued, forgotten. Steps, each one transaction.
+The table of events, in SQL: write, claim, put off, mark as done or dead, requeue, forget. Each is one transaction.
 
-A claim is a lease and a fence: the event is due again when the lease is over, and whoever was overtaken by then finds
-another fence and changes nothing.
+A claim is a lease and a fence: the event is due again when the lease is over, and a worker that was overtaken by then
+finds another fence and changes nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _FORGET = """DELETE FROM onceward_inbox_events WHERE (scope, source, id) IN (
 
 
 class NewEvent(NamedTuple):
-    """An event that is believed, to be written."""
+    """A verified event, to be written."""
 
     scope: str
     source: str
@@ -88,18 +88,18 @@ class NewEvent(NamedTuple):
 
 
 class WriteResult(NamedTuple):
-    """What became of an arrival."""
+    """The result of writing an event."""
 
     duplicate: bool
     altered: bool = False
-    """The same id came with another body; the first one stands."""
+    """The same id came with another body; the first one is kept."""
     anomaly: NumberAnomaly | None = None
     first_id: str | None = None
     """The same signed message came before, with this other id."""
 
 
 class ClaimedEvent(NamedTuple):
-    """An event that this worker has, until the lease is over."""
+    """An event that this worker holds, until the lease is over."""
 
     scope: str
     source: str
@@ -116,18 +116,18 @@ class ClaimedEvent(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """What its row is found by, as this claim."""
+        """The values that find its row, if this claim still holds it."""
         return {"scope": self.scope, "source": self.source, "id": self.id, "fence": self.fence}
 
 
-def write_event(arrival: NewEvent) -> SqlSteps[WriteResult]:
-    """Write an event, unless it is there. The unique constraints decide, and nobody looks first."""
-    mine = arrival._asdict()
+def write_event(event: NewEvent) -> SqlSteps[WriteResult]:
+    """Write an event, unless it is there: the unique constraints decide."""
+    mine = event._asdict()
     binds = False
-    if arrival.message is not None:
+    if event.message is not None:
         binds = bool((yield Sql(_MESSAGE, mine)))
         first = None if binds else one_or_none((yield Sql(_MESSAGE_OF, mine)))
-        if first is not None and first[0] != arrival.id:
+        if first is not None and first[0] != event.id:
             yield Sql(_RENAMED, {**mine, "first": first[0]})
             return WriteResult(True, first_id=first[0])
     if not (yield Sql(_RECEIVE, mine)):
@@ -138,9 +138,9 @@ def write_event(arrival: NewEvent) -> SqlSteps[WriteResult]:
             # seen would keep it from being processed under its own.
             yield Sql(_UNBOUND, mine)
         return WriteResult(True, altered)
-    if arrival.number is None:
+    if event.number is None:
         return WriteResult(False)
-    return WriteResult(False, anomaly=(yield from record_number(arrival.scope, arrival.source, arrival.number)))
+    return WriteResult(False, anomaly=(yield from record_number(event.scope, event.source, event.number)))
 
 
 def _due(columns: str, known: Iterable[tuple[str, str]], end: str) -> Sql:
@@ -154,7 +154,7 @@ def _due(columns: str, known: Iterable[tuple[str, str]], end: str) -> Sql:
 
 
 def is_any_due(known: Iterable[tuple[str, str]]) -> SqlSteps[bool]:
-    """Whether there is something to do; reads only, so that idle workers are in nobody's way."""
+    """Whether an event is due. It reads only, so that idle workers block nobody."""
     return bool((yield _due("1", known, "LIMIT 1")))
 
 
@@ -163,38 +163,41 @@ def claim_event(known: Iterable[tuple[str, str]], lease: int) -> SqlSteps[Claime
     row = one_or_none((yield _due(_COLUMNS, known, "ORDER BY due_at LIMIT 1 {free}")))
     if row is None:
         return None
-    *first, headers, signed_at, number, received_at, fence, attempts, buried = row
-    scope, source, id, digest, body = first
-    mine = ClaimedEvent(
-        scope, source, id, bytes(digest), bytes(body or b""), json.loads(headers or "{}"), signed_at, number,
-        received_at, fence + 1, attempts + 1, bool(buried),
-    )  # fmt: skip
-    yield Sql(_CLAIM, {**mine.named, "lease": lease})
-    return mine
+    found = ClaimedEvent._make(row)
+    claimed = found._replace(
+        digest=bytes(found.digest),
+        body=bytes(found.body or b""),
+        headers=json.loads(row[5] or "{}"),
+        fence=found.fence + 1,
+        attempt=found.attempt + 1,
+        buried=bool(found.buried),
+    )
+    yield Sql(_CLAIM, {**claimed.named, "lease": lease})
+    return claimed
 
 
 def mark_done(claim: ClaimedEvent, keep: int | None) -> SqlSteps[bool]:
-    """It is processed: its id stays, its content goes. False if this worker was overtaken."""
+    """Mark an event as processed: its id is kept, its content deleted. False if this worker was overtaken."""
     # NULL plus a number is NULL: kept for ever.
     return bool((yield Sql(_DONE, {**claim.named, "keep": keep})))
 
 
 def put_off(claim: ClaimedEvent, wait: int, failure: str, *, counted: bool) -> SqlSteps[bool]:
-    """Not this time. An attempt that never began does not count."""
+    """Make an event due again after a wait. An attempt that never began does not count."""
     values = {**claim.named, "wait": wait, "failure": failure, "uncounted": 0 if counted else 1}
     return bool((yield Sql(_PUT_OFF, values)))
 
 
 def mark_dead(claim: ClaimedEvent, failure: str) -> SqlSteps[bool]:
-    """Given up; its dead letter has been put."""
+    """Mark an event as given up, after its dead letter has been put."""
     return bool((yield Sql(_BURY, {**claim.named, "failure": failure})))
 
 
 def requeue_event(scope: str, source: str, id: str) -> SqlSteps[bool]:
-    """Make an event due again that was given up; False if there is no such one."""
+    """Make an event due again that was given up; False if there is none."""
     return bool((yield Sql(_REQUEUE, {"scope": scope, "source": source, "id": id})))
 
 
 def forget_old_events() -> SqlSteps[int]:
-    """Forget a batch of what is past its time."""
+    """Delete a batch of processed events whose time is over; how many."""
     return len((yield Sql(_FORGET, {"most": FORGET_BATCH})))

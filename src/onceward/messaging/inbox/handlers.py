@@ -1,11 +1,11 @@
 """
-What is done about an event: a function of yours, marked as one, with the terms that it runs under.
+`@handler`: marks a function that processes events, with the options that it runs under.
 
     @handler(guarantee="keyed")
-    def paid(event: Event, operation: Operation) -> None: ...
+    def paid(event: WebhookEvent, operation: Operation) -> None: ...
 
-A source that `onceward hooks add` made names its handler by text. Only functions that carry this mark are run from
-there: a row of a database must not be able to name whatever can be imported.
+A source made by `onceward hooks add` names its handler as text. Only functions with this mark are run from there: a row
+of a database must not be able to run whatever can be imported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class HandlerSpec(NamedTuple):
         return str(self.options.get("guarantee", DEFAULT_TERMS.guarantee))
 
     def call(self, event: WebhookEvent, operation: Operation) -> None:
-        """Run it. What it returns is nobody's."""
+        """Run it. What it returns is ignored."""
         if self.takes_operation:
             self.fn(event, operation=operation)
         else:
@@ -73,9 +73,9 @@ class HandlerSpec(NamedTuple):
 
 def handler(**options: Unpack[Options]) -> Callable[[F], F]:
     """
-    Mark a function as one that handles events, and say what kind of effect it has: `guarantee`, `settle`, ...
+    Mark a function that processes events, with the kind of effect that it has: `guarantee`, `settle`, ...
 
-    It takes the event and, if it has a parameter of that name, the `operation`. The function stays as it is.
+    It takes the event and, if it has a parameter of that name, the `operation`. The function itself is not changed.
     """
     _check(options)
 
@@ -88,24 +88,24 @@ def handler(**options: Unpack[Options]) -> Callable[[F], F]:
 
 
 def inspect_handler(fn: Callable[..., Any]) -> HandlerSpec:
-    """A function taken apart; refused if it cannot be a handler."""
+    """A function as a handler; `ConfigurationError` if it cannot be one."""
     if not callable(fn):
-        raise ConfigurationError(f"a handler is a function that takes an event, and {type(fn).__name__} is none")
+        raise ConfigurationError(f"a handler must be a function that takes an event, not a {type(fn).__name__}")
     check_runnable(fn, awaits=False)
     options = getattr(fn, MARK, {})
     _check(options)
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
-        raise ConfigurationError("a handler says what it takes; wrap this one in a function") from None
+        raise ConfigurationError("this handler's parameters cannot be read: wrap it in a function") from None
     takes = OPERATION in parameters
     if options.get("settle") == "inside" and not takes:
-        raise ConfigurationError("a handler that settles inside its transaction takes `operation`, to settle it by")
+        raise ConfigurationError("a handler with settle='inside' needs a parameter `operation`, to settle with")
     return HandlerSpec(fn, options, takes, takes and marks_effect(fn))
 
 
 def check_handler_path(path: str) -> str:
-    """Where a handler is, spelled as one spells it: package.module:function."""
+    """Return the path of a handler if it is written as package.module:function."""
     if not _PATH.fullmatch(path):
         raise ConfigurationError(f"a handler is named package.module:function, such as shop.hooks:paid, not {path!r}")
     return path
@@ -127,8 +127,8 @@ def import_handler(path: str) -> HandlerSpec:
         raise ConfigurationError(f"the module of the handler {path} has nothing of that name")
     if not isinstance(getattr(found, MARK, None), dict):
         raise ConfigurationError(
-            f"{path} is not marked as a handler: put @handler(...) of onceward.messaging.inbox above it. Nothing else "
-            "is run"
+            f"{path} is not marked as a handler: put @handler(...) of onceward.messaging.inbox above it. Only marked "
+            "functions are run"
         )
     return inspect_handler(found)
 
@@ -137,8 +137,8 @@ def _check(options: Mapping[str, Any]) -> None:
     terms = apply_options(DEFAULT_TERMS, options)
     if terms.guarantee == "atomic" and terms.settle != "inside":
         raise ConfigurationError(
-            "an atomic handler settles in its own transaction: guarantee='atomic', settle='inside', and "
+            "an atomic handler must settle in its own transaction: use guarantee='atomic', settle='inside', and "
             "operation.settle_inside(connection) before it commits"
         )
     if "in_flight" in options or "wait" in options:
-        raise ConfigurationError("nobody waits for a handler: leave in_flight and wait out")
+        raise ConfigurationError("leave in_flight and wait out: nobody waits for a handler")

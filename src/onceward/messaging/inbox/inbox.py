@@ -1,6 +1,6 @@
 # Made from inbox_async.py by `make halves`: change that file, not this one.
 """
-`Inbox`: webhooks received once, and processed once.
+`Inbox`: stores webhooks when they arrive, and processes each event once.
 
     inbox = Inbox("sqlite:///shop.db", scope="live:acme")
     inbox.add(Source("stripe", Stripe(), [secret], paid))
@@ -8,7 +8,7 @@
     with inbox.working():  # in one process or in many
         reply = inbox.answer("stripe", headers, raw_body)  # status, headers and body for the sender
 
-Whoever receives and whoever works need not be the same process: they meet in the database.
+Receiving and processing may be in different processes, with one database.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Inbox(InboxBase):
 
     def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
-        Believe and keep an event: it is durable when this returns, and nothing of it has been processed.
+        Verify and store an event: it is durable when this returns, and has not been processed.
 
         `headers` and `body` as they came, byte for byte. `SignatureInvalid`, `EventInvalid`, `SourceUnknown`,
         `BodyTooLarge`: nothing was written.
@@ -52,7 +52,7 @@ class Inbox(InboxBase):
         return received
 
     def answer(self, source: str, headers: Headers, body: bytes) -> Reply:
-        """Same as `receive`, as the answer to send: status, headers and body, also where it is refused."""
+        """Receive an event, and make the response for its sender, also for one that is refused."""
         try:
             return event_receiver.accepted_response(self.receive(source, headers, body))
         except OncewardError as error:
@@ -73,7 +73,7 @@ class Inbox(InboxBase):
         self._end_work(workers, stop_seconds)
 
     def drain(self) -> dict[str, int]:
-        """Process what is due, with no workers; how many were done, retried later, given up, put off."""
+        """Process what is due, without workers; how many were done, retried, given up, put off."""
         return self._drain()
 
     def requeue(self, source: str, id: str) -> None:
@@ -93,7 +93,7 @@ class Inbox(InboxBase):
         return self._runner.run(read_tables(partial(stored_sources.get_source, name)))
 
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         self._runner.close()
         self._gate.close()
 

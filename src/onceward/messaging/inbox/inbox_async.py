@@ -1,6 +1,6 @@
 # blocking half: inbox.py
 """
-`AsyncInbox`: webhooks received once, and processed once.
+`AsyncInbox`: stores webhooks when they arrive, and processes each event once.
 
     inbox = AsyncInbox("sqlite:///shop.db", scope="live:acme")
     inbox.add(Source("stripe", Stripe(), [secret], paid))
@@ -8,7 +8,7 @@
     async with inbox.working():  # in one process or in many
         reply = await inbox.answer("stripe", headers, raw_body)  # status, headers and body for the sender
 
-Whoever receives and whoever works need not be the same process: they meet in the database.
+Receiving and processing may be in different processes, with one database.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AsyncInbox(InboxBase):
 
     async def receive(self, source: str, headers: Headers, body: bytes) -> ReceivedEvent:
         """
-        Believe and keep an event: it is durable when this returns, and nothing of it has been processed.
+        Verify and store an event: it is durable when this returns, and has not been processed.
 
         `headers` and `body` as they came, byte for byte. `SignatureInvalid`, `EventInvalid`, `SourceUnknown`,
         `BodyTooLarge`: nothing was written.
@@ -53,7 +53,7 @@ class AsyncInbox(InboxBase):
         return received
 
     async def answer(self, source: str, headers: Headers, body: bytes) -> Reply:
-        """Same as `receive`, as the answer to send: status, headers and body, also where it is refused."""
+        """Receive an event, and make the response for its sender, also for one that is refused."""
         try:
             return event_receiver.accepted_response(await self.receive(source, headers, body))
         except OncewardError as error:
@@ -74,7 +74,7 @@ class AsyncInbox(InboxBase):
         await asyncio.to_thread(self._end_work, workers, stop_seconds)
 
     async def drain(self) -> dict[str, int]:
-        """Process what is due, with no workers; how many were done, retried later, given up, put off."""
+        """Process what is due, without workers; how many were done, retried, given up, put off."""
         return await asyncio.to_thread(self._drain)
 
     async def requeue(self, source: str, id: str) -> None:
@@ -94,7 +94,7 @@ class AsyncInbox(InboxBase):
         return await self._runner.run(read_tables(partial(stored_sources.get_source, name)))
 
     async def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""
         await self._runner.close()
         await asyncio.to_thread(self._gate.close)
 

@@ -1,5 +1,5 @@
 """
-What both colours of an inbox share, in whichever thread: sources, workers, and what operators ask for.
+`InboxBase`: what the blocking and the async inbox share: sources, workers, and operators' actions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STOP_SECONDS = 20.0
 
 
 class InboxBase:
-    """Sources, workers, and what operators ask for; the shells receive."""
+    """Sources, workers and operators' actions; `Inbox` and `AsyncInbox` receive."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class InboxBase:
         environment: Environment | None = None,
     ) -> None:
         if scope is None and not stored_sources:
-            raise ConfigurationError('whose events are these? Give the inbox a scope, such as scope="live:acme"')
+            raise ConfigurationError('the inbox needs a scope, which says whose events these are: scope="live:acme"')
         self._scope = None if scope is None else check_scope(scope)
         self._environment = environment or REAL
         self._sources: dict[str, Source] = {}
@@ -69,7 +69,7 @@ class InboxBase:
     def add(self, source: Source) -> None:
         """Receive from a source, and process its events with its handler."""
         if source.name in self._sources:
-            raise ConfigurationError(f"there is a source {source.name} already; one name, one source")
+            raise ConfigurationError(f"there is already a source {source.name}; give this one another name")
         placed = replace(source, scope=source.scope or self._scope or "")
         check_scope(scope_of(placed.scope, placed.name))
         if not isinstance(source.handler, str):
@@ -106,7 +106,7 @@ class InboxBase:
             raise in_doubt(seen)
         steps = partial(event_table.requeue_event, source.scope, name, id)
         if not self._tables.run(transact("inbox.requeue", steps)):
-            raise IllegalMove("there is no such event that was given up: it is done, or waits, or never came")
+            raise IllegalMove("no event with this id was given up: it is done, or still waits, or never came")
         self._ring()
 
     def _receive(self, name: str, headers: Headers, body: bytes) -> Flow[ReceivedEvent]:

@@ -1,5 +1,5 @@
 """
-An event to try a source with: small, and signed as its sender would.
+A small signed event, to try a source with.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from onceward.messaging.webhooks import GitHub, PacSpace, PlainHmac, Scheme, Sec
 
 
 class SampleEvent(NamedTuple):
-    """What a sender would send."""
+    """A request as the sender would send it."""
 
     headers: dict[str, str]
     body: bytes

@@ -1,5 +1,5 @@
 """
-Where events come from: who signs how, with which secrets, and what is done about them.
+`Source`: one sender of events, with its signature scheme, its secrets and its handler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onceward.messaging.webhooks.signature_schemes import secret_for_scheme
 from onceward.messaging.webhooks.signatures import SECRET_BYTES_MIN
 
 ATTEMPTS = 5
-"""As everywhere where somebody waits for nothing: the first, and four more."""
+"""The first attempt, and four retries."""
 KEEP_SECONDS = 30 * 86_400.0
 """How long the ids of processed events are kept: a month, as tombstones. Senders redeliver for days."""
 SECRETS_MAX = 4
@@ -56,10 +56,10 @@ class Source:
     number_at: str | None = None
     """Where the source numbers its events: `header:x-sequence`, or `member:data.sequence` of a JSON body."""
     keep: Seconds | Literal["forever"] | None = None
-    """How long the id of a processed event is kept. Unless said: a month; for ever where no time is signed, because
-    such a message could be sent again at any time."""
+    """How long the id of a processed event is kept. Default: a month; for ever where no time is signed, because such a
+    message could be sent again at any time."""
     scope: str = ""
-    """Whose events these are: the inbox's, unless said."""
+    """Whose events these are. Default: the inbox's scope."""
     trust_unsigned_id: bool = False
     """Where the id is not signed (GitHub, PacSpace, plain HMAC with `id_header`), equal signed bytes are one event,
     whatever ids they come with. True: each id is an event of its own. Then whoever has seen one message can have it
@@ -68,13 +68,13 @@ class Source:
     def __post_init__(self) -> None:
         check_source_name(self.name)
         if isinstance(self.secrets, str | Secret):
-            raise ConfigurationError("secrets are a list, also if there is one: [secret]")
+            raise ConfigurationError("secrets must be a list, also if there is only one: [secret]")
         if len(self.secrets) > SECRETS_MAX:
             raise ConfigurationError(f"a source has at most {SECRETS_MAX} secrets: two are enough for a rotation")
         object.__setattr__(self, "secrets", self.read_secrets)
         _ = self.keep_us
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or not 1 <= self.attempts <= 1_000:
-            raise ConfigurationError("attempts is a whole number from 1 to 1000")
+            raise ConfigurationError("attempts must be a whole number from 1 to 1000")
         if self.number_at is not None:
             check_number_place(self.number_at)
 
@@ -113,7 +113,7 @@ class Source:
 
 
 def warn_of_short_secret(name: str) -> None:
-    """Said once for each source, when it is declared."""
+    """Log that a source has a short secret."""
     log.warning(
         "the source %s has a secret of fewer than %d bytes, which can be guessed: ask its sender for a longer one",
         name, SECRET_BYTES_MIN,
@@ -121,7 +121,7 @@ def warn_of_short_secret(name: str) -> None:
 
 
 def check_source_name(name: str) -> str:
-    """Give the name back if a source may have it."""
+    """Return the name if a source may have it."""
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise ConfigurationError(
@@ -131,17 +131,19 @@ def check_source_name(name: str) -> str:
 
 
 def check_number_place(place: str) -> str:
-    """Give the place of a number back if it can be one."""
+    """Return the place of a number if it is written correctly."""
     if not _PLACE.fullmatch(place):
-        raise ConfigurationError("where the number is: header:x-sequence, or member:data.sequence of a JSON body")
+        raise ConfigurationError(
+            "number_at must be the place of the number: header:x-sequence, or member:data.sequence of a JSON body"
+        )
     return place
 
 
 def headers_by_name(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> dict[str, str]:
     """
-    Headers by name in lower case. One that came several times is joined by commas, as HTTP has it.
+    Headers by name in lower case. Several of one name are joined with commas.
 
-    So an id or a time that came twice is none: what could be read in two ways is refused by whoever reads it.
+    So an id or a time that came twice is not valid, and is refused.
     """
     found: dict[str, list[str]] = {}
     for name, value in headers.items() if isinstance(headers, Mapping) else headers:
@@ -150,15 +152,15 @@ def headers_by_name(headers: Mapping[str, str] | Iterable[tuple[str, str]]) -> d
 
 
 def headers_to_keep(headers: Mapping[str, str]) -> dict[str, str]:
-    """What a handler may need to know: the content's type, and the sender's own; nothing that proves who one is."""
-    wanted = {
+    """The headers that are kept for the handler: content type and the sender's own, no credentials or signatures."""
+    kept = {
         name: value
         for name, value in headers.items()
         if (name in ("content-type", "user-agent") or name.startswith(("x-", "webhook-", "svix-")))
         and not _SENSITIVE_HEADERS.search(name)
         and len(value) <= HEADER_CHARACTERS_MAX
     }
-    return dict(list(wanted.items())[:HEADERS_MAX])
+    return dict(list(kept.items())[:HEADERS_MAX])
 
 
 def _within(number: int) -> int | None:

@@ -1,8 +1,8 @@
 """
-Sources that are rows: what `onceward hooks add` was told, for a service that is told nothing in code.
+Sources stored as rows by `onceward hooks add`, for a service that has none in code.
 
-A row says where its secrets are (`env:NAME`, `file:/path`), and never what they are. They are read by the process that
-needs them, anew every second, so that a file can be replaced under a running service.
+A row says where its secrets are (`env:NAME`, `file:/path`), never what they are. The process that needs them reads them
+again every second, so that a file can be replaced under a running service.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMES: dict[str, type[Any]] = {
     "hmac": PlainHmac,
 }
 REFRESH_SECONDS = 1.0
-"""How long the rows are believed without asking: a new source is there within a second."""
+"""How long the rows are used without reading them again: a new source is known within a second."""
 SECRET_FILE_BYTES_MAX = 4_096
 GAPS_SHOWN = 5
 
@@ -61,7 +61,7 @@ _GAPS = "SELECT scope, source, first, last FROM onceward_inbox_gaps ORDER BY fir
 
 
 class StoredSource(NamedTuple):
-    """A source as it is written down."""
+    """A source as it is stored."""
 
     name: str
     scope: str
@@ -72,11 +72,11 @@ class StoredSource(NamedTuple):
     number_at: str | None
     attempts: int
     keep: float | None
-    """Seconds; None: as the scheme asks for; 0: for ever."""
+    """Seconds; None: the scheme's default; 0: for ever."""
     trust_unsigned_id: bool = False
 
     def checked(self) -> StoredSource:
-        """Itself, if it can work; nothing is read and nothing imported."""
+        """Return it if it can work; no secret is read and no handler imported."""
         check_source_name(self.name)
         check_handler_path(self.handler)
         if self.number_at is not None:
@@ -88,10 +88,11 @@ class StoredSource(NamedTuple):
                 reference.startswith("file:") and Path(reference[5:]).is_absolute()
             ):
                 raise ConfigurationError(
-                    "a secret is named, never given: env:NAME of an environment variable, or file: and an absolute path"
+                    "give the place of a secret, not the secret: env:NAME of an environment variable, or file: and an "
+                    "absolute path"
                 )
         if self.keep is not None and self.keep != 0 and not self.keep >= 1:
-            raise ConfigurationError("ids are kept for a second at least; 0 keeps them for ever")
+            raise ConfigurationError("keep must be at least a second; 0 keeps ids for ever")
         self.source(())
         return self
 
@@ -142,7 +143,7 @@ class StoredSources:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._seen: dict[str, Source] = {}
-        self._told_short: set[str] = set()
+        self._warned_of: set[str] = set()
         self._until = -1.0
 
     def sources(self) -> Flow[dict[str, Source]]:
@@ -151,8 +152,8 @@ class StoredSources:
         if now >= self._until:
             found = yield from read_tables(all_sources)
             self._seen = {one.name: one.opened() for one in found}
-            for name in {one.name for one in self._seen.values() if one.has_short_secret} - self._told_short:
-                self._told_short.add(name)
+            for name in {one.name for one in self._seen.values() if one.has_short_secret} - self._warned_of:
+                self._warned_of.add(name)
                 warn_of_short_secret(name)
             self._until = now + REFRESH_SECONDS
         return self._seen
@@ -221,10 +222,21 @@ def source_views() -> SqlSteps[list[SourceView]]:
         highest, rewinds = marks.get(place, (None, 0))
         found.append(
             SourceView(
-                *place, known.get(place), int(total), int(waiting), int(dead), int(repeats), int(altered),
-                int(renamed), last_at, highest, rewinds, tuple(gaps.get(place, ())),
+                scope=place[0],
+                name=place[1],
+                stored=known.get(place),
+                events=int(total),
+                waiting=int(waiting),
+                dead=int(dead),
+                repeats=int(repeats),
+                altered=int(altered),
+                renamed=int(renamed),
+                last_at=last_at,
+                highest=highest,
+                rewinds=rewinds,
+                missing=tuple(gaps.get(place, ())),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -235,5 +247,13 @@ def _stored(row: Row) -> StoredSource:
     if kind is None:
         raise ConfigurationError(f"the source {name} has a scheme that this Onceward does not know: upgrade it")
     return StoredSource(
-        name, scope, kind(**document), tuple(json.loads(secrets)), handler, number_at, attempts, keep, bool(trusted)
+        name=name,
+        scope=scope,
+        scheme=kind(**document),
+        secrets=tuple(json.loads(secrets)),
+        handler=handler,
+        number_at=number_at,
+        attempts=attempts,
+        keep=keep,
+        trust_unsigned_id=bool(trusted),
     )

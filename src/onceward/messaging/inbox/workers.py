@@ -1,8 +1,8 @@
 """
-Workers: a few threads that take events as they come, and look by themselves now and then.
+The threads that process events.
 
-They are woken by whoever receives in the same process; what other processes received is found by looking. A thread
-that ends in the middle of a handler (the process is over, or was killed) is what the leases are for.
+They are woken when the same process receives an event, and poll for what other processes received. If a thread ends in
+the middle of a handler (its process ended, or was killed), the event's lease runs out and another worker takes it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from onceward.stores.tables import TablesRunner, transact
 THREADS = 4
 """Handlers at once."""
 POLL_SECONDS = 1.0
-"""Between two looks at the table, if nobody rings."""
+"""Between two looks at the table, if nobody wakes the workers."""
 FORGET_SECONDS = 60.0
 
 log = logging.getLogger("onceward.inbox")
@@ -39,7 +39,7 @@ class Workers:
         threads: int = THREADS,
     ) -> None:
         if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= 1_000:
-            raise ConfigurationError("threads is a whole number from 1 to 1000: how many handlers run at once")
+            raise ConfigurationError("threads must be a whole number from 1 to 1000: how many handlers run at once")
         self._processor = processor
         self._tables = tables
         self._known = known
@@ -77,16 +77,16 @@ class Workers:
 
     def _work(self) -> None:
         while not self._stopping:
-            # Cleared before looking: a ring that comes afterwards is heard by the wait.
+            # Cleared before looking: the wait below notices an event that comes afterwards.
             self._wakeup.clear()
             try:
                 if self._one():
                     continue
                 self._forget()
             except OncewardError as error:
-                log.warning("events could not be looked after, and will be later: %s", error)
+                log.warning("events could not be processed, and will be retried: %s", error)
             except Exception:
-                log.exception("a worker met something unexpected, and goes on")
+                log.exception("a worker failed unexpectedly, and goes on")
             if not self._stopping:
                 self._environment.wait(self._wakeup, POLL_SECONDS)
         self._wakeup.set()  # For the other threads.

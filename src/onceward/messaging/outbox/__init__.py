@@ -4,6 +4,9 @@ it at least once, under the same id every time.
 
     gate.outbox(connection).add("billing", {"invoice": 9}, topic="invoice.paid")      # in your transaction
     Relay(url, {"billing": endpoint}).run()                                           # onceward.messaging.outbox.relay
+
+May import: _core, runtime, stores, retry, webhooks; not the gate, which imports this. Start reading with
+`outbox_async.py` for writing, `relay.py` for delivering, `message_queue.py` for the SQL; `delivery/` has the endpoints.
 """
 
 from onceward.messaging.outbox.message import (

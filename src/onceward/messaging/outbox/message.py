@@ -1,5 +1,5 @@
 """
-A message on its way out, and what one try at delivering it came to.
+A message to be delivered, and the outcome of one try at delivering it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ DeliveryOutcome: TypeAlias = Delivered | DeliveryFailed | DeliveryRefused | Endp
 
 
 class Endpoint(Protocol):
-    """Somewhere messages go. A try has an end of its own: it never takes longer than `seconds_max`."""
+    """Where messages are delivered to. A try never takes longer than `seconds_max`."""
 
     @property
     def seconds_max(self) -> float:

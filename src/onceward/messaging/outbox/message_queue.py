@@ -1,13 +1,13 @@
 """
-What the relay asks of the database: take messages for a while, say how a try at each has ended, and tidy up.
+The relay's SQL: lease messages, write how each try ended, and delete what was delivered long ago.
 
     waiting ---- taken: due_at = the end of the lease, fence + 1 ----> a try ----> delivered
        ^                                                               |   |
        +------- failed: due_at = now + a wait;  or the lease ran out --+   +-----> dead
 
 A message is taken if it is due and nothing older of its aggregate still waits. So one that fails, or is being tried,
-holds back its own aggregate and nothing else. How a try ended is written only by whoever has the latest fence: a relay
-that was away for longer than its lease changes nothing any more.
+holds back its own aggregate and nothing else. How a try ended is written only by the relay with the latest fence: one
+that was away for longer than its lease changes nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TryResult(NamedTuple):
 
 
 class LeaseRequest(NamedTuple):
-    """How many messages of an endpoint there are hands for, and for how long they are taken."""
+    """How many messages of an endpoint to take, and for how long."""
 
     endpoint: str
     many: int
@@ -66,13 +66,13 @@ class LeaseRequest(NamedTuple):
 
 
 class LeaseBatch(NamedTuple):
-    """What came of a turn."""
+    """The result of a turn of the relay."""
 
     taken: list[MessageLease]
     lost: list[TryResult]
     """Tries whose message had been taken by another relay meanwhile: their ends were not written."""
     given_up: list[MessageLease]
-    """Taken so often without a word about how it ended that they are dead now: they may be what kills the relays."""
+    """Taken so often without a result that they are dead now: they may be what kills the relays."""
 
 
 class DeadMessage(NamedTuple):
@@ -98,7 +98,7 @@ class MessageCount(NamedTuple):
 
 
 class DisabledEndpoint(NamedTuple):
-    """An endpoint that said that it is no more."""
+    """An endpoint that was disabled because it said that it is gone."""
 
     endpoint: str
     since_us: int
@@ -134,7 +134,7 @@ _PURGE = """DELETE FROM onceward_outbox_messages WHERE seq IN (
 
 
 def is_due(endpoints: Sequence[str]) -> SqlSteps[bool]:
-    """Whether there may be something to take; a look that holds nobody up."""
+    """Whether a message is due. It reads only, and blocks nobody."""
     for endpoint in endpoints:
         if (yield Sql(_DUE, {"endpoint": endpoint})):
             return True
@@ -144,7 +144,7 @@ def is_due(endpoints: Sequence[str]) -> SqlSteps[bool]:
 def settle_and_lease(
     ended: Sequence[TryResult], wants: Sequence[LeaseRequest], attempts_max: int
 ) -> SqlSteps[LeaseBatch]:
-    """Write how tries ended, and take as many messages as there are hands for."""
+    """Write how tries ended, and take as many messages as are wanted."""
     lost: list[TryResult] = []
     delivered: dict[str, list[TryResult]] = {}
     for one in ended:
@@ -205,7 +205,7 @@ def purge(retain_us: int) -> SqlSteps[int]:
     return len((yield Sql(_PURGE, {"retain": retain_us, "many": PURGE_LIMIT})))
 
 
-# What operators ask.
+# For operators.
 
 
 def dead_messages(endpoint: str | None, after: str | None, limit: int) -> SqlSteps[list[DeadMessage]]:
@@ -221,7 +221,7 @@ def dead_messages(endpoint: str | None, after: str | None, limit: int) -> SqlSte
 
 
 def requeue(id: str) -> SqlSteps[bool]:
-    """Try a message anew that was given up, under its own id and with all its attempts; False if there is none."""
+    """Make a dead message due again, under its own id and with all its attempts; False if there is none."""
     return bool(
         (
             yield Sql(
@@ -234,7 +234,7 @@ def requeue(id: str) -> SqlSteps[bool]:
 
 
 def discard(id: str) -> SqlSteps[bool]:
-    """Let go of a message that was given up; False if there is none."""
+    """Delete a dead message; False if there is none."""
     return bool(
         (yield Sql("DELETE FROM onceward_outbox_messages WHERE id = :id AND state = 'dead' RETURNING seq", {"id": id}))
     )

@@ -1,5 +1,5 @@
 """
-A message as it is written: what one may be, and the statements that write it.
+Checks a message, and writes it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ failpoints.declare("outbox.add.after", "just after a message was written in the 
 
 
 class NewMessage(NamedTuple):
-    """A message as it is written."""
+    """A checked message, to be written."""
 
     id: str
     endpoint: str
@@ -48,6 +48,8 @@ class NewMessage(NamedTuple):
 
 
 def check_message(
+    environment: Environment,
+    *,
     to: str,
     payload: Any,
     topic: str,
@@ -55,9 +57,8 @@ def check_message(
     id: str | None,
     headers: Mapping[str, str] | None,
     content_type: str | None,
-    environment: Environment,
 ) -> NewMessage:
-    """The message, if it can be one: `ConfigurationError` or `RequestInvalid` says what is wrong with it."""
+    """The message to write; `ConfigurationError` or `RequestInvalid` if something is wrong with it."""
     body = bytes(payload) if isinstance(payload, bytes | bytearray | memoryview) else canonical(payload)
     if len(body) > PAYLOAD_BYTES_MAX:
         raise ConfigurationError(
@@ -66,9 +67,9 @@ def check_message(
         )
     kind = content_type or (BYTES_TYPE if isinstance(payload, bytes | bytearray | memoryview) else JSON_TYPE)
     if not isinstance(kind, str) or not _HEADER_VALUE.fullmatch(kind) or len(kind) > NAME_CHARACTERS_MAX:
-        raise ConfigurationError("content_type is the type of the payload, such as 'application/json'")
+        raise ConfigurationError("content_type must be the type of the payload, such as 'application/json'")
     if id is not None and "." in _text("id", id, 255):
-        raise ConfigurationError(f"id has no full stop in it, because webhooks sign `id.time.body`: {id[:40]!r}")
+        raise ConfigurationError(f"id must have no full stop, because webhooks sign `id.time.body`: {id[:40]!r}")
     return NewMessage(
         f"msg_{environment.random(16).hex()}" if id is None else id,
         _text("to", to, NAME_CHARACTERS_MAX),
@@ -85,13 +86,13 @@ def _text(what: str, value: str, limit: int) -> str:
         return check_key(value, limit)
     except (KeyInvalid, KeyMissing):
         raise ConfigurationError(
-            f"{what} is 1 to {limit} visible ASCII characters without blanks, not {str(value)[:40]!r}"
+            f"{what} must be 1 to {limit} visible ASCII characters without blanks, not {str(value)[:40]!r}"
         ) from None
 
 
 def _headers(headers: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(headers, Mapping) or len(headers) > HEADERS_MAX:
-        raise ConfigurationError(f"headers: a mapping of at most {HEADERS_MAX} names to texts")
+        raise ConfigurationError(f"headers must be a mapping of at most {HEADERS_MAX} names to texts")
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise ConfigurationError(f"not the name of a header: {str(name)[:40]!r}")
@@ -117,7 +118,7 @@ _SAME = """SELECT count(*) FROM onceward_outbox_messages WHERE id = :id AND endp
 
 
 def write_message(message: NewMessage) -> SqlSteps[bool]:
-    """Write a message; False if it was there already, word for word. `KeyReused` if its id stands for another one."""
+    """Write a message; False if the same is there already. `KeyReused` if its id was used for another one."""
     if message.aggregate is not None:
         yield Sql(_TAKE_TURN, {"turn": f"{message.endpoint} {message.aggregate}"})
     values = message._asdict()

@@ -1,5 +1,5 @@
 """
-What operators do with an outbox: look at it, and decide about what was given up or disabled.
+`OutboxAdmin`: for operators, to look at an outbox and decide about dead messages and disabled endpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onceward.stores.tables.sql_steps import read_tables, transact
 
 
 class OutboxControls:
-    """An outbox that is open: a relay, or an operator's desk. Closed at the end of a `with` block."""
+    """Operators' actions on an open outbox. Closed at the end of a `with` block."""
 
     def __init__(self, tables: TablesRunner) -> None:
         self._tables = tables
@@ -42,7 +42,7 @@ class OutboxControls:
         return self._tables.run(read_tables(message_queue.message_counts))
 
     def disabled(self) -> list[DisabledEndpoint]:
-        """Endpoints that said that they are no more."""
+        """Endpoints that were disabled because they said that they are gone."""
         return self._tables.run(read_tables(message_queue.disabled_endpoints))
 
     def close(self) -> None:

@@ -65,7 +65,16 @@ class AsyncOutbox:
         delivered in the order in which they were added. An `id` of your own makes repeats one message; with other
         content it is `KeyReused`.
         """
-        message = check_message(to, payload, topic, aggregate, id, headers, content_type, self._environment)
+        message = check_message(
+            self._environment,
+            to=to,
+            payload=payload,
+            topic=topic,
+            aggregate=aggregate,
+            id=id,
+            headers=headers,
+            content_type=content_type,
+        )
         if not tables_exist(self._store):
             await asyncio.to_thread(make_tables_once, self._store, self._environment)
         failpoints.hit("outbox.add.before")

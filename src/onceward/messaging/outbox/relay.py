@@ -1,5 +1,5 @@
 """
-`Relay`: delivers what an outbox holds, at least once, under the same id every time.
+`Relay`: delivers the messages of an outbox, at least once, under the same id every time.
 
     relay = Relay("postgresql://.../shop", {"billing": HttpEndpoint("https://...", secrets=[...])})
     relay.run()                 # until relay.stop(), from a signal or another thread
@@ -118,7 +118,7 @@ class Relay(OutboxControls):
         self._schedule = _checked_schedule(schedule)
         self._retain_us = _micros(_positive("retain", retain))
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 256:
-            raise ConfigurationError("concurrency is how many tries run at one endpoint at once: 1 to 256")
+            raise ConfigurationError("concurrency must be 1 to 256: how many tries run at one endpoint at once")
         self._concurrency = concurrency
         self._idle = _positive("idle", idle)
         self._margin = _positive("margin", margin)
@@ -324,13 +324,13 @@ def _checked_outcome(outcome: Any) -> DeliveryOutcome:
     return DeliveryFailed(f"the endpoint answered {type(outcome).__name__}, and not how the delivery ended")
 
 
-def _printable(said: str) -> str:
-    """What an endpoint said, as every database and log can keep it: an odd character must not stop a relay."""
-    return "".join(char if char.isprintable() else " " for char in said[:REASON_CHARACTERS_MAX])
+def _printable(reason: str) -> str:
+    """An endpoint's reason, as every database and log can store it: an odd character must not stop a relay."""
+    return "".join(char if char.isprintable() else " " for char in reason[:REASON_CHARACTERS_MAX])
 
 
 def _breaker_report(outcome: DeliveryOutcome | None) -> str:
-    """For its breaker: a refused message says nothing about it."""
+    """The outcome for the endpoint's breaker: a refused message says nothing about the endpoint."""
     if isinstance(outcome, DeliveryFailed):
         return "failed"
     return "succeeded" if isinstance(outcome, Delivered) else "ended"
@@ -344,7 +344,7 @@ def _checked_endpoint(name: str, endpoint: Any) -> Endpoint:
         found = CallableEndpoint(endpoint)
     else:
         raise ConfigurationError(
-            f"the endpoint {name} needs `deliver` and `seconds_max`, or is a function of a message"
+            f"the endpoint {name} must be a function of a message, or have `deliver` and `seconds_max`"
         )
     _positive(f"seconds_max of {name}", found.seconds_max)
     return found
@@ -352,13 +352,13 @@ def _checked_endpoint(name: str, endpoint: Any) -> Endpoint:
 
 def _checked_schedule(schedule: Sequence[float]) -> tuple[float, ...]:
     if not isinstance(schedule, list | tuple) or len(schedule) > 100:
-        raise ConfigurationError("schedule: the longest wait before each further try, such as [5, 300, 1800]")
+        raise ConfigurationError("schedule must list the longest wait before each retry, such as [5, 300, 1800]")
     return tuple(_positive("schedule", wait) for wait in schedule)
 
 
 def _positive(what: str, seconds: float) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= 366 * 24 * HOUR:
-        raise ConfigurationError(f"{what} is a number of seconds, more than 0 and at most a year; not {seconds!r}")
+        raise ConfigurationError(f"{what} must be a number of seconds, above 0 and at most a year; not {seconds!r}")
     return float(seconds)
 
 

@@ -1,5 +1,5 @@
 """
-A relay from one TOML file:
+Makes a relay from a TOML file:
 
     schedule = [5, 300, 1800]         # and retain, concurrency, idle, threshold, recovery: all may be left out
 

@@ -1,8 +1,8 @@
 """
-Where messages wait: in the caller's own database, beside the rows that they tell of.
+The outbox's tables: in the caller's own database, beside the rows that its messages are about.
 
 A store's URL names that database, as it does for `gate.atomic`. The tables are made by `onceward relay init`, by a
-relay, or by `gate.outbox(connection)` when it is first asked; never inside the caller's transaction.
+relay, or by the first `gate.outbox(connection)`; never inside the caller's transaction.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def _opened(place: str, environment: Environment, patience: float | None, *, cre
 
             return PostgresDriver.opened(parse_postgres(place), OUTBOX, environment, create=create)
     raise ConfigurationError(
-        "an outbox is in the database of the rows that its messages tell of: SQLite or PostgreSQL; this store is "
-        "neither"
+        "an outbox needs SQLite or PostgreSQL, and this store is neither. Use the database of the rows that its "
+        "messages are about"
     )
 
 

@@ -1,9 +1,11 @@
 """
-Webhooks: who really sent it, and where one may be sent to. Nothing here sends or receives.
+Webhooks: who really sent one, and which addresses one may be sent to. Nothing here sends or receives.
 
-    signatures   signing and verifying: Standard Webhooks, Stripe, GitHub, PacSpace, plain HMAC
-    targets      which addresses a service may be made to call
-    promptness   a diagnostic for handlers that work before they answer
+    signatures, signature_schemes    sign and verify: Standard Webhooks, Stripe, GitHub, PacSpace, plain HMAC
+    webhook_target                   which addresses a service may call
+    slow_handler_warning             a log line about handlers that respond too late
+
+May import: _core, runtime, gate. Start reading with `signature_schemes.py`.
 """
 
 from onceward.messaging.webhooks.signature_schemes import (

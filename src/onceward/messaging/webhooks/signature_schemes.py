@@ -1,5 +1,5 @@
 """
-The schemes themselves. Each is a small table: which headers, what is signed, how it is spelled, how a secret is read.
+The signature schemes: for each, which headers it uses, what is signed, how it is encoded, and how a secret is read.
 
     Standard Webhooks   webhook-id, webhook-timestamp, webhook-signature: "v1,<base64> ..."   id.time.body
                         (svix-id ... with a prefix of its own)
@@ -80,7 +80,7 @@ class StandardWebhooks:
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """See `Scheme.verify`."""
+        """The message's id and time, if the signature is right; otherwise `SignatureInvalid`."""
         text = headers.get(f"{self.prefix}-id", "")
         id = check_id(text, f"{self.prefix}-id")
         # The signed text is id.time.body. If no part of an id could be a time, it is divided in one way only: a longer
@@ -123,7 +123,7 @@ class Stripe:
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """See `Scheme.verify`."""
+        """The message's id and time, if the signature is right; otherwise `SignatureInvalid`."""
         times, found = [], []
         for part in split_signatures(required_header(headers, "stripe-signature"), ","):
             name, _, value = part.partition("=")
@@ -158,7 +158,7 @@ class GitHub:
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """See `Scheme.verify`."""
+        """The message's id and time, if the signature is right; otherwise `SignatureInvalid`."""
         name, _, value = required_header(headers, "x-hub-signature-256").partition("=")
         decoded = from_hex(value) if name == "sha256" else None
         keys = read_secrets_of(secrets, self.secret)
@@ -190,7 +190,7 @@ class PacSpace:
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """See `Scheme.verify`."""
+        """The message's id and time, if the signature is right; otherwise `SignatureInvalid`."""
         text = required_header(headers, "x-pacspace-timestamp")
         # Thirteen digits are milliseconds until the year 2286; seconds have ten.
         seconds = text[:-3] if len(text) == 13 and text.isascii() and text.isdigit() else text
@@ -218,7 +218,7 @@ class PlainHmac:
 
     def __post_init__(self) -> None:
         if (self.id_header is None) == (self.id_member is None):
-            raise ConfigurationError("say where the event's id is: id_header= or id_member=, one of them")
+            raise ConfigurationError("give the place of the event's id: id_header= or id_member=, one of them")
 
     def secret(self, given: Secret | str) -> Secret:
         """A secret as it is read here: as it is written. Where its sender means base64: `Secret(b64decode(text))`."""
@@ -238,7 +238,7 @@ class PlainHmac:
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """See `Scheme.verify`."""
+        """The message's id and time, if the signature is right; otherwise `SignatureInvalid`."""
         text = required_header(headers, self.header.lower())
         decoded = None
         if text.startswith(self.prefix):

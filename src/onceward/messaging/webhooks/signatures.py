@@ -1,5 +1,5 @@
 """
-What every scheme of signatures shares: secrets, times, and comparing.
+What every signature scheme shares: secrets, signed times, and comparing signatures.
 
 A signature is checked on the bytes as they came, in constant time, against every secret in force (two while one is
 being replaced). A text that could be read in two ways is refused: times are ASCII digits only ("nan" passes every
@@ -113,7 +113,7 @@ class Scheme(Protocol):
     def verify(
         self, headers: Mapping[str, str], body: bytes, secrets: Iterable[Secret | str], *, now: float
     ) -> VerifiedMessage:
-        """Who this is, if the signature is right; otherwise `SignatureInvalid`. Header names are in lower case."""
+        """The message's id and time, if the signature is right; else `SignatureInvalid`. Header names in lower case."""
 
 
 def text_secret(given: Secret | str, whose: str) -> Secret:
@@ -143,7 +143,7 @@ def base64_secret(given: Secret | str) -> Secret:
 def read_secrets_of(given: Iterable[Secret | str], read: Callable[[Secret | str], Secret]) -> list[Secret]:
     """Secrets as a scheme reads them."""
     if isinstance(given, str | Secret):
-        raise ConfigurationError("secrets are a list, also if there is one: [secret]")
+        raise ConfigurationError("secrets must be a list, also if there is only one: [secret]")
     return [read(one) for one in given]
 
 
@@ -224,12 +224,12 @@ def split_signatures(text: str, by: str) -> list[str]:
 
 
 def from_hex(text: str) -> bytes | None:
-    """The 32 bytes that a signature in hex stands for; None if it is none."""
+    """The 32 bytes of a signature in hex; None if it is malformed."""
     return bytes.fromhex(text) if _HEX.fullmatch(text) else None
 
 
 def from_base64(text: str) -> bytes | None:
-    """What a text in base64 stands for; None unless it is the one spelling of it."""
+    """The bytes of a text in base64; None unless it is spelled in the one canonical way."""
     try:
         found = b64decode(text.encode("ascii"), validate=True)
     except (ValueError, binascii.Error):
@@ -238,7 +238,7 @@ def from_base64(text: str) -> bytes | None:
 
 
 def _lenient_base64(text: str) -> bytes | None:
-    """Same, for a secret: also without its padding, as the libraries of Standard Webhooks take it."""
+    """The bytes of a secret in base64, also without its padding, as the libraries of Standard Webhooks accept it."""
     padded = text if text.endswith("=") else text + "=" * (-len(text) % 4)
     try:
         return b64decode(padded.encode("ascii"), validate=True)

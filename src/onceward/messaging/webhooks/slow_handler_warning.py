@@ -1,8 +1,8 @@
 """
-A diagnostic for handlers of webhooks that work before they answer.
+Warns about webhook handlers that respond too late.
 
-A sender that waits too long gives up and delivers again; a slow handler makes its own duplicates. It cannot be cut
-short from here, so it is told: once per slow call, in the log, with what to do about it.
+A sender that waits too long gives up and delivers again: a slow handler makes its own duplicates. It cannot be stopped
+from here, so each slow call is logged, with what to do about it.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ SECONDS = 1.0
 
 def warn_if_slow(seconds: float = SECONDS, *, environment: Environment = REAL) -> Callable[[F], F]:
     """
-    Decorate a webhook's handler, `def` or `async def`: one that takes longer than `seconds` is named in the log.
+    Decorate a webhook's handler, `def` or `async def`: a call that takes longer than `seconds` is logged.
 
-    Nothing else about it changes: not its answer, not its errors.
+    Nothing else about it changes: not its response, not its errors.
     """
     limit = microseconds(seconds, "seconds") / 1e6
 
     def decorated(handler: F) -> F:
-        def told(began: float) -> None:
+        def warn(began: float) -> None:
             took = environment.monotonic() - began
             if took > limit:
                 log.warning(
-                    "onceward: the webhook handler %s took %.3g s to answer, and %.3g s is the limit: senders give up "
-                    "and deliver again. Verify, store the event, answer 200; do the work afterwards (an inbox does)",
+                    "onceward: the webhook handler %s took %.3g s to respond, and %.3g s is the limit: senders give up "
+                    "and deliver again. Verify, store the event, respond with 200; do the work afterwards (an inbox "
+                    "does)",
                     getattr(handler, "__qualname__", type(handler).__name__),
                     took,
                     limit,
@@ -52,7 +53,7 @@ def warn_if_slow(seconds: float = SECONDS, *, environment: Environment = REAL) -
                 try:
                     return await handler(*args, **kwargs)
                 finally:
-                    told(began)
+                    warn(began)
 
             return cast(F, awaited)
 
@@ -62,7 +63,7 @@ def warn_if_slow(seconds: float = SECONDS, *, environment: Environment = REAL) -
             try:
                 return handler(*args, **kwargs)
             finally:
-                told(began)
+                warn(began)
 
         return cast(F, called)
 

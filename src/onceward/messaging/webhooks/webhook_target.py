@@ -1,5 +1,5 @@
 """
-Where a service may be made to send: a URL that a stranger gave must not lead inside.
+Checks the URL of a webhook: one that a stranger gave must not lead into the internal network.
 
 A target is checked by what its name resolves to, every address of it, and the connection is then made to a checked
 address, so that a name cannot mean something else a moment later. Redirects are not followed.
@@ -23,7 +23,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 URL_CHARACTERS_MAX = 2_048
 PORTS = frozenset({443, 8443})
-"""Ports of https that are called unless others are spoken."""
+"""The ports that are called unless others are given."""
 
 _HOST = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])", re.ASCII

@@ -113,7 +113,7 @@ def problem_page(code: str, profile: Profile, kinds: Iterable[type[OncewardError
     for kind in kinds:
         if kind.code == code and code not in MIDDLEWARE:
             status = STATUSES.get(code, 500 if kind is InternalError else 400)
-            return error_page(code, profile, said=(describe_error(kind), kind.retry.value, status))
+            return error_page(code, profile, meaning=(describe_error(kind), kind.retry.value, status))
     return error_page(code, profile)
 
 

@@ -1,12 +1,13 @@
 """
-Where the relay delivers to: webhooks, mail servers, functions.
+Endpoints, to which the relay delivers: webhooks, mail servers, functions.
 
-    webhook       HttpEndpoint: a signed POST, to checked addresses only
-    smtp          SmtpEndpoint: a mail under a Message-ID that stays
-    functions     CallableEndpoint: f(message), plain or async
-    configuring   endpoints_from: the tables [endpoints.NAME]
+    http_endpoint        HttpEndpoint: a signed POST, to checked addresses only
+    smtp_endpoint        SmtpEndpoint: a mail, under the same Message-ID on every try
+    callable_endpoint    CallableEndpoint: f(message), plain or async
+    endpoint_config      endpoints_from: the tables [endpoints.NAME]
 
-An endpoint tries once and says what came of it. When to try again is the relay's business.
+An endpoint tries once and returns the outcome; the relay decides when to try again. May import: _core, runtime, gate,
+webhooks, outbox.message. Start reading with `http_endpoint.py`.
 """
 
 from onceward.messaging.outbox.delivery.callable_endpoint import CallableEndpoint

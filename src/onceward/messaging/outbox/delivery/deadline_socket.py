@@ -1,5 +1,5 @@
 """
-A connection that ends: at a moment, and at a number of bytes, whatever the other side does.
+A connection with a deadline and a limit of bytes, whatever the other side does.
 
 A timeout of a socket starts anew with every byte, so a server that sends one byte a second holds a caller for ever.
 Here the whole try has one deadline, and each wait gets what is left of it. `DeadlineSocket` looks enough like a socket
@@ -79,7 +79,7 @@ class DeadlineSocket:
     def receive_into(self, buffer: memoryview) -> int:
         """Some bytes, in time; 0 at the end."""
         if self._bytes_left <= 0:
-            raise ResponseTooLong("the answer is longer than is read")
+            raise ResponseTooLong("the response is longer than the limit")
         self._socket.settimeout(self.deadline.left())
         got = self._socket.recv_into(buffer[: self._bytes_left])
         self._bytes_left -= got

@@ -1,5 +1,5 @@
 """
-A message as a mail. Nothing here acts.
+Makes a mail from a message. Pure.
 
     JSON              {"to": "a@example.com", "subject": "...", "text": "..."}, and besides cc, bcc, html, reply_to
     message/rfc822    a whole mail; its recipients are those of To, Cc and Bcc, and Bcc is taken out

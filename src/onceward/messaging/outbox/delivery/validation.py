@@ -1,5 +1,5 @@
 """
-What endpoints check of what they are given: numbers, and headers that somebody else chose.
+Checks that endpoints share: of numbers, and of headers that somebody else chose.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def header_value_problem(headers: Mapping[str, str]) -> str | None:
 def check_positive(name: str, value: float, most: float) -> float:
     """A number that a deadline or a limit can be."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
-        raise ConfigurationError(f"{name} is a number above 0, and at most {most:g}")
+        raise ConfigurationError(f"{name} must be a number above 0, and at most {most:g}")
     return value

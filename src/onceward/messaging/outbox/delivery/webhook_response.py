@@ -1,14 +1,14 @@
 """
-What an answer to a webhook means. Nothing here acts.
+What a receiver's response to a webhook means: delivered, failed, refused, or gone. Pure.
 
     2xx                     delivered
     410                     the endpoint is gone
-    anything else           failed: tried again along the schedule, not sooner than the answer asks for
+    anything else           failed: retried by the schedule, not sooner than the response asks for
     x-should-retry: false   refused: the receiver says itself that trying again will not help
     a status that you named as final                                                              refused
 
-Standard Webhooks has it so: a receiver answers 404 while it is being deployed, 401 while its secret is replaced and 400
-because of a fault that is mended tomorrow, and none of that is a reason to lose the message.
+As in Standard Webhooks: a receiver returns 404 while it is being deployed, 401 while its secret is replaced and 400
+because of a bug that is fixed tomorrow. None of that is a reason to lose the message.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from onceward.messaging.outbox.message import (
 )
 
 RETRY_AFTER_MAX = 86_400.0
-"""Seconds: the longest pause of the published schedule. Whoever asks for more is asked again after a day."""
+"""Seconds: the longest wait of the published schedule. A receiver that asks for more is tried after a day."""
 
 _CODE = re.compile(r"[A-Za-z0-9_.:-]{1,64}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WebhookResponse:
-    """An answer, as far as it was read: in the shape that the classifier's readers look for."""
+    """A response, as far as it was read, in the shape that the classifier reads."""
 
     def __init__(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         self.status = status
@@ -43,37 +43,37 @@ class WebhookResponse:
         self._content = body
 
     @property
-    def said(self) -> str:
-        """Its status, and the machine's own word for it, where there is one that can be repeated."""
-        answer = response_info_of(self)
-        code = answer.code if answer is not None else None
+    def summary(self) -> str:
+        """Its status, and its error code if that can be shown."""
+        info = response_info_of(self)
+        code = info.code if info is not None else None
         return f"{self.status} ({code})" if code is not None and _CODE.fullmatch(code) else str(self.status)
 
 
-def outcome_of(answer: WebhookResponse, final: frozenset[int], now_us: int) -> DeliveryOutcome:
-    """What one try came to."""
-    status = answer.status
+def outcome_of(response: WebhookResponse, final: frozenset[int], now_us: int) -> DeliveryOutcome:
+    """The outcome of one try."""
+    status = response.status
     if 200 <= status < 300:
         return Delivered(str(status))
     if status == 410:
         return EndpointGone("the receiver answered 410: it wants no more messages")
     if status in final:
-        return DeliveryRefused(f"the receiver answered {answer.said}, which is named as final")
-    word = retry_hints(answer.headers, limited=status == 429, now=_EPOCH + timedelta(microseconds=now_us))
-    if word.retry is False:
-        return DeliveryRefused(f"the receiver answered {answer.said}, and that it need not be tried again")
-    wait = None if word.wait is None else min(word.wait, RETRY_AFTER_MAX)
-    return DeliveryFailed(_failure_reason(answer), wait)
+        return DeliveryRefused(f"the receiver answered {response.summary}, which is named as final")
+    hints = retry_hints(response.headers, limited=status == 429, now=_EPOCH + timedelta(microseconds=now_us))
+    if hints.retry is False:
+        return DeliveryRefused(f"the receiver answered {response.summary}, and that it need not be tried again")
+    wait = None if hints.wait is None else min(hints.wait, RETRY_AFTER_MAX)
+    return DeliveryFailed(_failure_reason(response), wait)
 
 
-def _failure_reason(answer: WebhookResponse) -> str:
-    said = f"the receiver answered {answer.said}"
-    if 300 <= answer.status < 400:
-        return said + ": redirects are not followed; give the endpoint the address where it leads to"
-    if answer.status in (401, 403):
-        return said + ": check that it has this endpoint's secret, and its clock"
-    if answer.status == 404:
-        return said + ": check the endpoint's path"
-    if answer.status == 413:
-        return said + ": the message is larger than it takes"
-    return said
+def _failure_reason(response: WebhookResponse) -> str:
+    reason = f"the receiver answered {response.summary}"
+    if 300 <= response.status < 400:
+        return reason + ": redirects are not followed; give the endpoint the address where it leads to"
+    if response.status in (401, 403):
+        return reason + ": check that it has this endpoint's secret, and its clock"
+    if response.status == 404:
+        return reason + ": check the endpoint's path"
+    if response.status == 413:
+        return reason + ": the message is larger than it takes"
+    return reason
