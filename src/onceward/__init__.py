@@ -146,9 +146,14 @@ if not TYPE_CHECKING:  # A type checker would take any name for one that this fu
     _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
     def __getattr__(name: str) -> object:
-        if name not in _HOME_OF:
+        home = _HOME_OF.get(name)
+        if home is None and name[:1].isupper():
+            # Every error calls itself `onceward.NAME`, so that what is stored or pickled finds it here.
+            errors = import_module("onceward.errors")
+            home = "onceward.errors" if name in errors.__all__ else None
+        if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+        found = globals()[name] = getattr(import_module(home), name)
         return found
 
     def __dir__() -> list[str]:

@@ -26,8 +26,8 @@ class RetryAdvice(StrEnum):
     NEVER = "never"
 
 
-PUBLIC_HOME = "onceward.errors"
-"""The module that users import every error from."""
+PUBLIC_HOME = "onceward"
+"""Their types are stored as `onceward.InDoubt`; the root finds each by that name, and `onceward.errors` offers all."""
 
 
 class OncewardError(Exception):
@@ -53,7 +53,7 @@ class OncewardError(Exception):
     """When the operation was first claimed (UTC)."""
 
     def __init_subclass__(cls) -> None:
-        # Users import `onceward.errors.InDoubt`, so tracebacks and logs show that name, too.
+        # What is stored names types this way, so tracebacks and logs do, too.
         if cls.__module__.startswith("onceward._core."):
             cls.__module__ = PUBLIC_HOME
 

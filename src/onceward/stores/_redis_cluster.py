@@ -16,7 +16,7 @@ from redis.crc import key_slot
 from onceward._core.errors import OncewardError, StoreUnavailable
 from onceward.stores._redis_connection import RedisConnection
 from onceward.stores._redis_pipeline import RedisConnections, SingleServer
-from onceward.stores._redis_rows import SHARDS, Command, keys_of
+from onceward.stores._redis_rows import SHARDS, RedisCommand, keys_of
 from onceward.stores._redis_url import RedisAddress, redirection, translate_error
 
 REDIRECTIONS_MAX = 5
@@ -35,7 +35,7 @@ class Cluster:
         self._node_of: dict[int, Node] = {}
         """Shard -> node; empty: to be learnt."""
 
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands, each to its node; the responses, with the driver's error where one failed."""
         answers: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
@@ -69,7 +69,7 @@ class Cluster:
         for connection in self._connections.values():
             connection.drop()
 
-    def _by_node(self, commands: Sequence[Command], places: Sequence[int]) -> dict[Node, list[int]]:
+    def _by_node(self, commands: Sequence[RedisCommand], places: Sequence[int]) -> dict[Node, list[int]]:
         found: dict[Node, list[int]] = {}
         for place in places:
             node = self._node_of.get(commands[place].shard)
@@ -78,7 +78,7 @@ class Cluster:
             found.setdefault(node, []).append(place)
         return found
 
-    def _is_redirected(self, commands: Sequence[Command], answers: list[Any], place: int) -> bool:
+    def _is_redirected(self, commands: Sequence[RedisCommand], answers: list[Any], place: int) -> bool:
         """Follow what an answer says about where the shard is; whether the command is to be sent again there."""
         answer, shard = answers[place], commands[place].shard
         if (there := redirection(answer)) is not None:

@@ -23,7 +23,7 @@ from onceward._core.record import PutResult, Write
 from onceward.runtime import failpoints
 from onceward.stores._group_commit import GroupCommit, QueueEntry, copy_error, take_in_order
 from onceward.stores._redis_connection import RedisConnection
-from onceward.stores._redis_rows import Command, peek_commands, peek_result_of, put_command, put_result_of
+from onceward.stores._redis_rows import RedisCommand, peek_commands, peek_result_of, put_command, put_result_of
 from onceward.stores._redis_url import RedisAddress, translate_error
 from onceward.stores._settled_ids import SettledIds
 
@@ -41,7 +41,7 @@ PEEK_MISSED: Final = object()
 class RedisConnections(Protocol):
     """Where commands go: one server, or the nodes of a Cluster."""
 
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands; their responses, with the driver's error where one failed."""
 
     def open(self) -> None:
@@ -62,7 +62,7 @@ class SingleServer:
         self.open = self._connection.open
         self.drop = self._connection.drop
 
-    def exchange(self, commands: Sequence[Command]) -> list[Any]:
+    def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands; their responses, with the driver's error where one failed."""
         return self._connection.exchange([command.args for command in commands])
 
@@ -76,7 +76,7 @@ class RedisRequest(QueueEntry):
     """One caller's commands, and how their answers are to be read."""
 
     __slots__ = ("commands",)
-    commands: Sequence[Command]
+    commands: Sequence[RedisCommand]
 
     def read(self, answers: list[Any]) -> Any:
         """What the caller gets; `PEEK_MISSED` if other commands have to be sent now."""
@@ -90,7 +90,7 @@ class CommandRequest(RedisRequest):
 
     def __init__(
         self,
-        commands: Sequence[Command],
+        commands: Sequence[RedisCommand],
         reader: Callable[[list[Any]], Any],
         future: asyncio.Future[Any] | None = None,
     ) -> None:

@@ -31,7 +31,7 @@ from onceward.stores._redis_packer import Arg
 SHARDS = 16
 
 
-class Command(NamedTuple):
+class RedisCommand(NamedTuple):
     """One command, and the shard whose server it is for."""
 
     shard: int
@@ -83,15 +83,15 @@ def shard_of(id: bytes) -> int:
     return id[0] >> 4 if id else 0
 
 
-def script_command(prefix: str, script: LuaScript, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> Command:
+def script_command(prefix: str, script: LuaScript, id: bytes, *args: Arg, beside: Sequence[bytes] = ()) -> RedisCommand:
     """A command that runs a script on one record, the indexes of its shard, and other records of the same shard."""
     shard = shard_of(id)
     keys = keys_of(prefix, shard)
     named = (keys.tag + id.hex(), *keys.indexes, *(keys.tag + other.hex() for other in beside))
-    return Command(shard, ("EVALSHA", script.sha, len(named), *named, *args))
+    return RedisCommand(shard, ("EVALSHA", script.sha, len(named), *named, *args))
 
 
-def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence[bytes] = ()) -> Command:
+def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence[bytes] = ()) -> RedisCommand:
     """The command for a put; not where one of these marks stands."""
     args: list[Arg] = [
         b"-" if expect is None else b"=" + expect,
@@ -123,10 +123,10 @@ def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence
     return script_command(prefix, PUT, write.id, *args, beside=marks)
 
 
-def load_command(prefix: str, id: bytes) -> Command:
+def load_command(prefix: str, id: bytes) -> RedisCommand:
     """The command for a load."""
     shard = shard_of(id)
-    return Command(shard, ("EVALSHA", LOAD.sha, 1, keys_of(prefix, shard).tag + id.hex()))
+    return RedisCommand(shard, ("EVALSHA", LOAD.sha, 1, keys_of(prefix, shard).tag + id.hex()))
 
 
 FIELDS = (
@@ -138,10 +138,12 @@ FIELDS = (
 _VERSION = FIELDS.index("version")
 
 
-def peek_commands(prefix: str, id: bytes) -> tuple[Command, Command]:
+def peek_commands(prefix: str, id: bytes) -> tuple[RedisCommand, RedisCommand]:
     """The commands for a look: a fifth of what a script costs the server. The row first, so that it is not younger."""
     shard = shard_of(id)
-    return Command(shard, ("HMGET", keys_of(prefix, shard).tag + id.hex(), *FIELDS)), Command(shard, ("TIME",))
+    return RedisCommand(shard, ("HMGET", keys_of(prefix, shard).tag + id.hex(), *FIELDS)), RedisCommand(
+        shard, ("TIME",)
+    )
 
 
 def peek_result_of(id: bytes, answers: Sequence[Any]) -> PutResult | None:

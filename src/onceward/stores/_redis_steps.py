@@ -19,7 +19,7 @@ from onceward.stores._redis_rows import (
     FORGET,
     SHARDS,
     SHRINK,
-    Command,
+    RedisCommand,
     keys_of,
     load_command,
     load_result_of,
@@ -30,7 +30,7 @@ from onceward.stores._redis_rows import (
 )
 
 T = TypeVar("T")
-CommandSteps = Generator[Sequence[Command], list[Any], T]
+CommandSteps = Generator[Sequence[RedisCommand], list[Any], T]
 
 PAGE = 500
 """Commands in one step: a few milliseconds of the server's time."""
@@ -87,7 +87,7 @@ def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> Comm
     for shard in range(shard_of(after), SHARDS):
         keys = keys_of(prefix, shard)
         index = keys.open if unsettled else keys.ids
-        commands.append(Command(shard, ("ZRANGEBYLEX", index, beginning, b"+", "LIMIT", 0, size)))
+        commands.append(RedisCommand(shard, ("ZRANGEBYLEX", index, beginning, b"+", "LIMIT", 0, size)))
     answers = yield commands
     return [id for answer in answers for id in answer][:size]
 
@@ -130,7 +130,7 @@ def _due(prefix: str, size: int) -> CommandSteps[tuple[list[bytes], list[bytes]]
     if size <= 0:
         return [], []
     shards = ((shard, keys_of(prefix, shard)) for shard in range(SHARDS))
-    answers = yield [Command(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
+    answers = yield [RedisCommand(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
     due = [one for answer in answers for one in answer[0]]
     stale = [one for answer in answers for one in answer[1]]
     return due[:size], stale[:size]
@@ -141,7 +141,7 @@ def extend(prefix: str, family: bytes, replay: int, forget: int) -> CommandSteps
     commands = []
     for shard in range(SHARDS):
         family_range = (b"[" + family, b"(" + _next(family))
-        commands.append(Command(shard, ("ZRANGEBYLEX", keys_of(prefix, shard).families, *family_range)))
+        commands.append(RedisCommand(shard, ("ZRANGEBYLEX", keys_of(prefix, shard).families, *family_range)))
     answers = yield commands
     ids = [member[len(family) :] for answer in answers for member in answer]
     extended = 0

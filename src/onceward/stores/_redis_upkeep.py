@@ -22,7 +22,7 @@ from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import connections_to
 from onceward.stores._redis_connection import Args, RedisConnection
 from onceward.stores._redis_pipeline import RedisConnections
-from onceward.stores._redis_rows import SCRIPTS, Command, keys_of, load_script
+from onceward.stores._redis_rows import SCRIPTS, RedisCommand, keys_of, load_script
 from onceward.stores._redis_url import RedisAddress, parse, redact, translate_error
 from onceward.stores._upkeep import SchemaMigration, StoreCheck, clock_detail
 from onceward.stores.redis import RedisStore
@@ -47,7 +47,7 @@ def init(url: str) -> str:
         for connection in look.nodes:
             connection.open()
             look.answers(connection, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
-        look.answer(Command(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
+        look.answer(RedisCommand(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
         return f"Redis at {look.address.name}, keys that begin with {{{look.prefix}:"
 
 
@@ -114,7 +114,7 @@ class _Inspection(NamedTuple):
         """Where the form of the records is noted."""
         return f"{keys_of(self.prefix, _VERSION_SHARD).tag}schema"
 
-    def answer(self, command: Command) -> Any:
+    def answer(self, command: RedisCommand) -> Any:
         [answer] = self.connections.exchange([command])
         if isinstance(answer, RedisError):
             raise translate_error(answer, self.address)
@@ -131,7 +131,7 @@ class _Inspection(NamedTuple):
         """Take the steps of a longer call; what it returns."""
         return drive_steps(taken, self._asked)
 
-    def _asked(self, commands: Sequence[Command]) -> list[Any]:
+    def _asked(self, commands: Sequence[RedisCommand]) -> list[Any]:
         answers = self.connections.exchange(commands)
         for answer in answers:
             if isinstance(answer, RedisError):
@@ -152,7 +152,7 @@ def _inspecting(url: str) -> Iterator[_Inspection]:
 
 def _checked_version(look: _Inspection) -> int:
     """The form that is noted, 0 if none is; refused if it is not one that this code knows."""
-    [answer] = look.connections.exchange([Command(_VERSION_SHARD, ("GET", look.marker))])
+    [answer] = look.connections.exchange([RedisCommand(_VERSION_SHARD, ("GET", look.marker))])
     if answer is None or isinstance(answer, NoPermissionError):
         return 0
     if isinstance(answer, RedisError):
@@ -222,11 +222,11 @@ def _durability(told: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
 def _rights(look: _Inspection) -> StoreCheck:
     """Whether this user may do what the scripts do, found out by doing it."""
     tag = keys_of(look.prefix, _VERSION_SHARD).tag
-    command = Command(
+    command = RedisCommand(
         _VERSION_SHARD, ("EVALSHA", _PROBE.sha, 3, *(f"{tag}check-{name}" for name in ("text", "hash", "zset")))
     )
-    look.connections.exchange([Command(_VERSION_SHARD, ("SCRIPT", "LOAD", _PROBE.text))])
-    lookup = Command(_VERSION_SHARD, ("ZRANGEBYLEX", f"{tag}ids", "-", "+", "LIMIT", 0, 1))
+    look.connections.exchange([RedisCommand(_VERSION_SHARD, ("SCRIPT", "LOAD", _PROBE.text))])
+    lookup = RedisCommand(_VERSION_SHARD, ("ZRANGEBYLEX", f"{tag}ids", "-", "+", "LIMIT", 0, 1))
     refused: list[str] = []
     tried, looked_up = look.connections.exchange([command, lookup])
     refused += [str(answer) for answer in (tried, looked_up) if isinstance(answer, RedisError)]

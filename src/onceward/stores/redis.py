@@ -37,7 +37,7 @@ from onceward.runtime.flow_driver import drive_steps, drive_steps_async
 from onceward.stores import _redis_steps as steps
 from onceward.stores._redis_cluster import connections_to
 from onceward.stores._redis_pipeline import CommandRequest, RedisServer
-from onceward.stores._redis_rows import Command
+from onceward.stores._redis_rows import RedisCommand
 from onceward.stores._redis_steps import CommandSteps
 from onceward.stores._redis_url import RedisAddress, parse
 from onceward.stores._store_kinds import StoreKind
@@ -171,7 +171,7 @@ class AsyncRedisStore:
         """Take the steps of a longer call, one round trip each."""
         return await drive_steps_async(steps, self._asked)
 
-    def _asked(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
+    def _asked(self, commands: Sequence[RedisCommand]) -> asyncio.Future[list[Any]]:
         future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._server.pipeline.submit(CommandRequest(commands, list, future=future))
         return future

@@ -178,7 +178,7 @@ ROWS: dict[str, Row] = {
     "the circuit is open": Row([ASK], "503 circuit_open | ran 0", None, {"breaker": tripped}),
     "the budget is used up": Row(
         [ASK] * 3,
-        "500, 500, 503 budget_exhausted | ran 2 | released attempt 2 FailedAnswer",
+        "500, 500, 503 budget_exhausted | ran 2 | released attempt 2 FailedResponse",
         says(Said(500)),
         {"budget": lambda: Budget(burst=1), "guarantee": "repeatable"},
     ),
@@ -214,10 +214,10 @@ ROWS: dict[str, Row] = {
         TWICE, "404, 404 replayed | ran 1 | settled 404", says(Said(404)), {"remember": lambda status: status == 404}
     ),
     "a 429 under remember=all": Row(TWICE, "429, 429 | ran 2 | released attempt 2", says(Said(429)), ALL),
-    "a 5xx": Row(TWICE, "503, 409 in_doubt | ran 1 | in_doubt FailedAnswer", says(Said(503), TRUTH)),
+    "a 5xx": Row(TWICE, "503, 409 in_doubt | ran 1 | in_doubt FailedResponse", says(Said(503), TRUTH)),
     "a 5xx that is remembered": Row(TWICE, "503, 503 replayed | ran 1 | settled 503", says(Said(503), TRUTH), ALL),
     "a 5xx in an envelope": Row(
-        TWICE, "503 enveloped, 409 in_doubt | ran 1 | in_doubt FailedAnswer", says(Said(503), TRUTH), ENVELOPE
+        TWICE, "503 enveloped, 409 in_doubt | ran 1 | in_doubt FailedResponse", says(Said(503), TRUTH), ENVELOPE
     ),
     "a 5xx, repeatable": Row(
         TWICE, "503, 200 | ran 2 | settled attempt 2 200", says(Said(503), TRUTH), {"guarantee": "repeatable"}
@@ -327,7 +327,7 @@ PROFILED: dict[str, tuple[Sequence[Step], Any, str, dict[str, str]]] = {
     "a 5xx": (
         TWICE,
         says(Said(503)),
-        "503, 409 in_doubt | ran 1 | in_doubt FailedAnswer",
+        "503, 409 in_doubt | ran 1 | in_doubt FailedResponse",
         {"stripe": "503, 503 replayed | ran 1 | settled 503"},
     ),
     "raised": (

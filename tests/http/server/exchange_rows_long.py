@@ -53,7 +53,7 @@ LONG_ROWS: dict[str, Row] = {
         TWICE, "404 2 pieces, 404 2 pieces | ran 2 | released attempt 2", says(STREAM._replace(status=404))
     ),
     "a stream, 5xx": Row(
-        TWICE, "503 2 pieces, 409 in_doubt | ran 1 | in_doubt FailedAnswer", says(STREAM._replace(status=503))
+        TWICE, "503 2 pieces, 409 in_doubt | ran 1 | in_doubt FailedResponse", says(STREAM._replace(status=503))
     ),
     "a stream, 5xx, remembered": Row(
         TWICE, "503 2 pieces, 503 replayed | ran 1 | settled 503", says(STREAM._replace(status=503)), ALL
@@ -114,17 +114,17 @@ LONG_ROWS: dict[str, Row] = {
         [LEAVES, ASK], "200, 409 in_doubt | ran 1 | in_doubt StreamBroke", says(BROKEN), wires=PIECE_BY_PIECE
     ),
     "a stream that is too long, and its client leaves": Row(
-        [LEAVES, ASK], "200, 409 in_doubt | ran 1 | in_doubt LetGo", says(FLOOD), SMALL, PIECE_BY_PIECE
+        [LEAVES, ASK], "200, 409 in_doubt | ran 1 | in_doubt ClientLeft", says(FLOOD), SMALL, PIECE_BY_PIECE
     ),
     "a 4xx that is too long, and its client leaves": Row(
         [LEAVES, ASK],
-        "404, 409 in_doubt | ran 1 | in_doubt LetGo",
+        "404, 409 in_doubt | ran 1 | in_doubt ClientLeft",
         says(FLOOD._replace(status=404)),
         SMALL,
         PIECE_BY_PIECE,
     ),
     "a stream that is too long, atomic, and its client leaves": Row(
-        [LEAVES, ASK], "200, 409 in_doubt | ran 1 | in_doubt LetGo", says(FLOOD), SMALL | ATOMIC, PIECE_BY_PIECE
+        [LEAVES, ASK], "200, 409 in_doubt | ran 1 | in_doubt ClientLeft", says(FLOOD), SMALL | ATOMIC, PIECE_BY_PIECE
     ),
     "a stream that is too long, repeatable, and its client leaves": Row(
         [LEAVES, ASK],

@@ -103,12 +103,16 @@ class WritableDatabase:
             self.store.close()
             raise
         self.session = Session(self.connection, limits, environment)
+        self._main_gate: Gate | None = None
+        """Owns what the gates of all scopes share: closing it ends that before the store is closed."""
         self._gates: OrderedDict[str, Gate] = OrderedDict()
         self._since_purge = 0
 
     def close(self) -> None:
         """Let go of the file."""
         self.session.close()
+        if self._main_gate is not None:
+            self._main_gate.close()
         self.store.close()
 
     def group(self, requests: Sequence[SqlRequest]) -> list[RequestOutcome]:
@@ -225,14 +229,16 @@ class WritableDatabase:
     def _gate(self, scope: str) -> Gate:
         gate = self._gates.pop(scope, None)
         if gate is None:
-            gate = Gate(
-                self.store,
-                scope=scope,
-                environment=self._environment,
-                in_flight="refuse",
-                result_bytes_max=self.limits.value_bytes,
-                **self._options,
-            )
+            if self._main_gate is None:
+                self._main_gate = Gate(
+                    self.store,
+                    scope=scope,
+                    environment=self._environment,
+                    in_flight="refuse",
+                    result_bytes_max=self.limits.value_bytes,
+                    **self._options,
+                )
+            gate = self._main_gate.scoped(scope)
             if len(self._gates) >= GATES_MAX:
                 self._gates.popitem(last=False)
         self._gates[scope] = gate
