@@ -83,7 +83,7 @@ def test_a_mistyped_database_is_not_taken_for_an_empty_outbox(store: str, run: A
         ("", "nowhere to deliver to"),
         ("= nonsense", "not TOML"),
         ("speed = 1\n[endpoints.a]\nkind = 'python'\ncall = 'builtins:str'", "no setting 'speed'"),
-        ("retain = -1\n[endpoints.a]\nkind = 'python'\ncall = 'builtins:str'", "retain is a number of seconds"),
+        ("retain = -1\n[endpoints.a]\nkind = 'python'\ncall = 'builtins:str'", "retain must be a number of seconds"),
         ("[endpoints.a]\nkind = 'pigeon'", "[endpoints.a] kind"),
         (None, "cannot be read"),
     ],

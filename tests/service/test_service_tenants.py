@@ -448,4 +448,4 @@ class TestErasing:
 
         assert (code, json.loads(out)["databases"], "--folder" in err) == (0, None, True)
         assert (said[0], json.loads(said[1])["databases"], said[2]) == (0, 0, "")
-        assert (wrong[0], "/nowhere is no folder" in wrong[2]) == (2, True)
+        assert (wrong[0], "there is no folder /nowhere" in wrong[2]) == (2, True)

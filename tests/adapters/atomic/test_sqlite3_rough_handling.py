@@ -106,6 +106,6 @@ def test_a_block_is_entered_once(gate: Coloured, connection: sqlite3.Connection,
     with block as operation:
         operation.settle("done")
 
-    with pytest.raises(ConfigurationError, match="another one"), block:
+    with pytest.raises(ConfigurationError, match="for another"), block:
         pass
     assert not connection.in_transaction

@@ -73,7 +73,7 @@ def test_an_error_after_the_commit_changes_nothing(kind: Kind, tmp_path: Path) -
             await call(desk, "order:1", fails)
         again = await call(desk, "order:1", fails)
 
-        assert "is committed" in raised.value.__notes__[0]
+        assert "was committed" in raised.value.__notes__[0]
         assert (again.value, again.replayed) == (CREATED, True)
         assert (desk.place.rows(), desk.place.states()) == (1, {"order:1": "settled"})
 

@@ -377,7 +377,7 @@ class TestBrokenHandlers:
             ((START, START, BODY), "twice"),
             ((START, BODY, BODY), "after it ended"),
             ((START, BODY, START), "twice"),
-            ((BODY,), "before its answer began"),
+            ((BODY,), "before its response began"),
             ((START,), "without completing"),
             ((), "without completing"),
             ((START, MORE), "without completing"),

@@ -135,7 +135,7 @@ class TestBegun:
 
         begun = EagerAwaitable(ready())
 
-        assert (begun.is_done, begun.answer) == (True, 7)
+        assert (begun.is_done, begun.value) == (True, 7)
         assert asyncio.run(_awaited(begun)) == 7
 
     def test_what_waits_goes_on_where_it_was(self) -> None:

@@ -45,7 +45,7 @@ def test_it_is_a_named_primary_key_and_without_it_nothing_is_written(fresh: str,
         with pytest.raises(SchemaMismatch, match="ADD CONSTRAINT onceward_records_pkey PRIMARY KEY") as told:
             store.put(row("test:arbiter"))
         before = query(fresh, "SELECT count(*) FROM onceward_records")
-        query(fresh, str(told.value).partition("nothing was written. ")[2])
+        query(fresh, str(told.value).partition("Add it: ")[2])
 
         assert True is store.put(row("test:arbiter")).landed
     assert found == [("onceward_records_pkey", "p", "PRIMARY KEY (id)")]
