@@ -163,11 +163,11 @@ class PsycopgTransactionFlow:
         statement = self._put(_CLAIM if expect is None else _SWAP, write, expect)
         for _ in range(PUT_TRIES):
             [[row]] = yield from self._send(statement)
-            standing = rows.put_result_of(row, write, expect)
-            if standing is not None:
-                if standing.landed:
+            result = rows.put_result_of(row, write, expect)
+            if result is not None:
+                if result.landed:
                     self._xid = row[-1]
-                return standing
+                return result
         raise snapshot_too_old()
 
     def load(self, id: bytes) -> Flow[Record | None]:

@@ -205,17 +205,17 @@ def make_requeue_handler(
         raise ConfigurationError(f"{function_name(fn)} does not say what it takes; wrap it in a function") from None
     wrapped = hasattr(fn, "__wrapped__")  # By a policy, perhaps, which fills these in.
     filled = {LETTER, *(() if goes_by_itself else (OPERATION,)), *(_FROM_A_POLICY if wrapped else ())}
-    taken = [one for one in whole.parameters.values() if one.name not in filled]
+    parameters = [one for one in whole.parameters.values() if one.name not in filled]
     return RequeueHandler(
         name,
         fn,
         goes_by_itself,
         options,
-        whole.replace(parameters=taken),
+        whole.replace(parameters=parameters),
         LETTER in whole.parameters,
         OPERATION in whole.parameters and not goes_by_itself,
         OPERATION in whole.parameters and not goes_by_itself and marks_effect(fn),
-        _restores(fn, taken),
+        _restores(fn, parameters),
     )
 
 

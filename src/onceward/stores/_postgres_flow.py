@@ -171,16 +171,16 @@ def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bo
             yield pause
             continue
         failpoints.hit(AFTER_PUT)
-        standing = rows.put_result_of(row, write, expect)
-        if standing is not None and _is_own_write(standing, write) and not relaxed:
+        result = rows.put_result_of(row, write, expect)
+        if result is not None and _is_own_write(result, write) and not relaxed:
             try:
                 yield QueryEffect(rows.BARRIER)
             except FAILURES as error:
                 pause = patience.pause_before_retry(error)
                 yield pause
                 continue
-        if standing is not None:
-            return landed_if_own(standing, write) if patience.lost else standing
+        if result is not None:
+            return landed_if_own(result, write) if patience.lost else result
     raise StoreContended(retry_after_seconds=0.1)
 
 
@@ -192,16 +192,16 @@ def put_back(target: PostgresTarget, write: Write, marks: Sequence[bytes]) -> Fl
         try:
             [row] = yield QueryEffect(rows.PUT_BACK, parameters)
             *row, free = row
-            standing = rows.put_result_of(row, write, None) if free else _refused_by_mark(row)
-            if standing is not None and _is_own_write(standing, write):
+            result = rows.put_result_of(row, write, None) if free else _refused_by_mark(row)
+            if result is not None and _is_own_write(result, write):
                 yield QueryEffect(rows.BARRIER)
-                return landed_if_own(standing, write)
+                return landed_if_own(result, write)
         except FAILURES as error:
             pause = patience.pause_before_retry(error)
             yield pause
             continue
-        if standing is not None:
-            return standing
+        if result is not None:
+            return result
     raise StoreContended(retry_after_seconds=0.1)
 
 
@@ -228,13 +228,13 @@ def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]])
     if len(puts) == 1:
         [(write, expect)] = puts
         [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
-        standings = [rows.put_result_of(row, write, expect)]
+        results = [rows.put_result_of(row, write, expect)]
     else:
         found = yield QueryEffect(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
         by_id = {row[-1]: row for row in found}
-        standings = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
+        results = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
     failpoints.hit(AFTER_PUT)
-    return standings
+    return results
 
 
 def peek_or_put_many(
@@ -242,17 +242,17 @@ def peek_or_put_many(
 ) -> Flow[list[PutResult | None]]:
     """Put several records; where each is a claim of what was seen settled, only look: reading is cheaper."""
     if all(expect is None and write.id in seen for write, expect in puts):
-        standings = yield from _peek_many(puts)
+        results = yield from _peek_many(puts)
     else:
-        standings = yield from put_many(target, puts)
-    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, standings, strict=True)):
+        results = yield from put_many(target, puts)
+    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, results, strict=True)):
         yield QueryEffect(rows.BARRIER)
-    for (write, _), standing in zip(puts, standings, strict=True):
-        if standing is not None:
-            seen.note(write.id, standing)
+    for (write, _), result in zip(puts, results, strict=True):
+        if result is not None:
+            seen.note(write.id, result)
         else:
             seen.forget(write.id)
-    return standings
+    return results
 
 
 def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
@@ -275,21 +275,21 @@ def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
 
 
-def _is_own_write(standing: PutResult, write: Write) -> bool:
+def _is_own_write(result: PutResult, write: Write) -> bool:
     """
     Whether a write was seen standing that had been sent before, and whose answer was lost.
 
     Seeing waits for no standby. So before it is believed, a write that does wait must have been answered: everything
     that was committed before that one is where it is by then.
     """
-    return not standing.landed and standing.record is not None and standing.record.version == write.version
+    return not result.landed and result.record is not None and result.record.version == write.version
 
 
-def landed_if_own(standing: PutResult, write: Write) -> PutResult:
+def landed_if_own(result: PutResult, write: Write) -> PutResult:
     """A write that was sent again may find itself: then it had landed."""
-    if standing.record is not None and standing.record.version == write.version:
-        return PutResult(True, standing.record)
-    return standing
+    if result.record is not None and result.record.version == write.version:
+        return PutResult(True, result.record)
+    return result
 
 
 def assign_results(batch: Sequence[QueueEntry], came: Sequence[PutResult | None] | Exception) -> None:
@@ -300,11 +300,11 @@ def assign_results(batch: Sequence[QueueEntry], came: Sequence[PutResult | None]
             entry.fail(copy_error(came))
         return
     # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
-    standings = [None] * len(batch) if isinstance(came, Exception) else came
-    for entry, standing in zip(batch, standings, strict=True):
-        if standing is not None and entry.again and entry.write is not None:
-            standing = landed_if_own(standing, entry.write)
-        entry.answer = PUT_ALONE if standing is None else standing
+    results = [None] * len(batch) if isinstance(came, Exception) else came
+    for entry, result in zip(batch, results, strict=True):
+        if result is not None and entry.again and entry.write is not None:
+            result = landed_if_own(result, entry.write)
+        entry.answer = PUT_ALONE if result is None else result
         entry.done = True
 
 
