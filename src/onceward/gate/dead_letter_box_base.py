@@ -90,7 +90,7 @@ class DeadLetterBoxBase:
         self, name: str, fn: Callable[..., Any], *, gated: bool | None = None, **options: Unpack[Options]
     ) -> None:
         """
-        Register what does again the calls of that name (a policy's `name`, or the function's own).
+        Register the function that repeats the calls of that name (a policy's `name`, or the function's own).
 
         `fn` takes the call's arguments, or `letter` if they were not kept. It is run through the gate under the
         operation's key, with these options (`guarantee`, ...); a function declared with `once` goes there by itself,
@@ -121,7 +121,7 @@ class DeadLetterBoxBase:
         Register who sends HTTP requests to an address again (`to`: scheme, host and port; a path does not matter).
 
         Letters of our own clients and transports need no other handler. `send` is given the `SentRequest`, adds its
-        credentials, and raises if the answer is a failure. A `Client` registers itself with its policy's dead letters.
+        credentials, and raises if the response is a failure. A `Client` registers itself with its policy's letters.
         """
         if not callable(send):
             raise ConfigurationError("send is a function of the request that was kept (a SentRequest)")
@@ -231,7 +231,7 @@ class DeadLetterBoxBase:
         )
 
     def _check_key(self, letter: DeadLetter, handler: RequeueHandler, arguments: CallArguments) -> None:
-        """A declared function makes its key from its arguments: it must be the letter's."""
+        """Refuse a declared function whose arguments make another key than the letter's."""
         key_of = getattr(handler.fn, "key_of", None)
         if key_of is None or not letter.keyed:
             return
@@ -242,7 +242,7 @@ class DeadLetterBoxBase:
             )
 
     def _requeue_failed(self, job: RequeueJob, error: Exception) -> Flow[None] | None:
-        """What is to be noted about a requeue that raised; None if the handler was not even called."""
+        """The flow that notes a failed requeue in its letter; None if the handler was not even called."""
         if job.prepared is not None and not job.ran:
             return None
         environment = self._call_factory.environment
@@ -257,7 +257,7 @@ class DeadLetterBoxBase:
 
 
 def log_not_updated(letter: DeadLetter, error: OncewardError) -> None:
-    """What the handler came to stands; only the letter is behind. A requeue then learns the stored answer."""
+    """Log that a letter could not be updated. The record has the result already, and another requeue replays it."""
     _log.warning(
         "onceward: dead letter %s could not be updated after its requeue (%s); requeueing it again is safe",
         letter.digest,
