@@ -19,37 +19,37 @@ _IN_WORDS = "synchronous replication"
 
 
 @contextmanager
-def collect_notices(connection: Any, heard: NoticeListener) -> Iterator[None]:
+def collect_notices(connection: Any, listener: NoticeListener) -> Iterator[None]:
     """Listen on a connection of psycopg, asyncpg, pg8000 or psycopg2 for the length of a block."""
     if hasattr(connection, "add_notice_handler"):  # psycopg
-        connection.add_notice_handler(heard)
+        connection.add_notice_handler(listener)
         try:
             yield
         finally:
-            connection.remove_notice_handler(heard)
+            connection.remove_notice_handler(listener)
     elif hasattr(connection, "add_log_listener"):  # asyncpg
 
-        def listener(_: object, message: Any) -> None:
+        def on_message(_: object, message: Any) -> None:
             severity = getattr(message, "severity_en", None) or message.severity
-            heard.hear(severity, message.sqlstate, getattr(message, "server_source_function", None))
+            listener.hear(severity, message.sqlstate, getattr(message, "server_source_function", None))
 
-        connection.add_log_listener(listener)
+        connection.add_log_listener(on_message)
         try:
             yield
         finally:
-            connection.remove_log_listener(listener)
+            connection.remove_log_listener(on_message)
     else:
         before = list(getattr(connection, "notices", ()))
         yield
         known = {id(notice) for notice in before}  # They keep the last few, so that counting would not do.
         for notice in getattr(connection, "notices", ()):
             if id(notice) not in known:
-                _read(notice, heard)
+                _read(notice, listener)
 
 
-def _read(notice: Any, heard: NoticeListener) -> None:
+def _read(notice: Any, listener: NoticeListener) -> None:
     if isinstance(notice, dict):  # pg8000
-        told = {field: value.decode(errors="replace") for field, value in notice.items()}
-        heard.hear(told.get(b"V", told.get(b"S")), told.get(b"C"), told.get(b"R"))
+        fields = {field: value.decode(errors="replace") for field, value in notice.items()}
+        listener.hear(fields.get(b"V", fields.get(b"S")), fields.get(b"C"), fields.get(b"R"))
     elif isinstance(notice, str) and _IN_WORDS in notice:  # psycopg2
-        heard.hear("WARNING", "01000", None)
+        listener.hear("WARNING", "01000", None)

@@ -97,9 +97,9 @@ class PostgresRecordDatabase:
         sql = rows.JOINED_CLAIM if expect is None else rows.JOINED_SWAP
         for _ in range(PUT_TRIES):
             [row] = self._ask(cursor, sql, parameters)
-            standing = rows.put_result_of(row, write, expect)
-            if standing is not None:
-                return standing
+            result = rows.put_result_of(row, write, expect)
+            if result is not None:
+                return result
         raise snapshot_too_old()
 
     def load(self, cursor: Any, id: bytes) -> Record | None:
@@ -141,19 +141,19 @@ class PostgresRecordDatabase:
     @contextmanager
     def confirming(self, connection: Any) -> Iterator[None]:
         """A block that commits; `StoreUnavailable` after it if the synchronous standby was not waited for."""
-        heard = NoticeListener()
-        with collect_notices(connection, heard):
+        listener = NoticeListener()
+        with collect_notices(connection, listener):
             yield
-        if heard.unconfirmed:
+        if listener.unconfirmed:
             raise unconfirmed_error(self.name)
 
-    def meaning(self, said: BaseException, *, committing: bool = False) -> Exception | None:
+    def meaning(self, error: BaseException, *, committing: bool = False) -> Exception | None:
         """
         What any driver's error about a statement of ours means inside the caller's transaction.
 
         None if it is the caller's own constraint or trigger that speaks: its word is left as it is.
         """
-        code, line = sqlstate_of(said), first_line(said)
+        code, line = sqlstate_of(error), first_line(error)
         if code in _RUN_AGAIN:
             return RetryTransaction(f"{line}; roll back and run your transaction again with the same key")
         match code or "":
@@ -175,8 +175,8 @@ class PostgresRecordDatabase:
             case _ if code == READ_ONLY:
                 return StoreUnavailable(read_only_transaction(self.name))
         return (
-            translate_error(said, self.name)
-            if isinstance(said, DRIVER_ERRORS)
+            translate_error(error, self.name)
+            if isinstance(error, DRIVER_ERRORS)
             else translate_sqlstate(code, line, self.name)
         )
 

@@ -104,8 +104,8 @@ def exchange(
 
     Whatever interrupts it, wherever that is: no answer is left for the next statement to find.
     """
-    heard = NoticeListener()
-    connection.add_notice_handler(heard)
+    listener = NoticeListener()
+    connection.add_notice_handler(listener)
     try:
         if isinstance(effect, SendRollback):
             yield from _undo(connection, effect)
@@ -115,10 +115,10 @@ def exchange(
             yield from _together(connection, steps)
         else:
             yield from _one_by_one(connection, steps)
-        heard.check()
+        listener.check()
     finally:
         _leave_pipeline(connection.pgconn)
-        connection.remove_notice_handler(heard)
+        connection.remove_notice_handler(listener)
 
 
 def _undo(connection: Connection, effect: SendRollback) -> Generator[Any, Any, None]:
@@ -181,8 +181,8 @@ def _is_utf8(pgconn: Any) -> bool:
 
 def would_garble_text(connection: Connection) -> bool:
     """Whether words would be kept as they are sent, in a database that is kept in another encoding than UTF-8."""
-    told = connection.pgconn.parameter_status
-    return told(b"client_encoding") == _NO_ENCODING and told(b"server_encoding") not in (_UTF8, _NO_ENCODING)
+    status_of = connection.pgconn.parameter_status
+    return status_of(b"client_encoding") == _NO_ENCODING and status_of(b"server_encoding") not in (_UTF8, _NO_ENCODING)
 
 
 def _keeping(names: _Names, key: tuple[bytes, tuple[int, ...]], name: bytes) -> Callable[[Any], None]:

@@ -3,8 +3,8 @@ What atomic mode sends on the caller's psycopg connection, written once for both
 
     begin and claim | the caller's function | settle and commit
 
-`PsycopgTransactionFlow` yields what to send, together if the driver can, and is sent the rows. What an answer or an
-error means is decided here; `_psycopg_transaction_async.py` has the class that sends, and `_psycopg_pipeline.py` how.
+`PsycopgTransactionFlow` yields statements, to be sent together if the driver can, and gets their rows. What a row or an
+error means is decided here. The class in `_psycopg_transaction_async.py` sends them, by way of `_psycopg_pipeline.py`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ T = TypeVar("T")
 
 _NO_SAVEPOINT = "3B001"
 _NOT_LANDED, _NOT_OURS = "22012", "2201F"
-"""Division by zero, root of a negative number: how an ending stops what was sent after it."""
+"""
+Division by zero, root of a negative number: with these errors an ending statement stops the COMMIT sent after it.
+"""
 _RELAXED = len(Write._fields)
-"""Its place among what a put binds."""
+"""Its index among the values of a put."""
 _PIPELINED = (
     "your function left the connection in pipeline mode, so what was sent there cannot be told from what is sent now, "
     "and the connection was closed; end connection.pipeline() before the function ends"
@@ -58,12 +60,12 @@ _BUSY = (
 )
 
 _XID = ", CASE WHEN landed.fence IS NOT NULL THEN txid_current() END"
-"""Last in the answer of a claim: which transaction it is in. If the function ends that, it is found out by this."""
+"""Last column of a claim: the id of its transaction. With it we notice if the function ends that transaction."""
 _OR_STOP = (
     ", sqrt(CASE WHEN %(xid)s::bigint IS NULL OR txid_current() = %(xid)s::bigint THEN 1 ELSE -1 END)"
     ", 1 / CASE WHEN landed.fence IS NOT NULL THEN 1 ELSE 0 END"
 )
-"""Last in the answer of an ending: an error unless it is in our transaction and landed, so that no commit follows."""
+"""Last columns of an ending: an error, which stops the commit, unless it landed and is in our transaction."""
 _CLAIM = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _SWAP = rows.swap_statement(rows.JOINED_CLOCK, rows.RESTORED + _XID)
 _END_FRESH = rows.claim_statement(rows.JOINED_CLOCK, rows.RESTORED + _OR_STOP)
@@ -73,18 +75,18 @@ _PEEK = (
     b"WITH found AS (%s) SELECT CASE WHEN found.state IS DISTINCT FROM 'settled' OR found.forget_at <= found.now "
     b"THEN txid_current() END, found.* FROM (SELECT 1) AS one LEFT JOIN found ON true" % rows.FIND
 )
-"""Which transaction it is in, unless the record can only be replayed or refused: that needs no number of its own."""
+"""A record, and the transaction's id unless the record is settled: a replay or a refusal needs no such id."""
 _BECAME, _IDENTITY = preparable(b"SELECT txid_status(%(xid)s::bigint)"), preparable(rows.IDENTITY)
 
 
 @cache
 def _within(schema: str, sql: bytes) -> PreparableStatement:
-    """A statement about our tables, which are there whatever the search path is."""
+    """A statement about our tables, with their schema, so that the search path does not matter."""
     return preparable(rows.qualified(schema, sql), prepares=True)
 
 
 class StatementFailed(Exception):
-    """One of several statements failed, and those after it were not carried out."""
+    """A statement failed; those sent after it were not carried out."""
 
     def __init__(self, number: int, error: BaseException) -> None:
         self.number = number
@@ -93,7 +95,7 @@ class StatementFailed(Exception):
 
 
 class IdentifyStore:
-    """Which database the gate's store is."""
+    """Asks which database the gate's store is in."""
 
 
 _IDENTIFY: Final = IdentifyStore()
@@ -120,11 +122,11 @@ class PsycopgTransactionFlow:
         self._opened: list[TransactionLevel] = []
         """Innermost last."""
         self._unsent = False
-        """Whether the first `begin` is still to be sent: it goes along with the statement after it."""
+        """Whether the first `begin` has not been sent yet: it is sent together with the next statement."""
         self._xid: int | None = None
-        """The transaction that we are in; None as long as the function cannot have been called."""
+        """The id of our transaction; None until the caller's function may have been called."""
         self._parted = False
-        """Whether the function has committed that transaction by itself."""
+        """Whether the function itself has committed that transaction."""
         self._schema = ""
         """Where the tables are: the function may change the search path."""
 
@@ -148,7 +150,7 @@ class PsycopgTransactionFlow:
         return opens
 
     def _verify(self) -> Flow[None]:
-        """Once for each connection: that its rows and our records are in one database, and its path leads to them."""
+        """Check, once for each connection, that its search path leads to our records in the same database."""
         [[theirs]] = yield from self._send(BoundStatement(_IDENTITY))
         try:
             info = self._connection.info
@@ -163,11 +165,11 @@ class PsycopgTransactionFlow:
         statement = self._put(_CLAIM if expect is None else _SWAP, write, expect)
         for _ in range(PUT_TRIES):
             [[row]] = yield from self._send(statement)
-            standing = rows.put_result_of(row, write, expect)
-            if standing is not None:
-                if standing.landed:
+            result = rows.put_result_of(row, write, expect)
+            if result is not None:
+                if result.landed:
                     self._xid = row[-1]
-                return standing
+                return result
         raise snapshot_too_old()
 
     def load(self, id: bytes) -> Flow[Record | None]:
@@ -227,7 +229,8 @@ class PsycopgTransactionFlow:
             return not self._parted
         savepoint = self._opened.pop().savepoint
         if self._is_in_a_pipeline():
-            # Whose answers are not ours to read. Closed, the server undoes it; whether it had been ended, nobody says.
+            # We cannot read that pipeline's results. Closing the connection makes the server roll back what is open;
+            # whether the transaction had been ended before is not known.
             self._connection.pgconn.finish()
             return False
         if self._unsent or self._is_closed():
@@ -238,7 +241,7 @@ class PsycopgTransactionFlow:
         return (yield from self._undo(savepoint))
 
     def _undo(self, savepoint: bytes | None) -> Flow[bool]:
-        """False: somebody else had ended it."""
+        """Roll back; False if somebody else had ended it."""
         try:
             if savepoint is None:
                 return (yield from self._roll_back())
@@ -255,11 +258,11 @@ class PsycopgTransactionFlow:
         return self._connection.closed
 
     def _has_ended(self) -> bool:
-        """Whether the function has ended the transaction, or has closed the connection in good order."""
+        """Whether the function has ended the transaction, or has closed the connection normally."""
         return self._status == TransactionStatus.IDLE or (self._connection.closed and not self._connection.broken)
 
     def _roll_back(self) -> Flow[bool]:
-        """The transaction that we opened; or whatever the function has opened in its place."""
+        """Roll back the transaction that we opened, or the one that the function has opened in its place."""
         if self._status != TransactionStatus.IDLE:
             yield _ROLLBACK
         return self._xid is None or (yield from self._was_aborted(self._xid))
@@ -294,7 +297,7 @@ class PsycopgTransactionFlow:
         return self._ours(sql, values)
 
     def _ours(self, sql: bytes, values: Sequence[Value]) -> BoundStatement:
-        """About our tables."""
+        """A statement about our tables, with its values."""
         return BoundStatement(_within(self._schema, sql), values)
 
     def _send(self, *statements: BoundStatement) -> Flow[list[Any]]:
@@ -304,32 +307,32 @@ class PsycopgTransactionFlow:
             raise self._meaning(failed) from failed.error
 
     def _sent(self, *statements: BoundStatement) -> Flow[list[Any]]:
-        answers: list[Any]
+        results: list[Any]
         if self._is_in_a_pipeline():
             raise IllegalMove(_PIPELINED)
         if not self._unsent:
-            answers = yield SendStatements(statements)
-            return answers
+            results = yield SendStatements(statements)
+            return results
         self._unsent = False
         savepoint = self._opened[-1].savepoint
         opening = _begin_statement(self._connection) if savepoint is None else b"SAVEPOINT %b" % savepoint
         try:
-            answers = yield SendStatements(statements, opening)
+            results = yield SendStatements(statements, opening)
         except StatementFailed as failed:
             if failed.code not in STALE_STATEMENT:
                 raise
             # Nothing of the caller's has run since the opening. What is sent again is prepared anew.
             yield _ROLLBACK if savepoint is None else _undo_to(savepoint)
-            answers = yield SendStatements(statements, opening if savepoint is None else None)
-        return answers
+            results = yield SendStatements(statements, opening if savepoint is None else None)
+        return results
 
     def _meaning(self, failed: StatementFailed, *, committing: bool = False) -> BaseException:
-        """Turn what PostgreSQL says about our own statements into our errors; the caller's are not run here."""
+        """Our error for one of PostgreSQL's about our own statements. The caller's statements are not run here."""
         return self._database.meaning(failed.error, committing=committing) or failed.error
 
 
 def check_connection(connection: Connection, what: str) -> bool:
-    """Refuse a connection where `what` cannot be written with the caller's rows; whether no transaction has begun."""
+    """Refuse a connection on which `what` cannot join the caller's rows; True if no transaction has begun on it."""
     if connection.pgconn.pipeline_status != PipelineStatus.OFF and not connection.closed:
         raise ConfigurationError(
             "this connection is in pipeline mode, where errors arrive late; end connection.pipeline() before this"
@@ -353,7 +356,7 @@ def _undo_to(savepoint: bytes) -> SendRollback:
 
 
 def _begin_statement(connection: Connection) -> bytes:
-    """How the caller has set up its transactions."""
+    """The BEGIN for the connection's settings: isolation level, read only, deferrable."""
     words = ["BEGIN"]
     if connection.isolation_level is not None:
         words.append(f"ISOLATION LEVEL {psycopg.IsolationLevel(connection.isolation_level).name.replace('_', ' ')}")
@@ -365,7 +368,7 @@ def _begin_statement(connection: Connection) -> bytes:
 
 
 def postgres_database_of(store: object, gate: str) -> PostgresRecordDatabase:
-    """The database of a gate's store; refused if it is none of PostgreSQL's. `gate` is the class that asks."""
+    """The database of a gate's store; raises if it is not PostgreSQL. `gate` is the name of the gate's class."""
     awaits = gate == "AsyncGate"  # A blocking connection can join an awaiting store's database, if that is known.
     if isinstance(store, AsyncPostgresStore) or (isinstance(store, PostgresStore) and not awaits):
         return PostgresRecordDatabase(store)
@@ -381,10 +384,10 @@ def transaction_has_ended(connection: Connection) -> bool:
 
 
 def statement_failure(
-    connection: Connection, effect: SendStatements | SendRollback, answers: list[Any], error: BaseException
+    connection: Connection, effect: SendStatements | SendRollback, results: list[Any], error: BaseException
 ) -> StatementFailed:
-    """Which of several statements failed: as many as there are answers were carried out before it."""
-    failed = StatementFailed(len(answers), error)
+    """Which of several statements failed: the one after those that have results."""
+    failed = StatementFailed(len(results), error)
     if failed.code in STALE_STATEMENT:
         forget_prepared(connection, effect)
     return failed

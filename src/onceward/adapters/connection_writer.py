@@ -119,8 +119,8 @@ def _of_psycopg2(connection: Any) -> _WriteFunctions:
 
 def _of_asyncpg(connection: Any) -> _WriteFunctions:
     async def run(sql: str, values: list[Any]) -> int:
-        said = await connection.execute(sql, *values)
-        return int(said.rpartition(" ")[2])  # Such as INSERT 0 1.
+        status = await connection.execute(sql, *values)
+        return int(status.rpartition(" ")[2])  # Such as INSERT 0 1.
 
     async def ask(sql: str, values: list[Any]) -> list[Any]:
         return [tuple(row.values()) for row in await connection.fetch(sql, *values)]

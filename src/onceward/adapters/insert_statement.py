@@ -193,8 +193,8 @@ def _check(dialect: str, columns: tuple[str, ...], key: tuple[str, ...], on_dupl
 def _says_no_constraint(error: Exception) -> bool:
     from onceward.adapters.record_database import driver_error, sqlstate_of  # Only now: it needs a database library.
 
-    said = driver_error(error)
-    return sqlstate_of(said) == _NO_CONSTRAINT_POSTGRESQL or _NO_CONSTRAINT_SQLITE in str(said)
+    cause = driver_error(error)
+    return sqlstate_of(cause) == _NO_CONSTRAINT_POSTGRESQL or _NO_CONSTRAINT_SQLITE in str(cause)
 
 
 def _missing_constraint(table: TableName, key: Sequence[str]) -> ConfigurationError:

@@ -178,25 +178,25 @@ class SqliteRecordDatabase:
         return nullcontext()
 
 
-def translate_error_in_transaction(said: BaseException, path: Path) -> Exception | None:
+def translate_error_in_transaction(error: BaseException, path: Path) -> Exception | None:
     """
     What an error of SQLite's about a statement of ours means inside the caller's transaction.
 
     None if it is a constraint that speaks. None of ours is violated by what we do: it is the caller's, and may be one
     that is checked at the commit.
     """
-    if not isinstance(said, sqlite3.Error) or isinstance(said, sqlite3.IntegrityError):
+    if not isinstance(error, sqlite3.Error) or isinstance(error, sqlite3.IntegrityError):
         return None
-    if "no such savepoint" in str(said):
+    if "no such savepoint" in str(error):
         return SavepointGone(TRANSACTION_ENDED)
-    if "statements in progress" in str(said):
+    if "statements in progress" in str(error):
         return IllegalMove(STATEMENT_IN_PROGRESS)
-    if is_busy(said):
+    if is_busy(error):
         return RetryTransaction(
             "the database is locked by another writer; roll back and run your transaction again. If it had read before "
             "it wrote, waiting cannot help: begin it with BEGIN IMMEDIATE"
         )
-    return meaning_on_sqlite(said, path)
+    return meaning_on_sqlite(error, path)
 
 
 def sqlstate_of(error: BaseException) -> str | None:

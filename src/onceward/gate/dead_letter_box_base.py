@@ -90,7 +90,7 @@ class DeadLetterBoxBase:
         self, name: str, fn: Callable[..., Any], *, gated: bool | None = None, **options: Unpack[Options]
     ) -> None:
         """
-        Register what does again the calls of that name (a policy's `name`, or the function's own).
+        Register the function that repeats the calls of that name (a policy's `name`, or the function's own).
 
         `fn` takes the call's arguments, or `letter` if they were not kept. It is run through the gate under the
         operation's key, with these options (`guarantee`, ...); a function declared with `once` goes there by itself,
@@ -121,7 +121,7 @@ class DeadLetterBoxBase:
         Register who sends HTTP requests to an address again (`to`: scheme, host and port; a path does not matter).
 
         Letters of our own clients and transports need no other handler. `send` is given the `SentRequest`, adds its
-        credentials, and raises if the answer is a failure. A `Client` registers itself with its policy's dead letters.
+        credentials, and raises if the response is a failure. A `Client` registers itself with its policy's letters.
         """
         if not callable(send):
             raise ConfigurationError("send is a function of the request that was kept (a SentRequest)")
@@ -178,11 +178,11 @@ class DeadLetterBoxBase:
 
     def _job(self, letter: DeadLetter, record: Record | None, did_not_happen: bool) -> RequeueJob:
         """Check everything that could refuse a requeue, before anything runs."""
-        taken = self._handlers.get(letter.name)
+        handler = self._handlers.get(letter.name)
         kept = self.arguments(letter)
-        if taken is None and letter.request is not None:
-            taken = make_resend_handler(letter, kept, self._senders)
-        if taken is None:
+        if handler is None and letter.request is not None:
+            handler = make_resend_handler(letter, kept, self._senders)
+        if handler is None:
             known = ", ".join(map(repr, self.handlers)) or "none"
             raise ConfigurationError(
                 f"no handler is registered for {letter.name!r} (registered: {known}). Register a function that does it "
@@ -199,18 +199,18 @@ class DeadLetterBoxBase:
                 f"dead discard {letter.digest} --yes); if it did not, requeue it with did_not_happen=True (onceward "
                 f"dead requeue {letter.digest} --did-not-happen)"
             )
-        arguments = taken.bound(letter, kept)
+        arguments = handler.bound(letter, kept)
         ran: list[bool] = []
-        prepared = None if taken.gated else self._prepare(letter, record, taken, arguments, ran)
+        prepared = None if handler.gated else self._prepare(letter, record, handler, arguments, ran)
         if prepared is None:
-            self._check_key(letter, taken, arguments)
-        return RequeueJob(letter, taken, arguments, prepared, ran, self._call_factory.environment.monotonic())
+            self._check_key(letter, handler, arguments)
+        return RequeueJob(letter, handler, arguments, prepared, ran, self._call_factory.environment.monotonic())
 
     def _prepare(
         self,
         letter: DeadLetter,
         record: Record | None,
-        taken: RequeueHandler,
+        handler: RequeueHandler,
         arguments: CallArguments,
         ran: list[bool],
     ) -> PreparedCall:
@@ -222,17 +222,17 @@ class DeadLetterBoxBase:
 
         def invoke(operation: Any) -> Any:
             ran.append(True)
-            given = {"operation": operation} if taken.takes_operation else {}
-            return taken.fn(*arguments.args, **arguments.kwargs, **given)
+            given = {"operation": operation} if handler.takes_operation else {}
+            return handler.fn(*arguments.args, **arguments.kwargs, **given)
 
-        terms = self._call_factory.agreed(taken.options)
+        terms = self._call_factory.agreed(handler.options)
         return self._call_factory.prepare_requeue(
-            letter.key, fingerprint, letter.name, terms, invoke, marked=taken.marked
+            letter.key, fingerprint, letter.name, terms, invoke, marked=handler.marked
         )
 
-    def _check_key(self, letter: DeadLetter, taken: RequeueHandler, arguments: CallArguments) -> None:
-        """A declared function makes its key from its arguments: it must be the letter's."""
-        key_of = getattr(taken.fn, "key_of", None)
+    def _check_key(self, letter: DeadLetter, handler: RequeueHandler, arguments: CallArguments) -> None:
+        """Refuse a declared function whose arguments make another key than the letter's."""
+        key_of = getattr(handler.fn, "key_of", None)
         if key_of is None or not letter.keyed:
             return
         if self._call_factory.stored_key(key_of(*arguments.args, **arguments.kwargs)) != letter.key:
@@ -242,7 +242,7 @@ class DeadLetterBoxBase:
             )
 
     def _requeue_failed(self, job: RequeueJob, error: Exception) -> Flow[None] | None:
-        """What is to be noted about a requeue that raised; None if the handler was not even called."""
+        """The flow that notes a failed requeue in its letter; None if the handler was not even called."""
         if job.prepared is not None and not job.ran:
             return None
         environment = self._call_factory.environment
@@ -257,7 +257,7 @@ class DeadLetterBoxBase:
 
 
 def log_not_updated(letter: DeadLetter, error: OncewardError) -> None:
-    """What the handler came to stands; only the letter is behind. A requeue then learns the stored answer."""
+    """Log that a letter could not be updated. The record has the result already, and another requeue replays it."""
     _log.warning(
         "onceward: dead letter %s could not be updated after its requeue (%s); requeueing it again is safe",
         letter.digest,

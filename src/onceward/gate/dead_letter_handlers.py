@@ -23,7 +23,7 @@ from onceward.gate.function_inspection import OPERATION, OperationContract, func
 from onceward.gate.payload_seal import Seal
 
 LETTER = "letter"
-"""A handler takes the letter by naming a parameter so."""
+"""The name of the parameter that a handler gets the dead letter in."""
 
 _FROM_A_POLICY = ("attempt", "timeout")
 """What a retry policy around the handler fills in."""
@@ -44,7 +44,7 @@ class CallArguments(NamedTuple):
 
 
 def check_payload_mode(payload: PayloadMode) -> PayloadMode:
-    """Refuse what could only fail when something has gone wrong already."""
+    """Refuse a wrong payload mode now, not when the first dead letter is stored."""
     if payload is None or payload == "plain" or (isinstance(payload, Seal) and not isinstance(payload, type)):
         return payload
     raise ConfigurationError(
@@ -53,7 +53,7 @@ def check_payload_mode(payload: PayloadMode) -> PayloadMode:
 
 
 def pack_arguments(payload: PayloadMode, id: bytes, call: GivenUp, bytes_max: int) -> StoredPayload:
-    """A call's arguments as they are kept. Whatever they do when looked at, there is a letter: without them."""
+    """A call's arguments as they are stored. If they cannot be, the letter is stored without them."""
     if payload is None:
         return StoredPayload()
     if call.request is not None and call.request.body is None:
@@ -101,7 +101,7 @@ def unpack_arguments(payload: PayloadMode, letter: DeadLetter) -> CallArguments 
             case {"id": letter.id, "args": list(args), "kwargs": dict(kwargs)}:
                 return CallArguments(tuple(args), kwargs)
     except OncewardError:
-        pass  # Said below, in the letter's own words.
+        pass  # Raised below, with the letter's digest.
     raise ConfigurationError(f"the payload of dead letter {letter.digest} is damaged, or another letter's")
 
 
@@ -118,7 +118,7 @@ def key_of_call(call: GivenUp) -> str | None:
 
 
 def request_fingerprint(call: GivenUp) -> bytes | None:
-    """Of the arguments by name, as a gate compares them; None if they have no canonical form."""
+    """The fingerprint of the arguments by name, as a gate compares them; None if they have no canonical form."""
     if call.request is not None:
         return fingerprint_canonical(request_document_of(call.request))
     try:
@@ -135,7 +135,7 @@ def request_fingerprint(call: GivenUp) -> bytes | None:
 
 
 class RequeueHandler(NamedTuple):
-    """A function that does again what was given up."""
+    """A function that repeats a call that was given up."""
 
     name: str
     fn: Callable[..., Any]
@@ -150,7 +150,7 @@ class RequeueHandler(NamedTuple):
     restores: Mapping[str, Restorer]
 
     def bound(self, letter: DeadLetter, kept: CallArguments | None) -> CallArguments:
-        """The arguments to call it with, refused here if they cannot be right."""
+        """The arguments to call it with; raises if it does not take them."""
         parameters = self.signature.parameters
         letters = {LETTER: letter} if self.takes_letter else {}
         if kept is None:
@@ -188,7 +188,7 @@ class RequeueHandler(NamedTuple):
 def make_requeue_handler(
     name: str, fn: Callable[..., Any], *, gated: bool | None, options: Mapping[str, Any]
 ) -> RequeueHandler:
-    """Take a handler apart."""
+    """A handler made of a function: what it takes, and how it is run."""
     if not callable(fn):
         raise ConfigurationError(f"a handler is a function, and {type(fn).__name__} cannot be called")
     declared = isinstance(getattr(fn, "contract", None), OperationContract)
@@ -205,17 +205,17 @@ def make_requeue_handler(
         raise ConfigurationError(f"{function_name(fn)} does not say what it takes; wrap it in a function") from None
     wrapped = hasattr(fn, "__wrapped__")  # By a policy, perhaps, which fills these in.
     filled = {LETTER, *(() if goes_by_itself else (OPERATION,)), *(_FROM_A_POLICY if wrapped else ())}
-    taken = [one for one in whole.parameters.values() if one.name not in filled]
+    parameters = [one for one in whole.parameters.values() if one.name not in filled]
     return RequeueHandler(
         name,
         fn,
         goes_by_itself,
         options,
-        whole.replace(parameters=taken),
+        whole.replace(parameters=parameters),
         LETTER in whole.parameters,
         OPERATION in whole.parameters and not goes_by_itself,
         OPERATION in whole.parameters and not goes_by_itself and marks_effect(fn),
-        _restores(fn, taken),
+        _restores(fn, parameters),
     )
 
 

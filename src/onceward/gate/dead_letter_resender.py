@@ -1,9 +1,9 @@
 """
 Dead letters of HTTP requests: who sends one again, and when that is allowed.
 
-Our own clients record what they sent, so no handler has to be written: a sender is registered once for an address, and
-a requeue sends the same bytes under the same key. What is stored never decides where a credential goes: it belongs to
-the address that was registered.
+Our own clients record what they sent, so these letters need no handler: a sender is registered once for an address, and
+a requeue sends the same bytes under the same key. A credential goes only to the address that its sender is registered
+for, whatever the stored request says.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from onceward._core.sent_request import SentRequest, origin_of, sent_request_of
 from onceward.gate.dead_letter_handlers import CallArguments, RequeueHandler, make_requeue_handler
 
 RequestSender: TypeAlias = Callable[[SentRequest], Any]
-"""Sends a request once, and returns what was answered; raises if that is a failure."""
+"""Sends a request once and returns the response; raises if the response is a failure."""
 
 
 def make_resend_handler(
     letter: DeadLetter, kept: CallArguments | None, senders: Mapping[str, RequestSender]
 ) -> RequeueHandler:
-    """The handler that every letter of a request has: whoever sends to its address."""
+    """A handler that sends a letter's request again, with the sender for its address."""
     sent = _request_of(letter, kept)
     origin = origin_of(sent.url)
     send = senders.get(origin)
@@ -41,12 +41,16 @@ def make_resend_handler(
 
 
 def check_resendable(letter: DeadLetter, kept: CallArguments | None, honoured: float, *, did_not_happen: bool) -> None:
-    """Refuse what may have happened, if it is not (or no longer: seconds) known by its key where it was sent."""
+    """
+    Refuse a request that may have happened, unless its key protects it from happening twice.
+
+    A server is trusted to remember a key for `honoured` seconds.
+    """
     if did_not_happen or not letter.may_have_happened or _request_of(letter, kept).safe:
         return
     if letter.keyed and letter.seconds_old < honoured:
         return
-    late = f"was first given up more than {timedelta(seconds=honoured)} ago: its key may be forgotten there"
+    late = f"is more than {timedelta(seconds=honoured)} old, so the server may have forgotten its key"
     raise OutcomeUnknown(
         f"dead letter {letter.digest} ({letter.request}) may have happened, and it "
         f"{late if letter.keyed else 'had no key'}. Look whether it did. If so, discard the letter (onceward dead "

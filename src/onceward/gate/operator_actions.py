@@ -42,14 +42,14 @@ def find_records(store: Store, digits: str, selection: Selection = ANY_RECORD) -
 
 
 def scan_start_of(digits: str) -> bytes:
-    """Where a scan begins that is to show the ids with these first digits."""
+    """The id after which to scan for ids that begin with these digits."""
     first = int(digits.ljust(ID_DIGITS, "0"), 16)
     # A scan begins after an id, so this is the id just before the first one that would match.
     return (first - 1).to_bytes(ID_DIGITS // 2, "big") if first else b""
 
 
 def id_of_key(scope: str, key: str) -> bytes:
-    """The id under which a gate of this scope keeps a key."""
+    """The record id of a key in this scope."""
     call_factory = CallFactory(scope, environment=None, listeners=(), options={})
     return record_id(KEY, call_factory.scope, call_factory.stored_key(key))
 
@@ -64,19 +64,19 @@ def reconcile_record(
     environment: Environment = REAL,
 ) -> Record:
     """
-    Decide a record by its id: `Found(result)` settles it, `NOT_FOUND` releases it. The same flow as `Gate.reconcile`.
+    Decide a record in doubt by its id, as `Gate.reconcile` does: `Found(result)` settles it, `NOT_FOUND` releases it.
 
-    `terms` say how long the answer is kept: the record does not know on which terms its operation was declared.
+    `terms` say how long the result is kept, because a record does not store the options of its operation.
     """
     found = store.load(id)
     if found is None:
-        raise IllegalMove("there is no such record: nothing was ever claimed under this key, or it was forgotten")
+        raise IllegalMove("there is no such record. Check the key and the store: it never ran here, or was forgotten")
 
     return run_on_store(store, reconcile(_request_about(found, terms), answer, fence), environment=environment)
 
 
 def digest_of_key(scope: str, key: str) -> str:
-    """The digits by which logs, events and journals name a key of this scope."""
+    """The digest of a key in this scope, as logs, events and journals show it."""
     return digest_of(id_of_key(scope, key))
 
 
@@ -87,12 +87,12 @@ def id_of_dead_letter(scope: str, key: str) -> bytes:
 
 
 def discard_dead_letter(store: Store, id: bytes, *, environment: Environment = REAL) -> bool:
-    """Let go of a dead letter; whether there was one."""
+    """Delete a dead letter; whether there was one."""
     return run_on_store(store, discard(id), environment=environment)
 
 
 def _request_about(found: Record, terms: Terms) -> OperationRequest:
-    """A request in the name of whoever claimed the record."""
+    """A request for the operation of a record that was found."""
     claimant = Claimant(
         id=found.id,
         kind=found.kind,

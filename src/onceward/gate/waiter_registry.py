@@ -1,11 +1,11 @@
 """
 Waiting for another holder, and being woken as soon as it is done.
 
-A gate calls `notify` whenever one of its own runs ends, so that waiters in the same process wake at once. What other
-processes hold is found by looking again: the flow bounds the pause. Waiters are counted, and limited.
+A gate calls `notify` whenever one of its own runs ends, so waiters in the same process wake at once. For holders in
+other processes, a waiter looks again after a pause, whose length the flow chooses. The number of waiters is limited.
 
-There is no lock here. A coroutine that is thrown away while it waits is removed by the garbage collector, perhaps while
-another waiter is being added or removed. So adding and removing are one step of a dictionary each.
+There is no lock here. If a coroutine is thrown away while it waits, the garbage collector removes its waiter, perhaps
+while another is being added or removed. So adding and removing are a single dictionary operation each.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ W = TypeVar("W")
 _Waiter = tuple[asyncio.AbstractEventLoop, asyncio.Event]
 
 SHARDS = 64
-"""Waiters are kept in so many dictionaries, by the id: `notify` looks through one of them."""
+"""The number of dictionaries that waiters are spread over, by id: `notify` searches only one of them."""
 
 
 class _WaiterTable(Generic[W]):
@@ -33,7 +33,7 @@ class _WaiterTable(Generic[W]):
         self._shards: list[dict[object, tuple[bytes, W]]] = [{} for _ in range(SHARDS)]
 
     def has(self, id: bytes) -> bool:
-        """Whether anybody waits for that id, or for one that is kept with it."""
+        """Whether anybody waits for that id, or for another id of its shard."""
         return bool(self._shard(id))
 
     def add(self, id: bytes, waiter: W) -> object:

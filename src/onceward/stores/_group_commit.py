@@ -1,30 +1,31 @@
 """
 Group commit: the queue in front of the stores. Many callers share one transaction and one sync of the disk.
 
-Whoever comes first leads: takes what is queued, performs it, answers everybody, and hands the lead to the next in
-the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
-callers have no thread to lend, so a worker leads for them; where the connection itself is awaited, a task of the event
-loop does (`_event_loop_commit.py`, with the same entries and the same rule of what is taken).
+The first caller leads: it takes what is queued, performs it, gives every caller its result, and hands the lead to the
+next in the queue, so that nobody leads for ever. A lone caller finds the queue empty and is its own batch. Awaiting
+callers have no thread to lend, so a worker thread leads for them. If the connection itself is async, a task of the
+event loop leads (`_event_loop_commit.py`, with the same entries and the same rules for a batch).
 
     caller A   |-- lead: A ------------------|
     caller B     |-- wait --------------------|-- lead: B, C, D ----------|
     caller C        |-- wait -------------------------------- answered --|
     caller D            |-- wait ---------------------------- answered --|
 
-A store says how a batch is performed, and what is taken into one: `take_each_id_once`, for a transaction, or
-`take_in_order`, for a server that keeps commands apart by itself.
+A store says how a batch is performed, and what goes into one: `take_each_id_once`, for a transaction, or
+`take_in_order`, for a server that runs each command by itself.
 
 Rules of a batch, each with a test:
 
-- In a transaction, an id is once. A second write to it waits for the next batch, in order.
+- In a transaction, each id occurs once. A second write to it waits for the next batch, in order.
 - There, ids are sorted: batches of several processes touch rows and pages in the same order.
-- It has a greatest size.
-- Nobody is answered before the commit; if the commit fails, nobody is told that anything landed.
-- A caller who is interrupted takes nobody along: a waiter withdraws; a leader's unanswered companions go back to
-  the head of the queue and are done again. Doing a write again is safe, because each carries a version of its own.
+- Its size is limited.
+- No caller gets its result before the commit; if the commit fails, no caller learns that anything landed.
+- A caller who is interrupted does not harm the others. A waiter leaves the queue. If the leader is interrupted, the
+  entries of its batch without a result go back to the head of the queue and are performed again. That is safe for a
+  write, because each carries a version of its own.
 
-Who leads is a matter of identity (`_leader is entry`), never of a local variable: an interrupt can arrive between
-any two instructions, and what it finds must be enough to clean up.
+Who leads is decided by identity (`_leader is entry`), never by a local variable: an interrupt can arrive between any
+two instructions, and the cleanup must be able to tell.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from onceward._core.record import PutResult, Write
 from onceward.runtime import failpoints
 
 BATCH_MAX = 256
-"""Writes in one transaction: the sync is shared so widely by then that more only makes the first caller wait."""
+"""Writes in one transaction. More would hardly make the sync cheaper, and would make the first caller wait."""
 WORKER_IDLE_SECONDS = 10.0
 """The worker's thread ends when nothing came for this long; the next awaiting caller starts another."""
 
@@ -50,7 +51,7 @@ BEFORE_ANSWER = failpoints.declare("batch.before_answer", "the batch is committe
 
 
 PUT_ALONE: Final = object()
-"""The answer of a batch to a put that has to be made by itself."""
+"""The result of a put that the batch could not decide: it has to be put by itself."""
 
 
 class QueueEntry:
@@ -77,9 +78,9 @@ class QueueEntry:
         self.error: BaseException | None = None
         self.done = False
         self.again = False
-        """Done once already by a leader that was interrupted: it may have landed."""
+        """Whether an interrupted leader has performed it before: it may have landed."""
         self.followers: list[QueueEntry] | None = None
-        """Claims of the same id that are answered with it: see `take_each_id_once`."""
+        """Claims of the same id that get their result from this one: see `take_each_id_once`."""
 
     @property
     def wrote(self) -> bool:
@@ -92,7 +93,7 @@ class QueueEntry:
         self.done = True
 
     def deliver(self) -> None:
-        """On the event loop of whoever awaits it: hand out what has come, unless nobody waits any more."""
+        """Set the caller's future, on its event loop, unless nobody waits any more."""
         future = self.future
         if future is None or future.done():
             return
@@ -118,11 +119,11 @@ class BatchSplit(NamedTuple):
 
 def take_each_id_once(queue: deque[QueueEntry], *, following: bool = False) -> BatchSplit:
     """
-    From the head of the queue, each id once, sorted; a job goes alone.
+    Take from the head of the queue, each id once, sorted; a job goes alone.
 
-    With `following`, several claims of one id are one claim: as if the others had come right after it, they will be
-    shown what stands there. So a crowd that waits for one answer asks for it once. Not where callers can leave the
-    queue, as those that block can: whom they follow may go.
+    With `following`, several claims of one id are sent as one. The others get what it finds, as if they had come right
+    after it, so a crowd that waits for one result asks for it once. This is only for callers that cannot leave the
+    queue. Blocking callers can leave, and then nobody would answer those that follow them.
     """
     taken: dict[bytes, QueueEntry] = {}
     later: deque[QueueEntry] = deque()
@@ -158,13 +159,13 @@ class GroupCommit:
         take: Callable[[deque[QueueEntry]], BatchSplit] = take_each_id_once,
     ) -> None:
         self._perform = perform
-        """Gives every entry of a batch its answer or its error; raises only what is not about the batch."""
+        """Gives every entry of a batch its result or its error; raises only what does not concern the batch."""
         self._take_from = take
         self._mutex = threading.Lock()
         self._queue: deque[QueueEntry] = deque()
         self._leader: QueueEntry | None = None
         self._batch: list[QueueEntry] = []
-        """What the leader has taken and not answered yet."""
+        """The leader's batch, until its entries have got their results."""
         self._crowded = False
         """Whether the last writes that were queued shared their batch."""
         self._worker: threading.Thread | None = None
@@ -174,7 +175,7 @@ class GroupCommit:
     # Blocking callers.
 
     def run(self, entry: QueueEntry) -> Any:
-        """Have an entry performed, by this thread or by whoever leads, and answer."""
+        """Perform an entry, in this thread or in that of the leader; its result."""
         try:
             with self._mutex:
                 alone = self._leader is None
@@ -205,7 +206,7 @@ class GroupCommit:
         return self._leader is None
 
     def hold(self, entry: QueueEntry, seconds: float = -1) -> bool:
-        """Wait for the lead and keep it, for what needs the connection at rest; whether it came in time."""
+        """Wait for the lead and keep it, so that nobody else uses the connection; whether it came in time."""
         try:
             return self._wait_for_lead(entry, seconds) or not self._withdraw(entry)
         except BaseException:
@@ -241,7 +242,7 @@ class GroupCommit:
             self._hand_on()
 
     def _withdraw(self, entry: QueueEntry) -> bool:
-        """Leave: take nobody along and leave nobody waiting. Whether that was all; otherwise there is an answer now."""
+        """Leave the queue without harm to the others; False if the entry was performed already, and has its result."""
         while True:
             with suppress(KeyboardInterrupt):  # Asked twice: still leaving.
                 with self._mutex:
@@ -266,9 +267,9 @@ class GroupCommit:
         """
         Queue an entry whose caller awaits its future.
 
-        In a crowd, the worker is woken when the event loop has gone once around: by then everybody who had something
-        to write is in the queue, and the worker need not compete with them for the interpreter. Whoever comes from
-        elsewhere meanwhile wakes it at once: that loop may have stopped.
+        In a crowd, the worker is woken after one round of the event loop. By then every task with something to write is
+        in the queue, and the worker does not compete with them for the interpreter. A caller from another loop or
+        thread wakes the worker at once, because the first loop may have stopped.
         """
         with self._mutex:
             if self._worker is None:
@@ -284,7 +285,7 @@ class GroupCommit:
                 self._wake(entry)
 
     def _wake_worker(self) -> None:
-        """The event loop has gone around."""
+        """Called by the event loop after one round: wake the worker, if it is to lead."""
         with self._mutex:
             if self._leader is not None and self._leader.future is not None:
                 self._wake(self._leader)
@@ -306,7 +307,7 @@ class GroupCommit:
         self._worker = worker
 
     def _work(self) -> None:
-        """Lead for those who await, for as long as there are any."""
+        """The worker thread: lead for awaiting callers, as long as there are any."""
         while True:
             woken = self._worker_wake.acquire(timeout=WORKER_IDLE_SECONDS)
             with self._mutex:
@@ -337,7 +338,7 @@ class GroupCommit:
         return self._batch
 
     def _answer(self, batch: list[QueueEntry]) -> None:
-        """Tell everybody in the batch; each event loop is woken once."""
+        """Wake every caller in the batch; each event loop is woken once."""
         loops: dict[asyncio.AbstractEventLoop, list[QueueEntry]] = {}
         for entry in batch:
             if entry.future is not None:
@@ -349,7 +350,7 @@ class GroupCommit:
                 loop.call_soon_threadsafe(_deliver, entries)
 
     def _give_back(self, own: QueueEntry) -> None:
-        """Put what has no answer back at the head of the queue, but not the leader's own."""
+        """Put entries without a result back at the head of the queue, except the leader's own."""
         if own in self._queue:
             self._queue.remove(own)
         for entry in reversed(self._batch):
@@ -366,7 +367,7 @@ class GroupCommit:
             self._wake(self._leader)
 
     def _wake(self, entry: QueueEntry) -> None:
-        """Let a caller, or the worker in its place, look around. Once too often does no harm."""
+        """Wake a caller, or the worker in its place. Waking once too often does no harm."""
         wake = self._worker_wake if entry.future is not None else entry.wake
         if wake is not None and wake.locked():
             wake.release()

@@ -34,15 +34,15 @@ class NotConnected(Exception):
         super().__init__(str(meaning))
         self.meaning = meaning
         self.final = final
-        """Whether it has been waited for long enough already, or will never be."""
+        """Whether another try is not worth it: the wait was long enough already, or no connection will ever be had."""
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server was silent for too long. What it was asked may still be carried out; its answer is not waited for."""
+    """The server was silent for too long. What was sent may still be carried out; nobody waits for the response."""
 
 
 class CommitUnconfirmed(ServerSilent):
-    """The server said success, and that it has not waited for its synchronous standby: it may be lost in a failover."""
+    """The server committed without waiting for its synchronous standby, so a failover may lose the commit."""
 
 
 _WARNING, _WARNED = "WARNING", frozenset(("01000", "57P01"))
@@ -52,10 +52,11 @@ _WAITS_FOR_STANDBY = "SyncRep"
 
 class NoticeListener:
     """
-    Listens to what a connection is told beside its answers. PostgreSQL answers a commit whose wait for the synchronous
-    standby was cancelled (by an administrator, by a time limit) with success, and a warning: it is committed on this
-    server only. Its text is translated, so it is known by its code and by where it comes from: a trigger of somebody's
-    may warn with the same code.
+    Listens to the notices of a connection, for one warning.
+
+    If the wait for the synchronous standby is cancelled (by an administrator, by a time limit), PostgreSQL reports the
+    commit as a success, with a warning: it is committed on this server only. The warning's text is translated, so we
+    recognise it by its code and its source function. The code alone is not enough: any trigger may warn with it.
     """
 
     __slots__ = ("unconfirmed",)
@@ -68,12 +69,12 @@ class NoticeListener:
         self.hear(notice.severity_nonlocalized or notice.severity, notice.sqlstate, notice.source_function)
 
     def hear(self, severity: str | None, code: str | None, source: str | None) -> None:
-        """What any driver tells. Where it does not tell the source, the warning is believed."""
+        """Take a notice of any driver. If the driver does not give the source function, the code alone decides."""
         if severity == _WARNING and code in _WARNED and (source is None or source.startswith(_WAITS_FOR_STANDBY)):
             self.unconfirmed = True
 
     def check(self) -> None:
-        """Raise if what was answered since the last check waited for nobody."""
+        """Raise if a commit since the last check did not wait for its standby."""
         if self.unconfirmed:
             self.unconfirmed = False
             raise CommitUnconfirmed("did not wait for its synchronous standby")
@@ -117,7 +118,7 @@ def retry_decision(error: BaseException) -> RetryDecision:
 
 
 def is_server_error(code: str | None) -> bool:
-    """Whether an error at somebody's commit is of the server; all others are of deferred constraints and triggers."""
+    """Whether an error at a commit is the server's own; all others come from deferred constraints and triggers."""
     return code is None or code[:2] in _OF_THE_SERVER
 
 
@@ -153,18 +154,18 @@ def unconfirmed_error(name: str) -> StoreUnavailable:
     )
 
 
-def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
-    """The error to raise for a SQLSTATE, whichever driver brought it; `said` is its message, in one line."""
-    if "statement pooling" in said:
+def translate_sqlstate(code: str | None, message: str, name: str) -> OncewardError:
+    """The error to raise for a SQLSTATE of any driver; `message` is the first line of what the driver said."""
+    if "statement pooling" in message:
         return ConfigurationError(
-            f"{name}: {said}. A pooler that pools statements can neither make the tables nor join transactions: set "
+            f"{name}: {message}. A pooler that pools statements can neither make the tables nor join transactions: set "
             "its pool_mode to transaction, or open the store once without the pooler"
         )
     match code or "":
         case str() as data if data.startswith("22"):
             return RecordRefused(
-                f"{name} cannot hold this record: {said}; PostgreSQL's text takes no NUL character and no surrogate, "
-                "and its numbers end at 64 bits"
+                f"{name} cannot hold this record: {message}; PostgreSQL's text takes no NUL character and no "
+                "surrogate, and its numbers end at 64 bits"
             )
         case "55P03":
             return StoreUnavailable(
@@ -176,22 +177,22 @@ def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
             return _read_only(name)
         case "57014":
             return StoreUnavailable(
-                f"{name}: a time limit of the server ended our statement ({said}); nothing was written. Give this role "
-                "a statement_timeout above onceward_lock_timeout, or none",
+                f"{name}: a time limit of the server ended our statement ({message}); nothing was written. Give this "
+                "role a statement_timeout above onceward_lock_timeout, or none",
                 retry_after_seconds=1.0,
             )
         case "54000":
             return RecordRefused(
-                f"{name} cannot hold this record: {said}; PostgreSQL's limit is 1 GB for a field and for a statement"
+                f"{name} cannot hold this record: {message}; PostgreSQL's limit is 1 GB for a field and for a statement"
             )
         case "42501":
             return StoreUnavailable(
-                f"{name}: this role lacks a privilege ({said}); it needs SELECT, INSERT, UPDATE and DELETE on "
+                f"{name}: this role lacks a privilege ({message}); it needs SELECT, INSERT, UPDATE and DELETE on "
                 "onceward_records, SELECT and UPDATE on onceward_meta, and the first time CREATE on the schema"
             )
         case "42P01" | "42703" | "3F000":
             return SchemaMismatch(
-                f"{name}: the tables are missing, or not as they should be ({said}); reopen the store"
+                f"{name}: the tables are missing, or not as they should be ({message}); reopen the store"
             )
         case "42P10":
             return SchemaMismatch(
@@ -200,16 +201,16 @@ def translate_sqlstate(code: str | None, said: str, name: str) -> OncewardError:
                 "ADD CONSTRAINT onceward_records_pkey PRIMARY KEY (id)"
             )
         case "53100":
-            return StoreFull(f"no room left at {name} ({said}); free some space, then retry with the same key")
+            return StoreFull(f"no room left at {name} ({message}); free some space, then retry with the same key")
         case "XX001" | "XX002":
-            return StoreCorrupt(f"{name} is damaged ({said}); restore a backup")
+            return StoreCorrupt(f"{name} is damaged ({message}); restore a backup")
         case "40001" | "40P01":
             return StoreUnavailable(
-                f"{name}: conflicts with other transactions did not end ({said}); retry", retry_after_seconds=0.1
+                f"{name}: conflicts with other transactions did not end ({message}); retry", retry_after_seconds=0.1
             )
         case other:
             return StoreUnavailable(
-                f"{name} did not answer: {said} ({other or 'connection lost'})", retry_after_seconds=1.0
+                f"{name} did not answer: {message} ({other or 'connection lost'})", retry_after_seconds=1.0
             )
 
 
@@ -217,26 +218,26 @@ def translate_connect_error(error: BaseException, name: str, *, ever_connected: 
     """
     The error to raise when no connection could be opened.
 
-    What was declared wrongly is a `ConfigurationError`, if it never worked; later it is an outage, and work under way
-    has to be finished when it is over.
+    A wrong setting is a `ConfigurationError` as long as no connection ever worked. After that it counts as an outage:
+    work under way has to be finished when the outage is over.
     """
-    said = first_line(error)
-    if "session is read-only" in said or "server is in hot standby" in said:
+    message = first_line(error)
+    if "session is read-only" in message or "server is in hot standby" in message:
         return _read_only(name)
-    if "startup parameter" in said and not ever_connected:
+    if "startup parameter" in message and not ever_connected:
         return ConfigurationError(
-            f"{name} refuses the connection: {said}; with a pooler such as PgBouncer in between, add "
+            f"{name} refuses the connection: {message}; with a pooler such as PgBouncer in between, add "
             "onceward_bouncer=1 to the URL"
         )
-    if not ever_connected and any(words in said for words in _WRONG_AT_CONNECTING):
+    if not ever_connected and any(words in message for words in _WRONG_AT_CONNECTING):
         return ConfigurationError(
-            f"{name} refuses the connection: {said}; check user, password and database in the URL"
+            f"{name} refuses the connection: {message}; check user, password and database in the URL"
         )
-    return StoreUnavailable(f"{name} cannot be reached: {said}", retry_after_seconds=1.0)
+    return StoreUnavailable(f"{name} cannot be reached: {message}", retry_after_seconds=1.0)
 
 
 def connect_failure(error: BaseException, name: str, *, ever_connected: bool) -> NotConnected:
-    """What to raise when no connection could be opened. Where a long wait was in vain, another is not worth it."""
+    """What to raise when no connection could be opened. After a timeout, another try is not worth the wait."""
     meaning = translate_connect_error(error, name, ever_connected=ever_connected)
     return NotConnected(meaning, final=isinstance(error, (psycopg.errors.ConnectionTimeout, ServerSilent)))
 
@@ -267,7 +268,7 @@ def no_free_connection(name: str, size: int, seconds: float) -> StoreUnavailable
 
 
 def first_line(error: BaseException) -> str:
-    """What it said, short. Neither libpq nor the server repeats a password."""
+    """The first line of an error's message. Neither libpq nor the server repeats a password in it."""
     if isinstance(error, psycopg.Error) and error.diag.message_primary:
         return error.diag.message_primary
     lines = str(error).strip().splitlines()

@@ -1,11 +1,11 @@
 """
 What each call of the PostgreSQL store does, for both colours: generators that yield statements and get the rows.
 
-    put      ask; a snapshot that was too old asks again; a lost answer asks on another connection
+    put      send the statement; again if its snapshot was too old; on another connection if its response was lost
     open     look at the schema, and bring it up to date if need be
 
-A driver runs the statement it is yielded on some connection, and throws the driver's error in if there is one. What an
-error means, and whether another try is worth it, is decided here.
+A runner takes each statement that is yielded, runs it on a connection, and sends the rows back or throws the driver's
+error in. What an error means, and whether to retry, is decided here.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ LATEST = 2
 """The schema's version that this code knows."""
 
 STATEMENT_TRIES = 4
-"""Of a statement that met a deadlock or lost its connection: the server was restarted, not removed."""
+"""Tries of a statement that met a deadlock or lost its connection: the server may only be restarting."""
 PUT_TRIES = 50
-"""Of a put whose snapshot was too old. Each time somebody else's write landed in between: one more ask is the rule."""
+"""Tries of a put whose snapshot was too old, because another write landed meanwhile. Two are usually enough."""
 PAUSE_SECONDS = 0.02
 """Before the second try; it doubles."""
 
 BATCH_LOCK_TIMEOUT = "100ms"
-"""Far longer than any statement of ours holds a row, and short enough for those who wait behind it."""
+"""Much longer than our statements hold a row, and short enough for the callers that wait behind the batch."""
 FAILURES = (*DRIVER_ERRORS, NotConnected)
 
 BEFORE_PUT = failpoints.declare("postgres.put.before", "nothing is sent | a put, or a batch of them")
 AFTER_PUT = failpoints.declare("postgres.put.after", "a put is committed and answered | its caller hears of it")
 
 MIGRATION_LOCK = 0x6F6E6365
-"""An advisory lock of ours, so that of several processes that start at once one creates the tables."""
+"""Our advisory lock: if several processes start at once, one of them creates the tables."""
 SCRIPT_LOCK_SECONDS = 30.0
 """How long a migration may wait for another one: longer than one should take, and not for ever."""
 _TAKE_MIGRATION_LOCK = (
@@ -67,7 +67,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class QueryEffect(NamedTuple):
-    """A statement to run, by itself, on any connection. The answer is its rows."""
+    """A statement to run by itself on any connection. The result is its rows."""
 
     sql: bytes | wire.NumberedStatement
     parameters: Mapping[str, Any] | Sequence[wire.Value] = _NOTHING
@@ -83,13 +83,13 @@ class ScriptEffect(NamedTuple):
 
 
 class ConnectionEffect(NamedTuple):
-    """Do something with one connection. The answer is its own, which is awaited where the connection is."""
+    """Do something with one connection. The result is what `work` returns, awaited if the connection is async."""
 
     work: Callable[[Any], Any]
 
 
 class SleepEffect(NamedTuple):
-    """Wait a little. With `lost`, every idle connection is given up as well: what befell one has befallen all."""
+    """Wait a little. With `lost`, close every idle connection as well: if one was lost, the others probably were."""
 
     seconds: float
     lost: bool
@@ -109,18 +109,16 @@ class StatementRetries:
         self.tries = STATEMENT_TRIES
         self.pause = PAUSE_SECONDS
         self.lost = lost
-        """The statement may have been carried out without our hearing of it."""
+        """Whether the statement may have been carried out although its response was lost."""
 
     def pause_before_retry(self, error: BaseException) -> SleepEffect:
-        """What to do before the next try; raises what the error means if there is to be none."""
+        """The pause before the next try; raises our error if there is to be none."""
         self.tries -= 1
         judged = retry_decision(error)
         if isinstance(error, ServerSilent):
             self.tries = min(self.tries, 1)  # Another line may do better; a second long silence is enough.
         if isinstance(error, NotConnected) and self.lost and not error.final:
-            judged = (
-                RetryDecision.LOST
-            )  # Whoever has sent nothing need not wait; but an answer that was lost is worth it.
+            judged = RetryDecision.LOST  # Something was sent before, and its response was lost: that is worth a wait.
         if judged is RetryDecision.FINAL or self.tries <= 0:
             raise error.meaning if isinstance(error, NotConnected) else translate_error(error, self.name) from error
         self.lost = self.lost or judged is RetryDecision.LOST
@@ -134,9 +132,9 @@ def with_retries(
     may_have_landed: Callable[[], bool] | None = None,
 ) -> Flow[Any]:
     """
-    The answer, after as many tries as are worth it; or an error of ours.
+    The result of an effect, retried as long as that is worth it; raises our error if it fails.
 
-    What may have landed before its connection was lost, and must not land twice, is not tried again.
+    If `may_have_landed` says so, a lost connection is not retried: the effect must not land twice.
     """
     patience = StatementRetries(target.name)
     while True:
@@ -151,10 +149,10 @@ def with_retries(
 
 def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bool = False) -> Flow[PutResult]:
     """
-    See `onceward.stores.Store.put`.
+    Write a record if its current version is `expect`; whether it landed, and what is there now.
 
-    With `again`, or after a connection was lost, the write may have landed without our hearing of it: then what stands
-    there has its version.
+    With `again`, or after a connection was lost, the write may have landed already: then the record that is there has
+    this write's version.
     """
     relaxed = target.may_relax and write.relaxed
     try:
@@ -171,16 +169,16 @@ def put(target: PostgresTarget, write: Write, expect: bytes | None, *, again: bo
             yield pause
             continue
         failpoints.hit(AFTER_PUT)
-        standing = rows.put_result_of(row, write, expect)
-        if standing is not None and _is_own_write(standing, write) and not relaxed:
+        result = rows.put_result_of(row, write, expect)
+        if result is not None and _is_own_write(result, write) and not relaxed:
             try:
                 yield QueryEffect(rows.BARRIER)
             except FAILURES as error:
                 pause = patience.pause_before_retry(error)
                 yield pause
                 continue
-        if standing is not None:
-            return landed_if_own(standing, write) if patience.lost else standing
+        if result is not None:
+            return landed_if_own(result, write) if patience.lost else result
     raise StoreContended(retry_after_seconds=0.1)
 
 
@@ -192,21 +190,21 @@ def put_back(target: PostgresTarget, write: Write, marks: Sequence[bytes]) -> Fl
         try:
             [row] = yield QueryEffect(rows.PUT_BACK, parameters)
             *row, free = row
-            standing = rows.put_result_of(row, write, None) if free else _refused_by_mark(row)
-            if standing is not None and _is_own_write(standing, write):
+            result = rows.put_result_of(row, write, None) if free else _refused_by_mark(row)
+            if result is not None and _is_own_write(result, write):
                 yield QueryEffect(rows.BARRIER)
-                return landed_if_own(standing, write)
+                return landed_if_own(result, write)
         except FAILURES as error:
             pause = patience.pause_before_retry(error)
             yield pause
             continue
-        if standing is not None:
-            return standing
+        if result is not None:
+            return result
     raise StoreContended(retry_after_seconds=0.1)
 
 
 def _refused_by_mark(row: Sequence[Any]) -> PutResult:
-    """A mark stands: what stands beside it, if anything."""
+    """The result if a mark is there: not landed, and the record that is there, if any."""
     return PutResult(False, None if row[3] is None else rows.record_of(row[1], row[3:25]))
 
 
@@ -218,45 +216,45 @@ def erase(target: PostgresTarget, ids: Sequence[bytes]) -> Flow[int]:
 
 def put_many(target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
     """
-    Several puts with ids that differ, in one statement, tried once; None for what has to be asked again.
+    Several puts of different ids in one statement, tried once; None for each put that has to be tried again.
 
-    It waits for locks only for a moment: one caller's open transaction must not stall the rest. Whatever goes wrong,
-    nothing has landed or all of it, and each is put again by itself.
+    It waits only a moment for locks, so that one caller's open transaction does not stall the others. If the statement
+    fails, all of it landed or nothing, and each put is tried again by itself.
     """
     failpoints.hit(BEFORE_PUT)
     relaxed = target.may_relax and all(write.relaxed for write, _ in puts)
     if len(puts) == 1:
         [(write, expect)] = puts
         [row] = yield _put_query(write, expect, BATCH_LOCK_TIMEOUT, relaxed)
-        standings = [rows.put_result_of(row, write, expect)]
+        results = [rows.put_result_of(row, write, expect)]
     else:
         found = yield QueryEffect(wire.BATCH, wire.batch_values(puts, BATCH_LOCK_TIMEOUT, relaxed))
         by_id = {row[-1]: row for row in found}
-        standings = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
+        results = [rows.put_result_of(by_id[write.id], write, expect) for write, expect in puts]
     failpoints.hit(AFTER_PUT)
-    return standings
+    return results
 
 
 def peek_or_put_many(
     target: PostgresTarget, puts: Sequence[tuple[Write, bytes | None]], seen: SettledIds
 ) -> Flow[list[PutResult | None]]:
-    """Put several records; where each is a claim of what was seen settled, only look: reading is cheaper."""
+    """Put several records. If all are claims of ids that were seen settled, only read them: that is cheaper."""
     if all(expect is None and write.id in seen for write, expect in puts):
-        standings = yield from _peek_many(puts)
+        results = yield from _peek_many(puts)
     else:
-        standings = yield from put_many(target, puts)
-    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, standings, strict=True)):
+        results = yield from put_many(target, puts)
+    if any(one is not None and _is_own_write(one, write) for (write, _), one in zip(puts, results, strict=True)):
         yield QueryEffect(rows.BARRIER)
-    for (write, _), standing in zip(puts, standings, strict=True):
-        if standing is not None:
-            seen.note(write.id, standing)
+    for (write, _), result in zip(puts, results, strict=True):
+        if result is not None:
+            seen.note(write.id, result)
         else:
             seen.forget(write.id)
-    return standings
+    return results
 
 
 def _peek_many(puts: Sequence[tuple[Write, bytes | None]]) -> Flow[list[PutResult | None]]:
-    """What stands there; None for what has to be claimed after all."""
+    """The records that are there; None for each id that has none and has to be claimed."""
     failpoints.hit(BEFORE_PUT)
     if len(puts) == 1:
         found = yield QueryEffect(wire.FIND, [puts[0][0].id])
@@ -275,41 +273,41 @@ def _put_query(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
     return QueryEffect(wire.CLAIM if expect is None else wire.SWAP, values)
 
 
-def _is_own_write(standing: PutResult, write: Write) -> bool:
+def _is_own_write(result: PutResult, write: Write) -> bool:
     """
-    Whether a write was seen standing that had been sent before, and whose answer was lost.
+    Whether the record that was found is this very write, sent before, whose response was lost.
 
-    Seeing waits for no standby. So before it is believed, a write that does wait must have been answered: everything
-    that was committed before that one is where it is by then.
+    A read does not wait for a standby. So before the record is relied on, a barrier is written that does wait: when it
+    is confirmed, everything committed before it has reached the standby, too.
     """
-    return not standing.landed and standing.record is not None and standing.record.version == write.version
+    return not result.landed and result.record is not None and result.record.version == write.version
 
 
-def landed_if_own(standing: PutResult, write: Write) -> PutResult:
-    """A write that was sent again may find itself: then it had landed."""
-    if standing.record is not None and standing.record.version == write.version:
-        return PutResult(True, standing.record)
-    return standing
+def landed_if_own(result: PutResult, write: Write) -> PutResult:
+    """The result as landed, if the record that a repeated write found is that write itself."""
+    if result.record is not None and result.record.version == write.version:
+        return PutResult(True, result.record)
+    return result
 
 
 def assign_results(batch: Sequence[QueueEntry], came: Sequence[PutResult | None] | Exception) -> None:
-    """Give each entry of a batch its answer, its error, or `PUT_ALONE`: what came of `peek_or_put_many`."""
+    """Give each entry of a batch its result, its error, or `PUT_ALONE`, from what `peek_or_put_many` came to."""
     if isinstance(came, OncewardError):
-        # No connection, or tables that are not ours: so for each of them.
+        # No connection, or tables that are not ours: every entry gets this error.
         for entry in batch:
             entry.fail(copy_error(came))
         return
-    # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each for itself.
-    standings = [None] * len(batch) if isinstance(came, Exception) else came
-    for entry, standing in zip(batch, standings, strict=True):
-        if standing is not None and entry.again and entry.write is not None:
-            standing = landed_if_own(standing, entry.write)
-        entry.answer = PUT_ALONE if standing is None else standing
+    # A lock, a deadlock, a bad row, a lost connection: nothing landed, or nobody knows. Each is put alone.
+    results = [None] * len(batch) if isinstance(came, Exception) else came
+    for entry, result in zip(batch, results, strict=True):
+        if result is not None and entry.again and entry.write is not None:
+            result = landed_if_own(result, entry.write)
+        entry.answer = PUT_ALONE if result is None else result
         entry.done = True
 
 
 def put_alone(target: PostgresTarget, entry: QueueEntry) -> Flow[PutResult]:
-    """A put that a batch could not answer: as patiently as it takes."""
+    """Put an entry by itself, with retries, after its batch could not decide it."""
     if entry.write is None:
         raise TypeError("not a put")
     return put(target, entry.write, entry.expect, again=True)
@@ -380,7 +378,7 @@ def _version(target: PostgresTarget) -> Flow[int]:
 
 
 def checked_version(name: str, found: Sequence[Any]) -> int:
-    """The version in the rows that `VERSION` found; refused if it is not one that this code knows."""
+    """The schema version in the rows of `VERSION`; raises if this code does not know it."""
     if not found:
         raise SchemaMismatch(f"{name}: onceward_meta has no schema_version: it was not written by Onceward")
     version: int = found[0][0]

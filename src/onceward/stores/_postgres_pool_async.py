@@ -64,8 +64,8 @@ class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.heard = NoticeListener()
-        self.add_notice_handler(self.heard)
+        self.notices = NoticeListener()
+        self.add_notice_handler(self.notices)
 
     silence_seconds = 0.0
     """0 while it is being opened, which has a limit of its own (connect_timeout)."""
@@ -81,7 +81,7 @@ class AsyncPostgresConnection(psycopg.AsyncConnection[Any]):
             except ServerSilent as error:
                 # Ctrl-C came first: psycopg asked the server to stop, and that was not answered either.
                 raise error.__context__ if isinstance(error.__context__, KeyboardInterrupt) else error from None
-        self.heard.check()
+        self.notices.check()
         return answer
 
 

@@ -6,14 +6,14 @@ A put is one statement, which is a whole transaction by itself:
     clock     the server's time, and this transaction's lock timeout and durability
     seen      the row as it stood when the statement began
     landed    the insert or the update, if it took place
-    answer    the clock again, the fence of what landed, or else what was seen
+    result    the clock again, and the fence of what landed, or else the row that was seen
 
-Two rows can answer nothing: a claim that neither saw a row nor could insert one, and a swap that saw the version it
-expected and could not replace it. Both lost a race to a transaction that committed after this statement began, so
-what was seen is older than what stands there now: ask again.
+In two cases the result decides nothing: a claim neither saw a row nor could insert one, or a swap saw the version that
+it expected and could not replace it. Both lost a race to a transaction that committed after the statement began. What
+was seen is older than what is there now, so the statement has to be sent again.
 
-Settings are made with `set_config(..., is_local => true)` inside the statement: they end with it, so that nothing is
-left behind on a connection that a pooler gives to somebody else.
+Settings are made with `set_config(..., is_local => true)` inside the statement. They end with it, so nothing is left
+behind on a connection that a pooler gives to another client.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ DURABLE = f"CASE {_WAITING}"
 """A commit waits for the disk, and for a synchronous standby, whatever the server's default is."""
 _AS_DURABLE_AS_ASKED = f"CASE WHEN %(relaxed)s::boolean THEN set_config('synchronous_commit', 'off', true) {_WAITING}"
 TRACE = "pg_logical_emit_message(true, 'onceward', '')"
-"""Leaves nothing behind but a commit to be waited for."""
+"""Writes nothing to a table, but makes a commit that can be waited for."""
 CLOCK = (
     f"clock AS MATERIALIZED (SELECT {_US} AS now, set_config('lock_timeout', %(lock_timeout)s::text, true), "
     f"{_AS_DURABLE_AS_ASKED})"
 )
-"""First in every statement that writes: whatever may wait needs its time, so it waits no longer than that says."""
+"""First in every statement that writes: it sets the lock timeout before anything can wait for a lock."""
 BARRIER = f"SELECT {DURABLE}, {TRACE}".encode()
 """
-A write that leaves nothing behind but waits as any other: for the disk, and for the synchronous standby if there is
-one. Whatever was committed before it has arrived where it arrives.
+A write that changes no table but waits as any other does: for the disk, and for the synchronous standby if there is
+one. When it is confirmed, everything committed before it is as durable as it is.
 """
 _BEFORE = "before AS MATERIALIZED (SELECT current_setting('lock_timeout') AS lock_timeout)"
 _BOUNDED = "set_config('lock_timeout', %(lock_timeout)s::text, true)"
 JOINED_CLOCK = f"{_BEFORE}, clock AS MATERIALIZED (SELECT {_US} AS now, {_BOUNDED} FROM before)"  # noqa: S608 - constants
-"""Inside somebody else's transaction: its durability is its own, and its lock timeout is given back by `RESTORED`."""
+"""For the caller's transaction: its durability stays as it is, and `RESTORED` gives its lock timeout back."""
 RESTORED = ", set_config('lock_timeout', (SELECT lock_timeout FROM before), true)"
-"""Last in the answer of such a statement. If the statement fails, rolling back to the savepoint gives it back."""
+"""Last column of such a statement. If the statement fails, the rollback to the savepoint restores the timeout."""
 
 
 def _value(column: str, field: str) -> str:
-    """What is written into a column; `field` is how to spell a field of the write."""
+    """The SQL for a column's new value; `field` is the pattern for a field of the write."""
     if column in _SPANS:
         return f"clock.now + {field.format(_SPANS[column])}"
     here = field.format(column)
@@ -108,7 +108,7 @@ _SEEN_COLUMNS = ", ".join(f"seen.{column}" for column in COLUMNS)
 
 
 def claim_statement(clock: str, restored: str = "") -> bytes:
-    """Insert where nothing stands."""
+    """Insert a record if there is none."""
     return f"""
 WITH {clock},
 seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = %(id)s::bytea),
@@ -120,7 +120,7 @@ FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: 
 
 
 def swap_statement(clock: str, restored: str = "") -> bytes:
-    """Update where the expected version stands."""
+    """Update a record if it has the expected version."""
     return f"""
 WITH {clock},
 seen AS MATERIALIZED (SELECT * FROM onceward_records WHERE id = %(id)s::bytea),
@@ -160,9 +160,9 @@ LEFT JOIN seen ON seen.id = given.id AND landed.id IS NULL""".encode()  # noqa: 
 """
 Many puts in one statement, all or nothing.
 
-Locks are taken in one order by everybody: first the inserts, sorted by id (`held` asks for the count of `inserted`, so
-that it cannot begin earlier), then the rows to be changed, sorted by id. In any other order two batches would lock each
-other out, again and again.
+Every batch takes its locks in the same order: first the inserts, sorted by id (`held` asks for the count of `inserted`,
+so it cannot begin earlier), then the rows to be changed, sorted by id. In any other order two batches would deadlock
+again and again.
 """
 
 _READ = f"SELECT {_US} AS now, {', '.join(COLUMNS)} FROM onceward_records"  # noqa: S608 - constants
@@ -196,9 +196,10 @@ landed AS (
 SELECT clock.now, {_US}, landed.fence, {_SEEN_COLUMNS}, (SELECT count(*) FROM free) = cardinality(%(marks)s::bytea[])
 FROM clock LEFT JOIN landed ON true LEFT JOIN seen ON true""".encode()  # noqa: S608 - constants
 """
-A claim's insert, if no mark of an erasure stands. Reading would not do: a mark that is being committed is not seen. So
-a row whose time is over is put in each mark's place, and the constraint is the arbiter: whoever marks meanwhile waits
-for us, and we for them. What is left behind is absent for everybody, and goes with the next purge.
+A claim's insert, unless there is a mark of an erasure. Reading the marks is not enough: a mark that is just being
+committed is not visible. So an expired row is inserted in each mark's place, and the primary key decides: a transaction
+that writes a mark meanwhile waits for us, or we wait for it. To every reader an expired row is absent, and the next
+purge deletes it.
 """
 
 ERASE = f"""
@@ -211,7 +212,7 @@ floor AS (
     UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
     WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone))
 SELECT count(*) FROM gone""".encode()  # noqa: S608 - constants
-"""Delete records, whatever their state, locking them in order of id; the greatest fence deleted is remembered."""
+"""Delete records of any state, locked in order of id, and remember the greatest fence deleted."""
 
 
 def extend_statement(clock: str, restored: str = "") -> bytes:
@@ -247,7 +248,7 @@ Last the table's schema, quoted where that is needed: see `qualified`.
 
 @cache
 def qualified(schema: str, sql: bytes) -> bytes:
-    """A statement that finds our tables whatever the search path is: somebody else's connection may change its own."""
+    """The statement with our tables' schema spelled out, because the caller's connection may change its search path."""
     return sql.replace(b" onceward_", b" %b.onceward_" % schema.encode())
 
 
@@ -261,7 +262,7 @@ floor AS (
     UPDATE onceward_meta SET value = greatest(value, (SELECT max(fence) FROM gone))
     WHERE name = 'fence_floor' AND EXISTS (SELECT FROM gone))
 SELECT count(*) FROM gone""".encode()  # noqa: S608 - constants
-"""Deleting and remembering the greatest fence deleted are one transaction. What somebody holds is left for later."""
+"""Delete and remember the greatest fence deleted, in one transaction. Locked rows are left for the next purge."""
 
 SHRINK = f"""
 WITH {CLOCK},
@@ -300,12 +301,12 @@ def scan_statement(after: bytes, limit: int, selection: Selection) -> ScanStatem
 
 
 def without_relaxed(write: Write) -> tuple[Any, ...]:
-    """What a batch binds of a write: `BATCH_FIELDS` but the last."""
+    """The values of a write that a batch binds: `BATCH_FIELDS` without the last."""
     return (*write[:_RELAXED], *write[_RELAXED + 1 :])
 
 
 def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> dict[str, Any]:
-    """What a put binds."""
+    """The parameters of a put."""
     parameters: dict[str, Any] = dict(zip(Write._fields, write, strict=True))
     parameters["expect"] = expect
     parameters["lock_timeout"] = lock_timeout
@@ -314,7 +315,7 @@ def put_parameters(write: Write, expect: bytes | None, lock_timeout: str, relaxe
 
 
 def batch_parameters(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> dict[str, Any]:
-    """What a batch binds: a column each."""
+    """The parameters of a batch: a list for each column."""
     columns = zip(*(without_relaxed(write) for write, _ in puts), strict=True)
     parameters: dict[str, Any] = {field: list(column) for field, column in zip(BATCH_FIELDS, columns, strict=False)}
     parameters["expect"] = [expect for _, expect in puts]
@@ -340,7 +341,7 @@ def record_of(then: int, row: Sequence[Any]) -> Record:
 
 
 def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> PutResult | None:
-    """The answer to a put; None if the statement's snapshot was too old to know, so that it has to be asked again."""
+    """The result of a put; None if the statement's snapshot was too old, so that it has to be sent again."""
     now, then, fence = row[:3]
     if fence is not None:
         return PutResult(True, _landed(write, now, then, fence))
@@ -353,10 +354,10 @@ def put_result_of(row: Sequence[Any], write: Write, expect: bytes | None) -> Put
 
 def _landed(write: Write, now: int, then: int, fence: int) -> Record:
     """
-    What a put that landed left behind: `as_landed` at the time of the answer.
+    The record that a put has left, as of the end of its statement.
 
-    The time was read before the statement had to wait for anybody, so that some of the lease may be over by now. The
-    caller is told how much is left, and renews if that is too little to run on.
+    The clock was read before the statement had to wait for locks, so part of the lease may be over by now. The record
+    shows how much is left, and the caller renews if that is too little.
     """
     passed = then - now
     first_at = write.first_at or now

@@ -1,11 +1,11 @@
 """
 Sends the PostgreSQL store's statements, with as little as possible between us and libpq.
 
-A statement is numbered and prepared once on each connection, its values are the bytes that PostgreSQL reads, and the
-rows are read by psycopg's own loaders. What psycopg does beyond that for any statement in the world (finding out types,
-choosing formats, looking for a prepared statement, building lists of arrays) costs more than the statement itself.
+Each statement has numbered parameters and is prepared once on each connection. Its values are sent as the bytes that
+PostgreSQL reads, and psycopg's own loaders read the rows. What psycopg does besides for a general statement (finding
+types, choosing formats, looking for a prepared statement, building arrays) would cost more than the statement itself.
 
-`StatementSender.talk` is a generator as psycopg's own are: `connection.wait` drives it, in either colour.
+`StatementSender.talk` is a generator like those of psycopg: `connection.wait` drives it, blocking or awaiting.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class ConversionContext(NamedTuple):
     """How values become rows and back (psycopg's AdaptContext)."""
 
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any] | None
-    """Whose encoding words are in; None for UTF-8."""
+    """The connection whose encoding text is in; None for UTF-8."""
     adapters: AdaptersMap
 
 
 DEFAULT_CONVERSION = ConversionContext(None, AdaptersMap(types=psycopg.adapters.types))
-"""As psycopg comes, whatever the program has registered for all its connections."""
+"""psycopg's own defaults, without what the program has registered for all its connections."""
 register_default_adapters(DEFAULT_CONVERSION)
 RECORD_CONVERSION = ConversionContext(None, AdaptersMap(DEFAULT_CONVERSION.adapters))
-"""The same, but every number is a bigint: one statement stays one statement, however large its numbers are."""
+"""The same, but every integer is a bigint, so that a statement's types do not depend on its values."""
 RECORD_CONVERSION.adapters.register_dumper(int, Int8BinaryDumper)
 
 
 def connect_arguments(target: PostgresTarget, reading: ConversionContext) -> dict[str, Any]:
-    """What a connection is opened with. Nothing is prepared before it is known that no pooler stands between."""
+    """The arguments to open a connection with. Nothing is prepared until it is known that there is no pooler."""
     return {**target.parameters, "autocommit": True, "prepare_threshold": None, "context": reading}
 
 
@@ -61,13 +61,13 @@ class NumberedStatement(NamedTuple):
     """A statement with numbered parameters, all of them binary."""
 
     name: bytes
-    """What it is prepared as."""
+    """The name of the prepared statement."""
     sql: bytes
     formats: Sequence[Format]
 
 
 def numbered_statement(name: str, sql: bytes, order: Sequence[str]) -> NumberedStatement:
-    """A statement of ours with its parameters by number, in the order in which their values are given."""
+    """A statement of ours with numbered parameters, in the order of their values."""
     used = [one for one in order if f"%({one})" in sql.decode()]
     text = _PLACE.sub(lambda place: f"${used.index(place[1]) + 1}", sql.decode())
     return NumberedStatement(f"onceward_{name}".encode(), text.encode(), [Format.BINARY] * len(used))
@@ -84,7 +84,7 @@ FIND_MANY = numbered_statement("find_many", rows.FIND_MANY, ("ids",))
 
 
 def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: bool) -> list[Value]:
-    """What `CLAIM` binds; and `SWAP`, if there is a version to expect."""
+    """The values of `CLAIM`; or of `SWAP`, if a version is expected."""
     id, kind, scope, key, operation, family, state, guarantee, doubt, fingerprint, version, token = write[:12]
     fence, attempt, first_at, settled_at, lease, replay, forget, codec, result, error, rise, _, holder = write[12:]
     values = [
@@ -105,11 +105,11 @@ def put_values(write: Write, expect: bytes | None, lock_timeout: str, relaxed: b
 
 
 class _Kind(NamedTuple):
-    """A type: its number, and how a value of it is spelt."""
+    """A PostgreSQL type: its OID, and how a value of it becomes bytes."""
 
     oid: int
     spell: Callable[[Any], bytes] | None
-    """None: it is bytes already."""
+    """None if values are bytes already."""
 
 
 _KINDS = {
@@ -123,7 +123,7 @@ _COLUMNS = tuple(_KINDS[rows.TYPES[field]] for field in rows.BATCH_FIELDS)
 
 
 def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
-    """An array as PostgreSQL reads it: dimensions, whether there are nulls, type, length, lower bound; then each."""
+    """An array in PostgreSQL's binary form: dimensions, null flag, type, length, lower bound; then the values."""
     oid, spell = kind
     head = _array(1, 1, oid, len(values), 1)
     nulls = values.count(None)
@@ -141,7 +141,7 @@ def array_of(kind: _Kind, values: Sequence[Any]) -> bytes:
 
 
 def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, relaxed: bool) -> list[Value]:
-    """What `BATCH` binds: a column each."""
+    """The values of `BATCH`: an array for each column."""
     columns = zip(*((*rows.without_relaxed(write), expect) for write, expect in puts), strict=True)
     values: list[Value] = [array_of(kind, column) for kind, column in zip(_COLUMNS, columns, strict=True)]
     values += (lock_timeout.encode(), _TRUE if relaxed else _FALSE)
@@ -149,12 +149,12 @@ def batch_values(puts: Sequence[tuple[Write, bytes | None]], lock_timeout: str, 
 
 
 def ids_value(ids: Sequence[bytes]) -> list[Value]:
-    """What `FIND_MANY` binds."""
+    """The value of `FIND_MANY`: an array of ids."""
     return [array_of(_KINDS["bytea"], ids)]
 
 
 class StatementSender:
-    """A connection, for statements of this kind."""
+    """Sends numbered statements on one connection."""
 
     __slots__ = ("_connection", "_loader", "_prepared")
 
@@ -164,7 +164,7 @@ class StatementSender:
         self._prepared: set[bytes] = set()
 
     def talk(self, statement: NumberedStatement, values: Sequence[Value]) -> Generator[Any, Any, list[Any]]:
-        """Send a statement; its rows. Where sessions are not our own, nothing is prepared in them."""
+        """Send a statement; its rows. Behind a pooler nothing is prepared, because sessions are shared."""
         connection = self._connection
         pgconn, (name, sql, formats) = connection.pgconn, statement
         if connection.prepare_threshold is None:
@@ -182,12 +182,12 @@ class StatementSender:
 
 
 def check_result(result: Any, encoding: str = "utf-8") -> None:
-    """Raise what a result of libpq's says, if that is an error; its words are in the encoding of the client."""
+    """Raise the error in a result of libpq, if it is one; its message is in the client's encoding."""
     if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
         raise error_from_result(result, encoding=encoding)
 
 
 def load_rows(result: Any, loader: AnyTransformer) -> list[Any]:
-    """The rows of a result of libpq's."""
+    """The rows of a result of libpq."""
     loader.set_pgresult(result)
     return loader.load_rows(0, result.ntuples, tuple)

@@ -37,21 +37,21 @@ class Cluster:
 
     def exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """Send commands, each to its node; the responses, with the driver's error where one failed."""
-        answers: list[Any] = [None] * len(commands)
+        replies: list[Any] = [None] * len(commands)
         waiting = list(range(len(commands)))
         for _ in range(REDIRECTIONS_MAX):
             if not self._node_of:
                 self._learn()
             for node, places in self._by_node(commands, waiting).items():
                 got = self._connection_to(node).exchange([commands[place].args for place in places])
-                for place, answer in zip(places, got, strict=True):
-                    answers[place] = answer
-            waiting = [place for place in waiting if self._is_redirected(commands, answers, place)]
+                for place, reply in zip(places, got, strict=True):
+                    replies[place] = reply
+            waiting = [place for place in waiting if self._is_redirected(commands, replies, place)]
             if not waiting:
-                return answers
+                return replies
         for place in waiting:
-            answers[place] = exceptions.ClusterError("the nodes do not agree on where a slot is; it is being moved")
-        return answers
+            replies[place] = exceptions.ClusterError("the nodes do not agree on where a slot is; it is being moved")
+        return replies
 
     def open(self) -> None:
         """Connect to every node that has a shard, and check it."""
@@ -78,17 +78,17 @@ class Cluster:
             found.setdefault(node, []).append(place)
         return found
 
-    def _is_redirected(self, commands: Sequence[RedisCommand], answers: list[Any], place: int) -> bool:
-        """Follow what an answer says about where the shard is; whether the command is to be sent again there."""
-        answer, shard = answers[place], commands[place].shard
-        if (there := redirection(answer)) is not None:
+    def _is_redirected(self, commands: Sequence[RedisCommand], replies: list[Any], place: int) -> bool:
+        """Follow a redirection in a reply; whether the command is to be sent again to the new node."""
+        reply, shard = replies[place], commands[place].shard
+        if (there := redirection(reply)) is not None:
             node = (there.host or self._node_of[shard][0], there.port)
             if there.for_good:
                 self._node_of[shard] = node
                 return True
-            answers[place] = self._connection_to(node).exchange([("ASKING",), commands[place].args])[1]
-            return redirection(answers[place]) is not None  # It has arrived meanwhile: ask the shard's node again.
-        if isinstance(answer, exceptions.ConnectionError | exceptions.TimeoutError):
+            replies[place] = self._connection_to(node).exchange([("ASKING",), commands[place].args])[1]
+            return redirection(replies[place]) is not None  # It has arrived meanwhile: ask the shard's node again.
+        if isinstance(reply, exceptions.ConnectionError | exceptions.TimeoutError):
             self._node_of = {}  # The node is gone. Its place may have been taken: the next call will learn by whom.
         return False
 
@@ -102,11 +102,11 @@ class Cluster:
         first = (self._address.driver.get("host", "localhost"), self._address.driver.get("port", 6379))
         last: Exception = StoreUnavailable("no node of the Redis Cluster answered")
         for node in [*self._connections, first]:
-            [answer] = self._connection_to(node).exchange([("CLUSTER", "SLOTS")])
-            if isinstance(answer, Exception):
-                last = answer
+            [reply] = self._connection_to(node).exchange([("CLUSTER", "SLOTS")])
+            if isinstance(reply, Exception):
+                last = reply
                 continue
-            self._node_of = self._read(answer, node[0])
+            self._node_of = self._read(reply, node[0])
             return
         raise last if isinstance(last, OncewardError) else translate_error(last, self._address)
 

@@ -1,12 +1,12 @@
 """
 A connection to one Redis server: checked when it opens, kept, and reopened when it breaks.
 
-What is sent together is answered together: one write to the socket, then as many answers as there were commands. An
-answer that is an error belongs to its own command; a broken connection to all that have no answer yet, and those are
-sent again, once, on a new connection. That is safe, because every put carries a version of its own.
+Commands are sent together: one write to the socket, then one reply is read for each. An error reply concerns its own
+command only. If the connection breaks, the commands that have no reply yet are sent again, once, on a new connection.
+That is safe, because every put carries a version of its own.
 
-Each new connection asks the server whether it keeps what it is told: a server that evicts, or that has no append-only
-file, forgets claims, and an operation would run twice.
+Each new connection checks that the server is durable: one that evicts, or that has no append-only file, forgets claims,
+and an operation would run twice.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ class RedisConnection:
         self._connection: DriverConnection | None = None
 
     def exchange(self, commands: Sequence[Args]) -> list[Any]:
-        """Send commands and bring their answers; the driver's error stands where there is none, or where it is one."""
-        answers: list[Any] = []
+        """Send commands; their replies, with the driver's error for each command that failed or has no reply."""
+        replies: list[Any] = []
         for again in (False, True):
             try:
-                self._talk(self._connected(), commands, answers)
+                self._talk(self._connected(), commands, replies)
                 break
             except exceptions.RedisError as error:
                 self.drop()
                 if again or not may_send_again(error):
-                    return [*answers, *[error] * (len(commands) - len(answers))]
+                    return [*replies, *[error] * (len(commands) - len(replies))]
             except BaseException:
                 self.drop()  # Answers that nobody has read yet must not be taken for those of the next commands.
                 raise
-        return self._with_scripts(commands, answers)
+        return self._with_scripts(commands, replies)
 
     def open(self) -> None:
         """Connect now, and check the server."""
@@ -80,50 +80,50 @@ class RedisConnection:
             self._connection = connection
         return self._connection
 
-    def _talk(self, connection: DriverConnection, commands: Sequence[Args], answers: list[Any]) -> None:
-        """Send what has no answer yet, and read."""
-        waiting = commands[len(answers) :]
+    def _talk(self, connection: DriverConnection, commands: Sequence[Args], replies: list[Any]) -> None:
+        """Send what has no reply yet, and read."""
+        waiting = commands[len(replies) :]
         connection.send_packed_command([b"".join(map(pack_args, waiting))])
         for _ in waiting:
             try:
-                answers.append(connection.read_response(disable_decoding=True))
+                replies.append(connection.read_response(disable_decoding=True))
             except exceptions.ResponseError as error:
-                answers.append(error)
+                replies.append(error)
 
-    def _with_scripts(self, commands: Sequence[Args], answers: list[Any]) -> list[Any]:
-        """A server that does not know our scripts (it is new, or forgot them) is taught them, and asked again."""
-        unknown = [place for place, one in enumerate(answers) if isinstance(one, exceptions.NoScriptError)]
+    def _with_scripts(self, commands: Sequence[Args], replies: list[Any]) -> list[Any]:
+        """Load our scripts into a server that does not have them, and send the commands that failed for it again."""
+        unknown = [place for place, one in enumerate(replies) if isinstance(one, exceptions.NoScriptError)]
         if unknown:
             teaching: list[Args] = [("SCRIPT", "LOAD", script.text) for script in SCRIPTS]
             again = self._once([*teaching, *(commands[place] for place in unknown)])[len(teaching) :]
-            for place, answer in zip(unknown, again, strict=True):
-                answers[place] = answer
-        return answers
+            for place, reply in zip(unknown, again, strict=True):
+                replies[place] = reply
+        return replies
 
     def _once(self, commands: Sequence[Args]) -> list[Any]:
-        answers: list[Any] = []
+        replies: list[Any] = []
         try:
-            self._talk(self._connected(), commands, answers)
+            self._talk(self._connected(), commands, replies)
         except exceptions.RedisError as error:
             self.drop()
-            answers += [error] * (len(commands) - len(answers))
+            replies += [error] * (len(commands) - len(replies))
         except BaseException:
             self.drop()
             raise
-        return answers
+        return replies
 
     # What the server must be like.
 
     def _check(self, connection: DriverConnection) -> None:
-        """Refuse a server that may forget. What it does not say (or may not be asked) counts as if it did."""
-        answers: list[Any] = []
-        self._talk(connection, [("INFO", "memory"), ("INFO", "persistence")], answers)
-        lines = [line for answer in answers if isinstance(answer, bytes) for line in answer.decode().splitlines()]
-        told = {name: value for name, _, value in (line.partition(":") for line in lines)}
-        if told.get("loading", "0") != "0":
+        """Refuse a server that may forget. One that does not say, or does not allow INFO, is refused as well."""
+        replies: list[Any] = []
+        self._talk(connection, [("INFO", "memory"), ("INFO", "persistence")], replies)
+        lines = [line for reply in replies if isinstance(reply, bytes) for line in reply.decode().splitlines()]
+        fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        if fields.get("loading", "0") != "0":
             # While it reads its append-only file, a server says that it has none.
             raise exceptions.BusyLoadingError("the server is reading its files")
-        policy, log = told.get("maxmemory_policy"), told.get("aof_enabled")
+        policy, log = fields.get("maxmemory_policy"), fields.get("aof_enabled")
         if policy is None or log is None:
             self._refuse("does not say whether it evicts and whether it has an append-only file", "Allow INFO")
         if policy != "noeviction":

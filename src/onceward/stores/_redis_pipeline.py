@@ -35,7 +35,7 @@ AFTER_PUT = failpoints.declare("redis.put.after", "the server has answered a put
 
 
 PEEK_MISSED: Final = object()
-"""What a look is answered with that found nothing: the put follows."""
+"""The result of a peek that found nothing: the put follows."""
 
 
 class RedisConnections(Protocol):
@@ -73,18 +73,18 @@ class SingleServer:
 
 
 class RedisRequest(QueueEntry):
-    """One caller's commands, and how their answers are to be read."""
+    """One caller's commands, and how their replies are to be read."""
 
     __slots__ = ("commands",)
     commands: Sequence[RedisCommand]
 
-    def read(self, answers: list[Any]) -> Any:
+    def read(self, replies: list[Any]) -> Any:
         """What the caller gets; `PEEK_MISSED` if other commands have to be sent now."""
         raise NotImplementedError
 
 
 class CommandRequest(RedisRequest):
-    """Commands whose answers a function reads."""
+    """Commands whose replies a function reads."""
 
     __slots__ = ("_reader",)
 
@@ -98,13 +98,13 @@ class CommandRequest(RedisRequest):
         self.commands = commands
         self._reader = reader
 
-    def read(self, answers: list[Any]) -> Any:
+    def read(self, replies: list[Any]) -> Any:
         """What the caller gets, read from the server's responses."""
-        return self._reader(answers)
+        return self._reader(replies)
 
 
 class PutRequest(RedisRequest):
-    """A put. What was seen settled is looked at first, and put only if nothing stands there."""
+    """A put. If the record was seen settled before, it first peeks, and puts only if there is none."""
 
     __slots__ = ("_looks", "_prefix", "_seen")
     write: Write
@@ -121,17 +121,17 @@ class PutRequest(RedisRequest):
         else:
             self.commands = (put_command(prefix, write, expect),)
 
-    def read(self, answers: list[Any]) -> Any:
+    def read(self, replies: list[Any]) -> Any:
         """What the caller gets, read from the server's responses."""
         write = self.write
-        standing = peek_result_of(write.id, answers) if self._looks else put_result_of(write, answers[0])
-        if standing is None:
+        result = peek_result_of(write.id, replies) if self._looks else put_result_of(write, replies[0])
+        if result is None:
             self._seen.forget(write.id)
             self._looks = False
             self.commands = (put_command(self._prefix, write, self.expect),)
             return PEEK_MISSED
-        self._seen.note(write.id, standing)
-        return standing
+        self._seen.note(write.id, result)
+        return result
 
 
 class RedisServer:
@@ -188,9 +188,9 @@ class RedisServer:
             failpoints.hit(BEFORE_PUT)
         try:
             if len(calls) == 1:
-                answers = self.connections.exchange(calls[0].commands)
+                replies = self.connections.exchange(calls[0].commands)
             else:
-                answers = self.connections.exchange([command for call in calls for command in call.commands])
+                replies = self.connections.exchange([command for call in calls for command in call.commands])
         except OncewardError as error:
             for call in calls:
                 call.fail(copy_error(error))
@@ -200,23 +200,23 @@ class RedisServer:
         start = 0
         for call in calls:
             end = start + len(call.commands)
-            self._answer_one(call, answers[start:end])
+            self._read_replies(call, replies[start:end])
             start = end
 
-    def _answer_one(self, call: RedisRequest, answers: list[Any]) -> None:
-        """Read one caller's answers. What is wrong with them is that caller's alone."""
+    def _read_replies(self, call: RedisRequest, replies: list[Any]) -> None:
+        """Read one caller's replies. An error in them concerns that caller only."""
         try:
-            for one in answers:
+            for one in replies:
                 if isinstance(one, RedisError):
                     raise translate_error(one, self.address)
-            answer = call.read(answers)
-            if answer is not PEEK_MISSED:
-                call.answer = answer
+            result = call.read(replies)
+            if result is not PEEK_MISSED:
+                call.answer = result
                 call.done = True
         except OncewardError as error:
             call.fail(error)
         except Exception as error:
-            call.fail(StoreUnavailable(f"an answer of {self.address.name} could not be read: {type(error).__name__}"))
+            call.fail(StoreUnavailable(f"a reply of {self.address.name} could not be read: {type(error).__name__}"))
 
     def after_fork(self) -> None:
         """In a child: the connection and the queue are the parent's."""

@@ -10,10 +10,10 @@ each: on a Cluster they spread over its nodes, and all that one script touches l
     {onceward:3}:due       when each ended record is to be forgotten: id and family, by time
     {onceward:3}:stale     when each stored answer expires: id, by time
     {onceward:3}:families  family and id
-    {onceward:3}:floor     the greatest fence of any record here that has ended: no later claim gets it, or one below
+    {onceward:3}:floor     the greatest fence of any record here that has ended: every later claim gets a greater one
 
-Because the floor is raised when a record is given its end, the server may drop the record at any time after that: no
-fence repeats, even if the server's clock is set back.
+The floor is raised when a record ends. So the server may drop the record at any time after that: no fence repeats, even
+if the server's clock is set back.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LuaScript(NamedTuple):
 
 
 def load_script(name: str) -> LuaScript:
-    """The script in a file, with what every script begins with."""
+    """The script in a file, with the prelude of every script in front of it."""
     folder = files("onceward.stores") / "lua"
     text = "\n".join((folder / f"{one}.lua").read_text(encoding="utf-8") for one in ("prelude", name))
     return LuaScript(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
@@ -92,7 +92,7 @@ def script_command(prefix: str, script: LuaScript, id: bytes, *args: Arg, beside
 
 
 def put_command(prefix: str, write: Write, expect: bytes | None, marks: Sequence[bytes] = ()) -> RedisCommand:
-    """The command for a put; not where one of these marks stands."""
+    """The command for a put; it does nothing if one of these marks is there."""
     args: list[Arg] = [
         b"-" if expect is None else b"=" + expect,
         write.id,
@@ -139,32 +139,36 @@ _VERSION = FIELDS.index("version")
 
 
 def peek_commands(prefix: str, id: bytes) -> tuple[RedisCommand, RedisCommand]:
-    """The commands for a look: a fifth of what a script costs the server. The row first, so that it is not younger."""
+    """
+    The commands for a peek, which cost the server a fifth of a script.
+
+    The row is read before the time, so that it is never newer than the time it is judged by.
+    """
     shard = shard_of(id)
     return RedisCommand(shard, ("HMGET", keys_of(prefix, shard).tag + id.hex(), *FIELDS)), RedisCommand(
         shard, ("TIME",)
     )
 
 
-def peek_result_of(id: bytes, answers: Sequence[Any]) -> PutResult | None:
-    """The answer to a look, as a claim would be told; None if nothing stands there."""
-    row, (seconds, micros) = answers
+def peek_result_of(id: bytes, replies: Sequence[Any]) -> PutResult | None:
+    """What a peek found, as the result of a claim that did not land; None if there is no record."""
+    row, (seconds, micros) = replies
     if row[_VERSION] is None:
         return None
     return PutResult(False, record_of(id, int(seconds) * 1_000_000 + int(micros), row))
 
 
-def put_result_of(write: Write, answer: Sequence[Any]) -> PutResult:
-    """The answer to a put."""
-    landed, now, rest = answer
+def put_result_of(write: Write, reply: Sequence[Any]) -> PutResult:
+    """The result of a put, from the script's reply."""
+    landed, now, rest = reply
     if landed:
         return PutResult(True, record_from_write(write, now=now, fence=int(rest)))
     return PutResult(False, None if rest is None else record_of(write.id, now, rest))
 
 
-def load_result_of(id: bytes, answer: Sequence[Any]) -> Record | None:
-    """The answer to a load."""
-    now, row = answer
+def load_result_of(id: bytes, reply: Sequence[Any]) -> Record | None:
+    """The record that a load found, from the script's reply; None if there is none."""
+    now, row = reply
     return None if row is None else record_of(id, now, row)
 
 

@@ -1,8 +1,8 @@
 """
 The calls of the Redis store that take several round trips: scan, purge and extend, for both colours.
 
-Each is a generator: it yields commands, is sent their answers, and returns the result. Between two round trips other
-callers have their turn, so every step decides by itself whether there is still something to do.
+Each is a generator: it yields commands, is sent their replies, and returns the result. Between two round trips other
+callers have their turn, so every step checks again whether there is still something to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CommandSteps = Generator[Sequence[RedisCommand], list[Any], T]
 PAGE = 500
 """Commands in one step: a few milliseconds of the server's time."""
 PASSES_MAX = 1_000
-"""Of one purge over the indexes: each one shortens them, so it ends long before."""
+"""Passes of one purge over the indexes. Each pass shortens them, so a purge ends long before this."""
 
 _ID = 32
 _UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
@@ -43,14 +43,14 @@ _UNSETTLED = frozenset((State.CLAIMED.value, State.IN_DOUBT.value))
 
 def load(prefix: str, id: bytes) -> CommandSteps[Record | None]:
     """Read one record."""
-    [answer] = yield [load_command(prefix, id)]
-    return load_result_of(id, answer)
+    [reply] = yield [load_command(prefix, id)]
+    return load_result_of(id, reply)
 
 
 def put_back(prefix: str, write: Write, marks: Sequence[bytes]) -> CommandSteps[PutResult]:
-    """Put where nothing stands, and none of these marks."""
-    [answer] = yield [put_command(prefix, write, None, marks)]
-    return put_result_of(write, answer)
+    """Write a record unless it is there, or one of these marks is."""
+    [reply] = yield [put_command(prefix, write, None, marks)]
+    return put_result_of(write, reply)
 
 
 def erase(prefix: str, ids: Sequence[bytes]) -> CommandSteps[int]:
@@ -65,7 +65,7 @@ def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Command
     """
     A page of records, from the index of ids (or that of open ones).
 
-    Whoever selects by scope or kind reads past all the others: this is for operators, not for the path of a call.
+    Selecting by scope or kind reads every other record as well: it is meant for operators, not for each call.
     """
     page: list[Record] = []
     while len(page) < limit:
@@ -73,23 +73,23 @@ def scan(prefix: str, after: bytes, limit: int, selection: Selection) -> Command
         ids = yield from _ids_after(prefix, after, min(size, PAGE), unsettled=selection.unsettled)
         if not ids:
             break
-        answers = yield [load_command(prefix, id) for id in ids]
-        found = [load_result_of(id, answer) for id, answer in zip(ids, answers, strict=True)]
+        replies = yield [load_command(prefix, id) for id in ids]
+        found = [load_result_of(id, reply) for id, reply in zip(ids, replies, strict=True)]
         page += [one for one in found if one is not None and _selected(one, selection)]
         after = ids[-1]
     return page[:limit]
 
 
 def _ids_after(prefix: str, after: bytes, size: int, *, unsettled: bool) -> CommandSteps[list[bytes]]:
-    """The next ids. Shards are in the order of their ids, so the pages of all of them, in a row, are in order."""
+    """The next ids. Shards are in the order of their ids, so their pages, one after the other, are in order."""
     beginning: bytes = b"(" + after if after else b"-"
     commands = []
     for shard in range(shard_of(after), SHARDS):
         keys = keys_of(prefix, shard)
         index = keys.open if unsettled else keys.ids
         commands.append(RedisCommand(shard, ("ZRANGEBYLEX", index, beginning, b"+", "LIMIT", 0, size)))
-    answers = yield commands
-    return [id for answer in answers for id in answer][:size]
+    replies = yield commands
+    return [id for reply in replies for id in reply][:size]
 
 
 def _selected(found: Record, selection: Selection) -> bool:
@@ -104,7 +104,7 @@ def purge(prefix: str, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
     """
     Delete forgotten records, then shrink expired ones, at most so many of each.
 
-    A record that the server dropped by itself leaves its traces in the indexes; they are tidied, and not counted.
+    A record that the server has dropped by itself leaves entries in the indexes. They are removed, and not counted.
     """
     forgotten = shrunk = 0
     stale: list[bytes] = []
@@ -112,15 +112,15 @@ def purge(prefix: str, limit: int, version: bytes) -> CommandSteps[PurgeResult]:
         due, stale = yield from _due(prefix, min(limit - forgotten, PAGE))
         if not due:
             break
-        answers = yield [script_command(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
-        forgotten += sum(answers)
+        replies = yield [script_command(prefix, FORGET, one[:_ID], one[:_ID], one[_ID:]) for one in due]
+        forgotten += sum(replies)
         if forgotten == limit:
             break
     for _ in range(PASSES_MAX):
         if not (stale := stale[: limit - shrunk]):
             break
-        answers = yield [script_command(prefix, SHRINK, id, id, version) for id in stale]
-        shrunk += sum(answers)
+        replies = yield [script_command(prefix, SHRINK, id, id, version) for id in stale]
+        shrunk += sum(replies)
         _, stale = yield from _due(prefix, min(limit - shrunk, PAGE))
     return PurgeResult(forgotten, shrunk)
 
@@ -130,9 +130,9 @@ def _due(prefix: str, size: int) -> CommandSteps[tuple[list[bytes], list[bytes]]
     if size <= 0:
         return [], []
     shards = ((shard, keys_of(prefix, shard)) for shard in range(SHARDS))
-    answers = yield [RedisCommand(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
-    due = [one for answer in answers for one in answer[0]]
-    stale = [one for answer in answers for one in answer[1]]
+    replies = yield [RedisCommand(shard, ("EVALSHA", DUE.sha, 2, keys.due, keys.stale, size)) for shard, keys in shards]
+    due = [one for reply in replies for one in reply[0]]
+    stale = [one for reply in replies for one in reply[1]]
     return due[:size], stale[:size]
 
 
@@ -142,8 +142,8 @@ def extend(prefix: str, family: bytes, replay: int, forget: int) -> CommandSteps
     for shard in range(SHARDS):
         family_range = (b"[" + family, b"(" + _next(family))
         commands.append(RedisCommand(shard, ("ZRANGEBYLEX", keys_of(prefix, shard).families, *family_range)))
-    answers = yield commands
-    ids = [member[len(family) :] for answer in answers for member in answer]
+    replies = yield commands
+    ids = [member[len(family) :] for reply in replies for member in reply]
     extended = 0
     for start in range(0, len(ids), PAGE):
         some = ids[start : start + PAGE]
@@ -152,5 +152,5 @@ def extend(prefix: str, family: bytes, replay: int, forget: int) -> CommandSteps
 
 
 def _next(family: bytes) -> bytes:
-    """What follows every member that begins with a family: ids are shorter than this."""
+    """A bound after every member that begins with a family: ids are shorter than this."""
     return family + b"\xff" * (_ID + 1)

@@ -40,19 +40,19 @@ _VERSION_SHARD = 0
 
 
 def init(url: str) -> str:
-    """Check that the server keeps what it is told, teach it the scripts, and note the form of the records; where."""
+    """Check that the server is durable, load the scripts, and note the form of the records; where they are."""
     RedisStore.from_url(url).close()
     with _inspecting(url) as look:
         _checked_version(look)
         for connection in look.nodes:
             connection.open()
-            look.answers(connection, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
-        look.answer(RedisCommand(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
+            look.replies(connection, *(("SCRIPT", "LOAD", one.text) for one in SCRIPTS))
+        look.reply(RedisCommand(_VERSION_SHARD, ("SET", look.marker, LATEST, "NX")))
         return f"Redis at {look.address.name}, keys that begin with {{{look.prefix}:"
 
 
 def is_there(url: str) -> bool:
-    """Nothing has to be made, so every server that answers is one; one with records of a later form is refused."""
+    """Nothing has to be made, so every server that responds is ready; refuses records of a later form."""
     with _inspecting(url) as look:
         _checked_version(look)
     return True
@@ -93,13 +93,13 @@ def held(url: str) -> Iterator[Record]:
     """Every record, without its result."""
     with _inspecting(url) as look:
         after = b""
-        while page := look.walked(steps.scan(look.prefix, after, steps.PAGE, Selection())):
+        while page := look.run(steps.scan(look.prefix, after, steps.PAGE, Selection())):
             yield from (record._replace(result=None) for record in page)
             after = page[-1].id
 
 
 class _Inspection(NamedTuple):
-    """Connections to look with: also to servers that a store refuses."""
+    """Connections for a check. They also go to servers that a store refuses."""
 
     address: RedisAddress
     connections: RedisConnections
@@ -114,29 +114,29 @@ class _Inspection(NamedTuple):
         """Where the form of the records is noted."""
         return f"{keys_of(self.prefix, _VERSION_SHARD).tag}schema"
 
-    def answer(self, command: RedisCommand) -> Any:
-        [answer] = self.connections.exchange([command])
-        if isinstance(answer, RedisError):
-            raise translate_error(answer, self.address)
-        return answer
+    def reply(self, command: RedisCommand) -> Any:
+        [reply] = self.connections.exchange([command])
+        if isinstance(reply, RedisError):
+            raise translate_error(reply, self.address)
+        return reply
 
-    def answers(self, connection: RedisConnection, *commands: Args) -> list[Any]:
+    def replies(self, connection: RedisConnection, *commands: Args) -> list[Any]:
         found = connection.exchange(commands)
-        for answer in found:
-            if isinstance(answer, RedisError) and not isinstance(answer, NoPermissionError):
-                raise translate_error(answer, self.address)
+        for reply in found:
+            if isinstance(reply, RedisError) and not isinstance(reply, NoPermissionError):
+                raise translate_error(reply, self.address)
         return found
 
-    def walked(self, taken: steps.CommandSteps[Any]) -> Any:
-        """Take the steps of a longer call; what it returns."""
-        return drive_steps(taken, self._asked)
+    def run(self, call: steps.CommandSteps[Any]) -> Any:
+        """Run a call of several round trips; what it returns."""
+        return drive_steps(call, self._exchange)
 
-    def _asked(self, commands: Sequence[RedisCommand]) -> list[Any]:
-        answers = self.connections.exchange(commands)
-        for answer in answers:
-            if isinstance(answer, RedisError):
-                raise translate_error(answer, self.address)
-        return answers
+    def _exchange(self, commands: Sequence[RedisCommand]) -> list[Any]:
+        replies = self.connections.exchange(commands)
+        for reply in replies:
+            if isinstance(reply, RedisError):
+                raise translate_error(reply, self.address)
+        return replies
 
 
 @contextmanager
@@ -152,61 +152,61 @@ def _inspecting(url: str) -> Iterator[_Inspection]:
 
 def _checked_version(look: _Inspection) -> int:
     """The form that is noted, 0 if none is; refused if it is not one that this code knows."""
-    [answer] = look.connections.exchange([RedisCommand(_VERSION_SHARD, ("GET", look.marker))])
-    if answer is None or isinstance(answer, NoPermissionError):
+    [reply] = look.connections.exchange([RedisCommand(_VERSION_SHARD, ("GET", look.marker))])
+    if reply is None or isinstance(reply, NoPermissionError):
         return 0
-    if isinstance(answer, RedisError):
-        raise translate_error(answer, look.address)
-    if not answer.isdigit() or int(answer) > LATEST:
-        told = answer.decode(errors="replace")[:20]
+    if isinstance(reply, RedisError):
+        raise translate_error(reply, look.address)
+    if not reply.isdigit() or int(reply) > LATEST:
+        version = reply.decode(errors="replace")[:20]
         raise SchemaMismatch(
-            f"the records at {look.address.name} have schema version {told!r}, this Onceward knows {LATEST}: upgrade "
-            "it (pip install -U)"
+            f"the records at {look.address.name} have schema version {version!r}, this Onceward knows {LATEST}: "
+            "upgrade it (pip install -U)"
         )
-    return int(answer)
+    return int(reply)
 
 
 def _of_node(look: _Inspection, connection: RedisConnection) -> Iterator[StoreCheck]:
     before = REAL.wall_us()
-    time, info, fsync = look.answers(connection, ("TIME",), ("INFO",), ("CONFIG", "GET", "appendfsync"))
+    time, info, fsync = look.replies(connection, ("TIME",), ("INFO",), ("CONFIG", "GET", "appendfsync"))
     passed = REAL.wall_us() - before
     lines = info.decode(errors="replace").splitlines() if isinstance(info, bytes) else []
-    told = {name: value for name, _, value in (line.partition(":") for line in lines)}
-    if not told:
+    fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    if not fields:
         yield StoreCheck("server", False, "does not answer INFO, so it is not known whether it is durable")
         return
-    yield from _server(look, told)
-    yield from _durability(told, fsync)
+    yield from _server(look, fields)
+    yield from _durability(fields, fsync)
     if isinstance(time, list):
         theirs = int(time[0]) * 1_000_000 + int(time[1])
         yield StoreCheck("clock", True, clock_detail((theirs - before - passed / 2) / 1_000_000))
 
 
-def _server(look: _Inspection, told: dict[str, str]) -> Iterator[StoreCheck]:
-    version = told.get("redis_version", "0")
+def _server(look: _Inspection, fields: dict[str, str]) -> Iterator[StoreCheck]:
+    version = fields.get("redis_version", "0")
     number = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     yield StoreCheck("server", number >= SERVER_LEAST, f"Redis {version}, 6.0 or later is needed")
-    role = told.get("role", "unknown")
+    role = fields.get("role", "unknown")
     yield StoreCheck(
         "writer", role == "master", "takes writes" if role == "master" else f"a {role}: it takes no writes"
     )
-    clustered, asked = told.get("cluster_enabled") == "1", look.address.options.cluster
+    clustered, asked = fields.get("cluster_enabled") == "1", look.address.options.cluster
     cure = "add cluster=1 to the URL" if clustered else "leave cluster=1 out of the URL"
     kind = "a node of a Cluster" if clustered else "a single server"
     yield StoreCheck("cluster", clustered == asked, kind if clustered == asked else f"{kind}: {cure}")
-    used, most = int(told.get("used_memory", "0")), int(told.get("maxmemory", "0"))
+    used, most = int(fields.get("used_memory", "0")), int(fields.get("maxmemory", "0"))
     share = f"{used / 1_048_576:,.1f} MiB used of {f'{most / 1_048_576:,.1f} MiB' if most else 'whatever there is'}"
     yield StoreCheck("memory", not most or used < FULL_SHARE * most, share)
 
 
-def _durability(told: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
-    policy = told.get("maxmemory_policy", "unknown")
+def _durability(fields: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
+    policy = fields.get("maxmemory_policy", "unknown")
     forgets = f"{policy}: it forgets claims when it is full; set noeviction"
     yield StoreCheck("eviction", policy == "noeviction", policy if policy == "noeviction" else forgets)
-    log = told.get("aof_enabled") == "1"
+    log = fields.get("aof_enabled") == "1"
     yield StoreCheck("append-only file", log, "yes" if log else "no: a restart forgets claims; set appendonly yes")
     if log:
-        status = told.get("aof_last_write_status", "unknown")
+        status = fields.get("aof_last_write_status", "unknown")
         yield StoreCheck("last write to it", status == "ok", status)
         how = fsync[1].decode() if isinstance(fsync, list) and len(fsync) == 2 else "not told"
         costs = {
@@ -214,7 +214,7 @@ def _durability(told: dict[str, str], fsync: Any) -> Iterator[StoreCheck]:
             "no": ": a failure of the machine loses what the system had not written; set always or everysec",
         }
         yield StoreCheck("appendfsync", how != "no", how + costs.get(how, ""))
-    replicas = int(told.get("connected_slaves", "0"))
+    replicas = int(fields.get("connected_slaves", "0"))
     loses = f"{replicas} replicas: a failover loses what they had not been sent"
     yield StoreCheck("failover", True, loses if replicas else "no replicas")
 
@@ -229,8 +229,8 @@ def _rights(look: _Inspection) -> StoreCheck:
     lookup = RedisCommand(_VERSION_SHARD, ("ZRANGEBYLEX", f"{tag}ids", "-", "+", "LIMIT", 0, 1))
     refused: list[str] = []
     tried, looked_up = look.connections.exchange([command, lookup])
-    refused += [str(answer) for answer in (tried, looked_up) if isinstance(answer, RedisError)]
+    refused += [str(reply) for reply in (tried, looked_up) if isinstance(reply, RedisError)]
     if isinstance(tried, list):
         refused += [one.decode(errors="replace") for one in tried]
-    told = redact("; ".join(refused), look.address)
-    return StoreCheck("rights", not refused, told or "as they should be")
+    detail = redact("; ".join(refused), look.address)
+    return StoreCheck("rights", not refused, detail or "as they should be")

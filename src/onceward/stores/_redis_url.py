@@ -51,7 +51,7 @@ class DriverConnection(Protocol):
         """Send them."""
 
     def read_response(self, disable_decoding: bool = False) -> Any:
-        """Read the next answer; raises it if it is an error."""
+        """Read the next reply; raises it if it is an error."""
 
 
 class RedisOptions(NamedTuple):
@@ -168,25 +168,25 @@ def redact(text: str, address: RedisAddress) -> str:
 
 
 def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
-    """What an error of the driver, or an answer that is an error, means for a caller."""
+    """The error to raise for one of the driver's, or for an error reply."""
     if isinstance(error, OncewardError):
         return error
     # Before Redis 7, what a command inside a script says is wrapped in words about the script: look for its own.
-    told = str(error)
-    words = f"the Redis server {address.name}: {redact(told, address)}"
-    if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in told:
+    message = str(error)
+    words = f"the Redis server {address.name}: {redact(message, address)}"
+    if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in message:
         return StoreFull(f"{words}. Nothing was started; raise maxmemory or purge, then retry with the same key")
     if redirection(error) is not None:
         return ConfigurationError(f"{address.name} is a node of a Redis Cluster: add cluster=1 to the store's URL")
-    if "WRONGTYPE" in told:
+    if "WRONGTYPE" in message:
         return StoreCorrupt(f"{words}. Something else writes under our prefix; choose another with prefix=")
     if isinstance(error, exceptions.AuthenticationError | exceptions.NoPermissionError):
         return StoreUnavailable(f"{words}. Check the user and the password in the URL, and what the user may do")
-    if "invalid bulk length" in told:
+    if "invalid bulk length" in message:
         return RecordRefused(f"{words}. It takes no value of this size; keep results small, or raise its limit")
     if isinstance(error, exceptions.BusyLoadingError):
         return StoreUnavailable(f"{words}. It is loading its data; retry when it is done", retry_after_seconds=1.0)
-    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in told:
+    if isinstance(error, exceptions.ReadOnlyError) or "READONLY" in message:
         return StoreUnavailable(f"{words}. It is a replica: connect to the primary", retry_after_seconds=1.0)
     if isinstance(error, exceptions.TimeoutError):
         return StoreUnavailable(
@@ -198,18 +198,18 @@ def translate_error(error: Exception, address: RedisAddress) -> OncewardError:
 
 
 def may_send_again(error: Exception) -> bool:
-    """Whether the connection broke, so that only the answer may be lost. Who was slow or said no is not asked again."""
+    """Whether the connection broke, so that a retry is worth it. A timeout or a refusal is not retried."""
     answered = (exceptions.TimeoutError, exceptions.AuthenticationError, exceptions.BusyLoadingError)
     return isinstance(error, exceptions.ConnectionError) and not isinstance(error, answered)
 
 
-def redirection(answer: Any) -> Redirection | None:
-    """Where an answer sends us, if it does. Some versions of the driver have a class for it, others leave the text."""
-    if not isinstance(answer, exceptions.ResponseError):
+def redirection(reply: Any) -> Redirection | None:
+    """Where a reply redirects us, if it does. Some versions of the driver have a class for it, others only the text."""
+    if not isinstance(reply, exceptions.ResponseError):
         return None
-    words = str(answer).split()
-    if isinstance(answer, exceptions.AskError):
-        words = ["MOVED" if isinstance(answer, exceptions.MovedError) else "ASK", *words]
+    words = str(reply).split()
+    if isinstance(reply, exceptions.AskError):
+        words = ["MOVED" if isinstance(reply, exceptions.MovedError) else "ASK", *words]
     if len(words) != 3 or words[0] not in ("MOVED", "ASK"):
         return None
     host, _, port = words[2].rpartition(":")

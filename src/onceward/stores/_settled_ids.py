@@ -27,9 +27,9 @@ class SettledIds:
     def __contains__(self, id: bytes) -> bool:
         return id in self._younger or id in self._older
 
-    def note(self, id: bytes, standing: PutResult) -> None:
+    def note(self, id: bytes, result: PutResult) -> None:
         """Remember what a put was answered with; forget what is no longer so."""
-        if standing.record is not None and standing.record.state == _SETTLED:
+        if result.record is not None and result.record.state == _SETTLED:
             if id not in self._younger:
                 if len(self._younger) >= GENERATION:
                     self._older, self._younger = self._younger, set()

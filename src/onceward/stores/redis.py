@@ -65,8 +65,8 @@ class RedisStore:
     def put(self, write: Write, expect: bytes | None) -> PutResult:
         """Write a record if its current version is `expect`; whether it landed, and what is there now."""
         server = self._server
-        standing: PutResult = server.pipeline.run(server.put(write, expect))
-        return standing
+        result: PutResult = server.pipeline.run(server.put(write, expect))
+        return result
 
     def put_back(self, write: Write, marks: Sequence[bytes]) -> PutResult:
         """Write a record that the store has lost, unless it is back or one of `marks` is there."""

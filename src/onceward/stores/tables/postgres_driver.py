@@ -91,13 +91,13 @@ class PostgresDriver:
             line.execute(self._begin)
             has_begun = True
             try:
-                answer = work(line, sql_runner(line))
+                result = work(line, sql_runner(line))
             except OncewardError:
                 line.execute(b"ROLLBACK")
                 raise
             failpoints.hit(f"{at}.written")
             line.execute(_COMMIT)
-            return answer
+            return result
 
         return self._run(run, lambda: has_begun)
 
@@ -119,8 +119,8 @@ class PostgresDriver:
         After an error it is closed, and with it what was begun; but a refusal of ours has ended its transaction, and an
         empty balance must not cost a new connection a call.
         """
-        answer: T = self._pool.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
-        return answer
+        result: T = self._pool.run(with_retries(self._target, ConnectionEffect(work), may_have_landed))
+        return result
 
 
 def _bring_up_to_date(line: PostgresConnection, schema: Schema, name: str, *, create: bool) -> None:

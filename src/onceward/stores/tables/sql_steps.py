@@ -26,7 +26,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 
 class Sql(NamedTuple):
-    """A statement; the answer is its rows."""
+    """A statement; the result is its rows."""
 
     text: str
     values: Mapping[str, Any]
@@ -38,7 +38,7 @@ RunSql: TypeAlias = Callable[[Sql], list[Row]]
 
 
 class Transact(NamedTuple):
-    """Run these steps in a transaction that may write; the answer is theirs."""
+    """Run these steps in a transaction that may write; the result is theirs."""
 
     at: str
     """Names the failpoints on both sides."""
@@ -46,7 +46,7 @@ class Transact(NamedTuple):
 
 
 class ReadTables(NamedTuple):
-    """Run these steps, which only read; the answer is theirs."""
+    """Run these steps, which only read; the result is theirs."""
 
     steps: Callable[[], SqlSteps[Any]]
 
@@ -56,15 +56,15 @@ Flow: TypeAlias = Generator[Any, Any, T]
 
 
 def transact(at: str, steps: Callable[[], SqlSteps[T]]) -> Flow[T]:
-    """`Transact`, with the type of its answer."""
-    answer: T = yield Transact(at, steps)
-    return answer
+    """`Transact`, with the type of its result."""
+    result: T = yield Transact(at, steps)
+    return result
 
 
 def read_tables(steps: Callable[[], SqlSteps[T]]) -> Flow[T]:
-    """`ReadTables`, with the type of its answer."""
-    answer: T = yield ReadTables(steps)
-    return answer
+    """`ReadTables`, with the type of its result."""
+    result: T = yield ReadTables(steps)
+    return result
 
 
 def declare_failpoints(boundaries: Mapping[str, str]) -> None:

@@ -75,10 +75,10 @@ class SqliteDriver:
         """Run work that needs the connection in one transaction: a record that commits with the rows."""
         with self._borrowed() as connection, self._writing:
             connection.execute("BEGIN IMMEDIATE")
-            answer = work(connection, self._runner(connection))
+            result = work(connection, self._runner(connection))
             failpoints.hit(f"{at}.written")
             connection.execute("COMMIT")
-            return answer
+            return result
 
     def look(self, steps: Callable[[], SqlSteps[T]]) -> T:
         """Run steps that only read."""
