@@ -157,7 +157,7 @@ class TestTheColour:
 
         breaker = Breaker.shared(Odd(), "payments")
 
-        assert isinstance(breaker._courier, AsyncSharedStateClient if awaits else SharedStateClient)
+        assert isinstance(breaker._client, AsyncSharedStateClient if awaits else SharedStateClient)
 
     def test_capabilities_of_another_kind_are_refused(self) -> None:
         """

@@ -1,5 +1,5 @@
 """
-What a store can do besides its eight methods, as it says itself: nothing is found out by looking at its attributes.
+What a store says that it can do besides its eight methods. Nothing else about it is guessed from its attributes.
 
     class AcmeStore:
         capabilities = Capabilities(awaits=False, relaxes=True)
@@ -124,7 +124,7 @@ NO_CAPABILITIES = Capabilities()
 
 
 def capabilities_of(store: object) -> Capabilities:
-    """What a store says that it can do: the one place where it is asked."""
+    """The capabilities that a store declares. Nothing else reads them."""
     said = getattr(store, "capabilities", NO_CAPABILITIES)
     if not isinstance(said, Capabilities):
         raise ConfigurationError(

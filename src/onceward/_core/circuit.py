@@ -57,7 +57,7 @@ class BreakerRule:
     """When a circuit opens, and how it closes again."""
 
     threshold: int = THRESHOLD
-    """So many failures in a row open it (a success begins the row anew)."""
+    """This many failures in a row open it (a success resets the count)."""
     recovery: float = RECOVERY
     """Seconds until it is tried again."""
     probes: int = 1
@@ -67,7 +67,7 @@ class BreakerRule:
     probe_lapse: float | None = None
     """Seconds after which a probe that has not come back loses its slot. None: `recovery`."""
     age: float | None = None
-    """Failures further apart than so many seconds are no row. None: only a success ends a row."""
+    """Failures further apart than this many seconds do not count as a row. None: only a success ends a row."""
     rate: float | None = None
     """Instead of a row: this share of failures among the calls of the last `window` seconds opens it."""
     window: float = 60.0
@@ -106,7 +106,7 @@ class BreakerRule:
 
 
 class BreakerRefusal(NamedTuple):
-    """No call: come back after so many seconds."""
+    """The call is refused. Retry after this many seconds."""
 
     retry_after: float
 
@@ -151,7 +151,7 @@ class Circuit:
         self._slice = 0
 
     def admit(self, now: float) -> int | BreakerRefusal:
-        """A ticket for one call, or how long to stay away."""
+        """A ticket for one call, or a refusal that says when to retry."""
         if self.state is CircuitState.CLOSED:
             return self.serial
         if self.state is CircuitState.OPEN:
@@ -203,11 +203,11 @@ class Circuit:
         self._probes.pop(ticket, None)
 
     def open(self, now: float, left: float | None = None) -> None:
-        """Open it, whatever it was; for so many seconds, if somebody else began to count."""
+        """Open it from any state. `left` is how many seconds remain, if another process opened it earlier."""
         self._become(CircuitState.OPEN, now if left is None else now - self.rule.recovery + left)
 
     def close(self, now: float) -> None:
-        """Close it, whatever it was."""
+        """Close it from any state."""
         self._become(CircuitState.CLOSED, now)
 
     def _probe(self, now: float) -> int | BreakerRefusal:

@@ -5,7 +5,7 @@ Results to bytes and back: the same bytes on every machine, and nothing but data
 
 The gate hands out `decode(encode(value), restore)` on the first run too, so that a first result and its
 replay are equal by construction. Three codecs exist: `bytes/1` keeps a bytes result verbatim, `http/1` an HTTP
-answer (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
+response (see `reply.py`), and `json/1` is compact UTF-8 JSON by these rules:
 
     None, bool, int, float, str    themselves; no NaN or infinity, no lone surrogates
     list, tuple, NamedTuple        array
@@ -74,7 +74,7 @@ def encode(value: object) -> Encoded:
         return Encoded(BYTES, value)
     if type(value) is Reply:
         if not is_valid_reply(value):
-            raise NotEncodable("result: this HTTP answer has a status, a header or a body that no answer can have")
+            raise NotEncodable("result: this HTTP response has an invalid status, header or body")
         return Encoded(HTTP, pack_reply(value))
     try:
         if _is_plain(value, NESTING_MAX):
@@ -273,7 +273,7 @@ def _encode_with_care(value: object) -> Encoded:
     except NotEncodable:
         raise
     except Exception as exc:
-        # The effect has happened by now. Whatever a value does when looked at, the one answer is "cannot be kept".
+        # The effect has happened by now. Whatever a value raises when it is read, the result is "cannot be kept".
         reason = f"reading the value raised {type_name(type(exc))}; return plain data instead"
         raise NotEncodable(f"{simplifier.place()}: {reason}") from exc
 

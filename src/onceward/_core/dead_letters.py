@@ -3,7 +3,7 @@ Dead letters: operations that were given up, kept with their evidence until some
 
 A letter is a record of a kind of its own, in the same store as the operation's record and changed like it, by
 compare-and-swap. It is found by the same scope and key, so an operation that is given up again is the same letter,
-counted up. Its text is JSON under a codec of its own, so that nothing that shows records shows a payload by the way.
+counted up. Its text is JSON under a codec of its own, so that commands that show records never show a payload.
 
 Doubt is sticky here, too: a letter that says "may have happened" goes on saying so, whatever a later attempt came to.
 """
@@ -226,7 +226,7 @@ def discard(id: bytes) -> Flow[bool]:
 
 
 def lookup(id: bytes) -> Flow[Record | None]:
-    """What stands there."""
+    """The record with this id, if there is one."""
     found: Record | None = yield Load("dead.load", id)
     return found
 

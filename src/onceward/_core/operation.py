@@ -41,14 +41,14 @@ class Outcome(NamedTuple, Generic[T]):
 
     value: T
     replayed: bool
-    """True: this is the stored answer of an earlier run; the effect did not run now."""
+    """True: this is the stored result of an earlier run; the effect did not run now."""
     first_at_us: int
     attempt: int
-    """Which attempt at this operation gave the answer."""
+    """Which attempt at this operation gave the result."""
     fence: int
     """Rises with every claim of this key: hand it to a resource that can refuse the lower one."""
     replayable: bool = True
-    """False: it ran, and its answer could not be kept; a retry is refused as `NotReplayable`."""
+    """False: it ran, and its result could not be kept; a retry is refused as `NotReplayable`."""
     pending: bool = False
     """True (only with in_flight="accept"): another holder is running it; ask again after `retry_after_seconds`."""
     retry_after_seconds: float | None = None
@@ -369,7 +369,7 @@ class AtomicOperation(Operation):
     def value(self) -> Any:
         """The stored answer of a replay, or what was settled."""
         if not (self.replayed or self._settled):
-            raise ConfigurationError("nothing is settled yet: call operation.settle(value) first")
+            raise ConfigurationError("nothing is settled yet. Call operation.settle(value) first")
         return self._value
 
     @property
@@ -384,7 +384,7 @@ class AtomicOperation(Operation):
                 "this operation is a replay and is settled already: check operation.replayed before doing the work"
             )
         if self._settled and self._value != value:
-            raise ConfigurationError("this block has settled already, with another value")
+            raise ConfigurationError("this block has settled already, with another value. Call settle once")
         self._settled = True
         self._value = value
 
@@ -402,12 +402,12 @@ class UnclaimedOperation(AtomicOperation):
     @property
     def fence(self) -> int:
         """Not known."""
-        raise ConfigurationError("with claim='last' there is no claim while the function runs, and so no fence")
+        raise ConfigurationError("with claim='last' there is no fence while the function runs")
 
     @property
     def first_at(self) -> datetime:
         """Not known."""
-        raise ConfigurationError("with claim='last' nothing is written while the function runs, and so no time")
+        raise ConfigurationError("with claim='last' there is no first_at while the function runs")
 
     def __repr__(self) -> str:
         return f"<Operation {self.digest} attempt {self.attempt} unclaimed>"

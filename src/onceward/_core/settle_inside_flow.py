@@ -93,7 +93,7 @@ def operate_inside(request: OperationRequest) -> Flow[Outcome[Any]]:
 
 
 def _committed(request: OperationRequest, found: Record, ended: Returned | Raised) -> Flow[Outcome[Any]]:
-    """It stands. What was raised after that commit, or because its answer was lost, is told all the same."""
+    """It is committed. An error after the commit, or because its reply was lost, is still raised."""
     if not record.is_settled(found):
         raise IllegalMove(f"this operation is {record.shown_state(found)}: its own holder cannot have done that")
     if request.listening:

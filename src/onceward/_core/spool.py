@@ -66,7 +66,7 @@ SIZE_MAX = 1_000
 """Items per batch: more make a request that times out as a whole."""
 
 SECONDS_MAX = 3_600.0
-"""An hour: what waits longer wants a scheduler."""
+"""An hour: longer waits need a scheduler."""
 
 SPOOL_MAX_MAX = 1_000_000
 """Items are held in memory as well; a million of a kilobyte are a gigabyte."""
@@ -99,7 +99,7 @@ class Cadence:
         seconds = microseconds(self.seconds, "a cadence's seconds") / SECOND
         if seconds > SECONDS_MAX:
             raise ConfigurationError(
-                f"a cadence's seconds are at most {SECONDS_MAX:,.0f} (an hour): what waits longer wants a scheduler; "
+                f"a cadence's seconds are at most {SECONDS_MAX:,.0f} (an hour): use a scheduler for longer waits; "
                 "5 is a good start"
             )
         object.__setattr__(self, "seconds", seconds)
@@ -212,8 +212,8 @@ def spool_item(draft: ItemDraft, now: float) -> Flow[tuple[Emitted, SpooledItem 
             decision = yield from decide_with_holder(decision, draft.claimant)
         if isinstance(decision, Refuse) and decision.why is Refusal.REUSED:
             raise KeyReused(
-                f"reference {digest_of(draft.claimant.id)} of {draft.claimant.operation} stands for another item: "
-                "another item needs a reference of its own; the same one must be emitted unchanged"
+                f"reference {digest_of(draft.claimant.id)} of {draft.claimant.operation} is in use for another item. "
+                "Give each item a reference of its own, and emit the same item unchanged"
             )
         if not isinstance(decision, Start):
             return Emitted(draft.item.reference, draft.item.key, True), None
@@ -397,7 +397,7 @@ def item_errors(answer: Any, items: Sequence[Item]) -> list[Exception | None]:
     if isinstance(answer, list | tuple) and len(answer) == len(items):
         return [one if isinstance(one, Exception) else None for one in answer]
     raise ConfigurationError(
-        f"send returned a {type(answer).__name__} that says nothing about its {len(items)} items: return None (all "
-        "were taken), one answer per item in their order, or a mapping by reference; an exception in it is that item's "
-        "failure. With Retry(failed=...) the policy judges any other answer"
+        f"send returned a {type(answer).__name__} that does not match its {len(items)} items. Return None (all were "
+        "sent), one result per item in their order, or a mapping by reference; an exception in it is that item's "
+        "failure. With Retry(failed=...) the policy judges any other result"
     )

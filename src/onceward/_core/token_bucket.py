@@ -58,7 +58,7 @@ class BudgetRule:
         if self.capacity == 0 and self.deposit == 0:
             raise ConfigurationError("a budget with no tokens and no deposits allows nothing; use attempts=1 instead")
         if self.cost == 0 and self.per_failure == 0:
-            raise ConfigurationError("a budget whose retries cost nothing is no budget")
+            raise ConfigurationError("a budget whose retries cost nothing limits nothing; set cost or per_failure")
         if self.ttl is not None and not 0 < self.ttl <= 3_600:
             raise ConfigurationError("ttl is a number of seconds, more than 0 and at most an hour")
 
@@ -135,7 +135,7 @@ class TokenBucket:
         return self.tokens > rule.floor and self.tokens >= rule.price(throttled)
 
     def withdraw(self, now: float, *, throttled: bool = False) -> float | None:
-        """Pay for a retry: what it cost, or None if there is not enough, and then nothing is taken."""
+        """Pay for a retry. Returns what it cost, or None if there is not enough; then nothing is taken."""
         if not self.allows(now, throttled=throttled):
             return None
         price = self.rule.price(throttled)

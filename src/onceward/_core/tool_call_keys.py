@@ -37,23 +37,23 @@ def tool_call_key(call: Any) -> str:
     Takes a tool call of Anthropic's or OpenAI's, as the SDK's object or as a dict. Anything else is refused.
     """
     if isinstance(call, str):
-        raise KeyInvalid("that is text: pass the tool call itself, or use its id as the key as it is")
+        raise KeyInvalid("that is text, not a tool call. Pass the tool call itself, or use its id as the key")
     if isinstance(call, Sequence):
-        raise KeyInvalid("these are several tool calls: each has its own id; pass them one by one")
+        raise KeyInvalid("these are several tool calls. Pass them one by one: each has its own id")
     kind = _member(call, "type")
     if kind is None and _member(call, "function") is not None:
         kind = "function"  # What some providers that speak OpenAI's protocol leave out.
     place = _PLACES.get(kind) if isinstance(kind, str) else None
     if place is None:
         raise KeyInvalid(
-            f"that is no tool call (a {type(call).__name__} of the type {str(kind)[:40]!r}); known are "
-            f"{', '.join(sorted(_PLACES))}: pass a block of the answer's content, or one of its tool_calls"
+            f"that is no tool call (a {type(call).__name__} of the type {str(kind)[:40]!r}). Pass a block of the "
+            f"response's content, or one of its tool_calls; known types are {', '.join(sorted(_PLACES))}"
         )
     found = _member(call, place)
     if found is None or found == "":
         raise KeyMissing(
-            f"the tool call has no {place}: a piece of a stream does not; wait until the call is complete, and store "
-            "it before running the tool"
+            f"the tool call has no {place}, as in a part of a stream. Wait until the call is complete, and store it "
+            "before running the tool"
         )
     return check_key(found)
 

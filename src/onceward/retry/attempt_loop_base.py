@@ -1,8 +1,8 @@
 """
 The attempts of one call as a loop: `for attempt in policy.attempts(): with attempt: ...`, and with `async for`.
 
-The same flow as a call, resumed from outside: the loop asks for the next attempt, the block says how it ended. Every
-`attempts()` is a call of its own; the policy is not iterable, so that nobody can share a loop by mistake.
+It runs the same flow as a call, and resumes it from outside: the loop takes the next attempt, and the block reports how
+it ended. Every `attempts()` is a call of its own. The policy is not iterable, so that no loop is shared by mistake.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class AttemptBlock:
 
 
 class AttemptLoopBase:
-    """The loop over one call's attempts, without the loop itself: see `Attempts`."""
+    """The state of a loop over one call's attempts. `AttemptLoop` adds the iteration."""
 
     work: RetryRunnerBase
-    """What is needed to do it: in the colour of the loop."""
+    """Performs the effects of the retry flow, blocking or awaiting as the loop does."""
 
     def __init__(self, policy: RetryBase) -> None:
         self._policy = policy
@@ -65,7 +65,7 @@ class AttemptLoopBase:
         self._begun = self._done = False
 
     def ended(self, error: BaseException | None, ticket: int | None) -> bool:
-        """How the block ended; whether its error is kept from the caller for now."""
+        """Note how the block ended. Returns whether its error is kept from the caller for now."""
         self._outstanding = None
         policy = self._policy
         if error is None:
@@ -85,10 +85,10 @@ class AttemptLoopBase:
 
     def _once(self) -> None:
         if self._begun or self._done:
-            raise ConfigurationError("attempts() is one call's loop and has been used; ask the policy for another")
+            raise ConfigurationError("this loop has been used already. Call attempts() again for another call")
 
     def _begin(self, kind: type[Kind]) -> Kind:
-        """The call begins; how it is done, in the loop's colour."""
+        """Begin the call. Returns the runner that performs its effects."""
         self._begun = True
         policy = self._policy
         began = policy.environment.monotonic()
@@ -100,7 +100,7 @@ class AttemptLoopBase:
         return work
 
     def _is_late(self) -> bool:
-        """Whether there is no time left for it, and it ends here."""
+        """Whether there is no time left, so that the call ends here."""
         if self.frame.limit > self.work.began:
             return False
         self._finish()
@@ -128,7 +128,9 @@ class AttemptLoopBase:
         """The flow from the end of one attempt to the beginning of the next, or to its own end."""
         if self._outstanding is not None:
             self._finish()
-            raise ConfigurationError("write `with attempt:` in the loop's body, or nobody learns how the attempt ended")
+            raise ConfigurationError(
+                "the loop's body did not use its attempt. Write `with attempt:` around what it does"
+            )
         error, self._error = self._error, None
         if error is None:
             raise ConfigurationError("the loop went on after its call had ended")
@@ -147,7 +149,7 @@ class AttemptLoopBase:
 
 
 def refusal_error(ended: AttemptResult) -> BaseException:
-    """What a call that was not made is refused with. A loop has no value to give back, so no fallback is asked."""
+    """The error for a call that was not made. A loop has no value to return, so no fallback is called."""
     return ended.error if isinstance(ended, Raised) else ConfigurationError("a call that was not made cannot end well")
 
 

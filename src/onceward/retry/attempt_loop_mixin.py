@@ -16,7 +16,7 @@ from onceward.runtime.flow_driver import drive_steps
 
 
 class AttemptLoopMixin(AttemptLoopBase):
-    """The loop itself."""
+    """The iteration over the attempts."""
 
     def __iter__(self) -> Self:
         self._once()
@@ -27,7 +27,7 @@ class AttemptLoopMixin(AttemptLoopBase):
         breaker = self._policy.breaker
         if self._done:
             if breaker is not None:
-                breaker.caught_up()  # A block's end cannot await: what it told is on its way.
+                breaker.caught_up()  # The end of a block cannot await, so its report may still be on its way.
             raise StopIteration
         if not self._begun:
             begun = self._begin(RetryRunner)
@@ -39,10 +39,10 @@ class AttemptLoopMixin(AttemptLoopBase):
                 raise refusal_error(begun.refuse(StopReason.BREAKER, ticket.retry_after))
             return self._first(ticket)
         work = cast("RetryRunner", self.work)
-        came = drive_steps(self._resumed(), work.perform)
-        if isinstance(came, Try):
-            return self._block(came.number, came.timeout, came.ticket)
+        step = drive_steps(self._resumed(), work.perform)
+        if isinstance(step, Try):
+            return self._block(step.number, step.timeout, step.ticket)
         try:
-            raise self._end(came) or StopIteration
+            raise self._end(step) or StopIteration
         finally:
-            del came  # The error holds this frame now.
+            del step  # The error holds this frame now.

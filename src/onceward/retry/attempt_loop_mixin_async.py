@@ -17,7 +17,7 @@ from onceward.runtime.flow_driver import drive_steps_async
 
 
 class AsyncAttemptLoopMixin(AttemptLoopBase):
-    """The loop itself."""
+    """The iteration over the attempts."""
 
     def __aiter__(self) -> Self:
         self._once()
@@ -28,7 +28,7 @@ class AsyncAttemptLoopMixin(AttemptLoopBase):
         breaker = self._policy.breaker
         if self._done:
             if breaker is not None:
-                await breaker.acaught_up()  # A block's end cannot await: what it told is on its way.
+                await breaker.acaught_up()  # The end of a block cannot await, so its report may still be on its way.
             raise StopAsyncIteration
         if not self._begun:
             begun = self._begin(AsyncRetryRunner)
@@ -40,10 +40,10 @@ class AsyncAttemptLoopMixin(AttemptLoopBase):
                 raise refusal_error(await begun.refuse(StopReason.BREAKER, ticket.retry_after))
             return self._first(ticket)
         work = cast("AsyncRetryRunner", self.work)
-        came = await drive_steps_async(self._resumed(), work.in_turn if AWAITS else work.perform)
-        if isinstance(came, Try):
-            return self._block(came.number, came.timeout, came.ticket)
+        step = await drive_steps_async(self._resumed(), work.in_turn if AWAITS else work.perform)
+        if isinstance(step, Try):
+            return self._block(step.number, step.timeout, step.ticket)
         try:
-            raise self._end(came) or StopAsyncIteration
+            raise self._end(step) or StopAsyncIteration
         finally:
-            del came  # The error holds this frame now.
+            del step  # The error holds this frame now.

@@ -1,8 +1,8 @@
 """
 `Breaker`: no calls to a dependency that is failing.
 
-The state machine is in `_core/circuit.py`; here are the ways to use it, in both colours. No thread is held up while a
-call runs: the breaker is asked before and told after.
+The state machine is in `_core/circuit.py`; here are the ways to use it, in both colours. No lock is held while a
+call runs: the breaker admits it before, and learns its result after.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Breaker(BreakerMixin, AsyncBreakerMixin):
     Counts what a dependency's calls end in, and lets none through while it is failing.
 
     One per dependency: `breaker("payments")` is the same object everywhere in the process. What counts as a failure is
-    what the classifier calls worth retrying; refused requests and cancelled calls count for nothing.
+    what the classifier calls worth retrying. Refused requests and cancelled calls are not counted.
     """
 
     @classmethod
@@ -50,9 +50,9 @@ class Breaker(BreakerMixin, AsyncBreakerMixin):
         """
         One breaker for every process that names it on the same store. Options as for `Breaker`.
 
-        Calls that succeed never touch the store. A failure is handed in, and brings back what others have seen, at
-        most every `staleness` seconds; when the circuit is open, one process in all gets the probe. A store that does
-        not answer within `patience` seconds is left alone, and this process's own count decides meanwhile.
+        Calls that succeed never touch the store. A failure is reported to it at most every `staleness` seconds,
+        and the reply says what the others have seen. When the circuit is open, one process of all gets the probe. If
+        the store does not respond within `patience` seconds, this process decides by its own count for the time being.
         """
         from onceward.retry.shared import SharedBreaker
 
@@ -98,9 +98,9 @@ _known_lock = threading.Lock()
 
 def breaker(name: str, **options: Any) -> Breaker:
     """
-    The breaker of that name in this process: made on first use, with these options, and the same one ever after.
+    The breaker of that name in this process: made on first use with these options, and the same one from then on.
 
-    Asking with other options is refused: two parts of a program would believe in two different breakers.
+    Other options for the same name are refused: two parts of a program would expect two different breakers.
     """
     with _known_lock:
         found = _known.get(name) if isinstance(name, str) else None
@@ -110,7 +110,8 @@ def breaker(name: str, **options: Any) -> Breaker:
             return made
     if options and options != found[1]:
         raise ConfigurationError(
-            f"the breaker {found[0].name} was made with other options; give them once, and only its name elsewhere"
+            f"the breaker {found[0].name} exists already, with other options. Give the options in one place, and only "
+            "the name elsewhere"
         )
     return found[0]
 

@@ -38,7 +38,7 @@ OnChange = Callable[[str, CircuitState], object]
 
 
 class BreakerBase:
-    """A breaker without the ways to call through it: see `Breaker`."""
+    """The state of a breaker. `Breaker` adds the ways to call through it."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class BreakerBase:
         self.fallback = fallback
         self.environment = environment
         self.circuit = Circuit(self.rule)
-        """The state machine. Looked at freely, moved only under the breaker's own lock."""
-        # One that its holder may take again: a coroutine that is thrown away gives its ticket back wherever it is.
+        """The state machine. Read it freely; it changes only under the breaker's own lock."""
+        # Reentrant: a coroutine that is thrown away gives its ticket back, perhaps in a thread that holds this lock.
         self._lock = threading.RLock()
         self._judge = classifier
         self._failed = failed
@@ -94,11 +94,11 @@ class BreakerBase:
 
     @property
     def state(self) -> CircuitState:
-        """Closed, open or half open. One whose recovery is over is open until somebody calls."""
+        """Closed, open or half open. When the recovery time is over, it stays open until the next call."""
         return self.circuit.state
 
     def retry_after(self) -> float | None:
-        """Seconds until a call may be let through; None if one would be now."""
+        """Seconds until a call may go out; None if one may go out now."""
         with self._lock:
             refused = self.circuit.peek(self.environment.monotonic())
         return None if refused is None else refused.retry_after
@@ -148,7 +148,7 @@ class BreakerBase:
             self._changed()
 
     def let_go(self, ticket: int | BreakerRefusal | None) -> None:
-        """Bring back the ticket of a call that was stopped, where nothing can be awaited: a probe's slot is free."""
+        """Give back the ticket of a call that was stopped, where nothing can be awaited. Frees a probe's slot."""
         self._report_here(ticket, "ended")
 
     def refusal(self, refused: BreakerRefusal) -> CircuitOpen:
@@ -167,7 +167,7 @@ class BreakerBase:
         return self.fallback(error)
 
     def end_of(self, error: BaseException | None, value: Any = None) -> str:
-        """What the end of a call says about the dependency: what was raised, or what was returned."""
+        """What the error or the value of a call says about the dependency: "succeeded", "failed" or "ended"."""
         if error is not None:
             return self._verdict(error) if isinstance(error, Exception) else "ended"
         return self._verdict(value) if self._failed is not None and self._failed(value) else "succeeded"

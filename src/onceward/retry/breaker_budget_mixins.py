@@ -24,9 +24,9 @@ class BreakerMixin(BreakerBase):
 
     def call(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """
-        Call `fn` if the circuit lets it; else `CircuitOpen` (or what the fallback says).
+        Call `fn`, unless the circuit is open: then raise `CircuitOpen`, or return what the fallback returns.
 
-        A call that is cancelled or interrupted counts for nothing.
+        A call that is cancelled or interrupted is not counted.
         """
         circuit = self.circuit
         if circuit.state is CLOSED:
@@ -53,19 +53,19 @@ class BreakerMixin(BreakerBase):
         return None if self.retries_only and isinstance(admitted, BreakerRefusal) else admitted
 
     def admit(self, *, peek: bool = False) -> int | BreakerRefusal:
-        """A ticket, or how long to stay away. With `peek` no probe's slot is taken."""
+        """A ticket for a call, or a refusal that says when to retry. With `peek` no probe's slot is taken."""
         return self._admit_here(peek)
 
     def report(self, ticket: int | BreakerRefusal | None, end: str) -> None:
-        """Bring a ticket back: "succeeded", "failed", or "ended" (says nothing about the dependency)."""
+        """Report how a call ended: "succeeded", "failed", or "ended" (says nothing about the dependency)."""
         self._report_here(ticket, end)
 
     def interrupted(self, ticket: int | BreakerRefusal | None, struck: BaseException) -> None:
-        """Bring back the ticket of a call that was cancelled: it says nothing, and a probe's slot is free."""
+        """Give back the ticket of a call that was cancelled. It is not counted, and frees a probe's slot."""
         self.report(ticket, "ended")
 
     def caught_up(self) -> None:
-        """Wait until what was reported has been handed in: at once, where nothing is handed in."""
+        """Wait until every report has reached the store. A breaker of one process has none to wait for."""
 
     def _ended(self, ticket: int | BreakerRefusal | None, problem: Any) -> None:
         self.report(ticket, self._verdict(problem))
@@ -93,9 +93,9 @@ class BudgetMixin(BudgetBase):
     """The calls of a budget."""
 
     def connect(self, patience: float = 10.0) -> bool:
-        """Whether whoever keeps the budget answers: True for one of this process alone. See `Budget.shared`."""
+        """Whether the store of a shared budget responds. Always True for a budget of this process alone."""
         return True
 
     def withdraw(self, *, throttled: bool = False) -> float | None:
-        """Pay for a retry: what it cost, or None: do not retry."""
+        """Pay for a retry. Returns what it cost, or None if it must not be made."""
         return self._withdraw_here(throttled)

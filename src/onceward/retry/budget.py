@@ -60,11 +60,10 @@ class Budget(BudgetMixin, AsyncBudgetMixin):
         """
         One budget for every process that names it on the same store.
 
-        Successes are counted here and handed in when a retry is wanted; so calls that need no retry never touch the
-        store. A refusal is believed for `staleness` seconds. A store that does not answer within `patience` seconds is
-        left alone for as long, and this process's own count decides meanwhile: from an empty bucket until the store
-        has answered once, so that a fleet that starts cold has no burst for each of its processes. `connect()` when a
-        process starts makes that contact early.
+        Successes are counted here and reported with the next retry, so calls that need no retry never touch the store.
+        A refusal counts for `staleness` seconds. If the store does not respond within `patience` seconds, this process
+        decides by its own count for as long. Until the store has responded once, that count starts empty: otherwise a
+        fleet that starts together would have one burst per process. Call `connect()` when a process starts.
         """
         from onceward.retry.shared import SharedBudget
 

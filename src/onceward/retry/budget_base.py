@@ -11,7 +11,7 @@ from onceward.runtime.environment import REAL, Environment
 
 
 class BudgetBase:
-    """A budget without the ways to ask it: see `Budget`."""
+    """The state of a budget. `Budget` adds the ways to use it."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class BudgetBase:
         self.refused = 0
         """Retries that were not."""
         self._bucket = TokenBucket(self.rule)
-        self._lock = threading.RLock()  # See `Breaker`.
+        self._lock = threading.RLock()  # Reentrant, for the same reason as that of `BreakerBase`.
         # A full bucket takes nothing more, so a success need not be counted. One whose deposits expire is never full.
         self._full = self.rule.capacity if self.rule.ttl is None else float("inf")
 

@@ -41,7 +41,7 @@ class CallContext:
         self.name = name
 
     def under(self, outer: CallContext) -> None:
-        """Take over from the frame around this one what goes down: the deadline, and whose the retries are."""
+        """Take over the deadline, and who owns the retries, from the frame around this one."""
         above = nearest_live(outer)
         if above is None:
             return
@@ -117,7 +117,7 @@ def parse_deadline(value: str | None) -> float | None:
     """
     Seconds left, from the header's value; None if there is none.
 
-    Raises `ConfigurationError` for what is no number of milliseconds: a deadline half understood is none.
+    Raises `ConfigurationError` for anything but a number of milliseconds: half a deadline would be worse than none.
     """
     if value is None:
         return None

@@ -47,11 +47,11 @@ def shape_of(fn: Callable[..., Any]) -> FunctionShape:
         return _shape_of_code(fn.__code__, 0)
     if type(fn) is MethodType and type(fn.__func__) is FunctionType:
         return _shape_of_code(fn.__func__.__code__, 1)
-    called = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself is looked at
-    if type(called) is FunctionType and not isinstance(fn, type):
-        return _shape_of_code(called.__code__, 1)
+    method = getattr(type(fn), "__call__", None)  # noqa: B004 - the method itself is looked at
+    if type(method) is FunctionType and not isinstance(fn, type):
+        return _shape_of_code(method.__code__, 1)
     if not callable(fn):
-        raise ConfigurationError(f"a policy calls functions, and {type(fn).__name__} cannot be called")
+        raise ConfigurationError(f"a {type(fn).__name__} cannot be called. Give the policy a function")
     try:
         parameters = inspect.signature(fn).parameters
     except (TypeError, ValueError):
@@ -83,15 +83,15 @@ def awaits(fn: Callable[..., Any]) -> bool:
 
 
 async def maybe_await(value: Any) -> Any:
-    """What comes of it, if it is to be awaited; else itself."""
+    """Await the value if it is awaitable, and return the result; return any other value as it is."""
     return await value if inspect.isawaitable(value) else value
 
 
 def check_function(fn: Callable[..., Any]) -> FunctionShape:
-    """Refuse what cannot be called again: a generator has yielded what it has yielded."""
+    """Refuse what cannot be called again, such as a generator. Returns the function's shape."""
     if isinstance(fn, staticmethod | classmethod | property):
         kind = type(fn).__name__
-        raise ConfigurationError(f"write @{kind} above the decorator, not below: what is decorated is the function")
+        raise ConfigurationError(f"the policy decorates a function, not a {kind}. Write @{kind} above the decorator")
     shape = shape_of(fn)
     if shape.stream:
         raise stream_error(fn)
@@ -101,7 +101,7 @@ def check_function(fn: Callable[..., Any]) -> FunctionShape:
 def stream_error(fn: Callable[..., Any]) -> ConfigurationError:
     """Why a generator cannot be tried again."""
     return ConfigurationError(
-        f"{function_name(fn)} is a generator: what it has yielded cannot be taken back, so it cannot be tried again. "
+        f"{function_name(fn)} is a generator, and cannot be retried: what it has yielded cannot be taken back. "
         "Put the policy around what it calls"
     )
 
@@ -112,7 +112,7 @@ def key_of(
     """The key of one call, from its arguments."""
     values = {**dict(zip(shape.names, args, strict=False)), **kwargs}
     if any(field not in values for field in recipe.fields):
-        # Defaults, or a decorator around it that takes anything: what it is around says what the arguments are called.
+        # Defaults, or a decorator that takes any arguments: the signature of the wrapped function has their names.
         signature = inspect.signature(fn)
         missing = [field for field in recipe.fields if field not in signature.parameters]
         if missing:
@@ -125,9 +125,9 @@ def key_of(
 
 def is_replayable(body: Any) -> bool:
     """
-    Whether a request's body can be sent again: to be decided before it is sent for the first time.
+    Whether a request's body can be sent again. Ask before it is sent for the first time.
 
-    Bytes, text and plain data can; an iterator is used up; a file can if it can be wound back.
+    Bytes, text and plain data can be. An iterator cannot. A file can be, if it is seekable.
     """
     if body is None or isinstance(body, bytes | bytearray | memoryview | str | dict | list | tuple):
         return True
@@ -141,33 +141,33 @@ def is_replayable(body: Any) -> bool:
 
 
 def warn_hook_failed(what: str, error: BaseException) -> None:
-    """Say that a hook failed. Never anything else: a hook does not change an outcome."""
+    """Log that a hook failed. A hook never changes an outcome."""
     _log.warning("onceward: %s raised %s; the call is not affected", what, type(error).__name__, exc_info=error)
 
 
 LINES_EVERY = 10.0
-"""Seconds between two lines about calls that were given up for the same reason: an outage is one piece of news."""
+"""Seconds between two log lines about calls that were given up for the same reason: an outage is one event."""
 
 _KINDS_MAX = 1_000
 
 
-_told: WeakKeyDictionary[Environment, dict[tuple[str, str], tuple[float, int]]] = WeakKeyDictionary()
-_telling = threading.Lock()
+_logged: WeakKeyDictionary[Environment, dict[tuple[str, str], tuple[float, int]]] = WeakKeyDictionary()
+_logged_lock = threading.Lock()
 
 
 def log_stop(name: str, reason: str, text: str, environment: Environment) -> None:
     """
-    Say that a call was given up: the first of its name and reason at once, the others as a number on a later line.
+    Log that a call was given up: the first of its name and reason at once, the others as a number on a later line.
     """
     now = environment.monotonic()
-    with _telling:
-        told = _told.setdefault(environment, {})
-        at, held_back = told.get((name, reason), (float("-inf"), 0))
+    with _logged_lock:
+        logged = _logged.setdefault(environment, {})
+        at, held_back = logged.get((name, reason), (float("-inf"), 0))
         if now < at + LINES_EVERY:
-            told[name, reason] = (at, held_back + 1)
+            logged[name, reason] = (at, held_back + 1)
             return
-        if len(told) >= _KINDS_MAX:
-            told.clear()
-        told[name, reason] = (now, 0)
+        if len(logged) >= _KINDS_MAX:
+            logged.clear()
+        logged[name, reason] = (now, 0)
     more = f" (and {held_back} more like it since the last such line)" if held_back else ""
     _log.warning("%s%s", text, more)

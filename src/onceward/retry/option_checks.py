@@ -15,7 +15,7 @@ ATTEMPTS_UNSAID_MAX = 5
 """More must be said twice (`allow_many=True`): past five, a retry hides an outage instead of bridging a hiccup."""
 
 ATTEMPTS_MAX = 100
-"""And this is the end: a policy without one is a loop."""
+"""The most that is allowed: a policy without an end is a loop."""
 
 ELAPSED_MAX = 86_400.0
 
@@ -33,28 +33,28 @@ def checked_attempts(attempts: int | None, max_retries: int | None, allow_many: 
         raise ConfigurationError("attempts is a whole number, at least 1: the first one counts")
     if count > ATTEMPTS_MAX:
         raise ConfigurationError(
-            f"attempts is at most {ATTEMPTS_MAX}: retries have an end; work that does not fits a queue"
+            f"attempts is at most {ATTEMPTS_MAX}. Put work that must be tried more often into a queue"
         )
     if count > ATTEMPTS_UNSAID_MAX and allow_many is not True:
         raise ConfigurationError(
-            f"{count} attempts hide an outage instead of bridging a hiccup; if that is meant, say it twice: "
+            f"more than {ATTEMPTS_UNSAID_MAX} attempts hide an outage. If you mean it, say it twice: "
             f"attempts={count}, allow_many=True"
         )
     return count
 
 
 def checked_seconds(value: Seconds, name: str) -> float:
-    """A time that has an end."""
+    """A duration in seconds; None and more than a day are refused."""
     if value is None:
         raise ConfigurationError(f"{name} cannot be None, because everything has a limit. Give seconds or a timedelta")
     seconds = microseconds(value, name) / 1e6
     if seconds > ELAPSED_MAX:
-        raise ConfigurationError(f"{name} is at most a day; what waits longer belongs into a queue")
+        raise ConfigurationError(f"{name} is at most a day. Put what waits longer into a queue")
     return seconds
 
 
 def checked_flag(value: bool, name: str) -> bool:
-    """True or False, and nothing that only looks like it."""
+    """True or False; anything else is refused."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} is True or False")
     return value

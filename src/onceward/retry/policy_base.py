@@ -55,7 +55,7 @@ class NestedRetryEvent(NamedTuple):
 
 
 class RetryBase:
-    """A policy without the ways to call through it: see `Retry`."""
+    """The options of a policy. `Retry` adds the ways to call through it."""
 
     __slots__ = (
         "_alerts",
@@ -184,9 +184,9 @@ class RetryBase:
         request: Callable[[], SentRequest] | None = None,
     ) -> Self:
         """
-        This policy for one call: its key, or that it is safe; for clients also the HTTP method, whether the body can be
-        sent again (`is_replayable(body)`), and which answers count as failures. `dead` puts its letters elsewhere;
-        `request` says what a dead letter is to hold of an HTTP request, and is asked only if there is one.
+        This policy for one call: its key, or that it is safe. HTTP clients also give the method, whether the body can
+        be sent again (`is_replayable(body)`), and which responses count as failures. `dead` puts dead letters
+        elsewhere. `request` returns what a dead letter stores of an HTTP request; it is called only if there is one.
         """
         bound = copy.copy(self)
         put = object.__setattr__
@@ -230,7 +230,7 @@ class RetryBase:
     def gated(
         self, *, judge: SupportsJudge, key: str | None, safe: bool, probe: Callable[..., Any] | None, name: str | None
     ) -> Self:
-        """This policy for one operation of a gate, which says what is certain, and what may be repeated."""
+        """This policy for one operation of a gate, which knows what is certain and what may be repeated."""
         bound, put = copy.copy(self), object.__setattr__
         for field, value in (("key", key), ("safe", safe), ("probe", probe), ("name", name), ("under_gate", True)):
             put(bound, field, value)
@@ -246,7 +246,7 @@ class RetryBase:
     # --- what a call needs besides ---
 
     def terms(self) -> RetryTerms:
-        """What the flow goes by, at this moment (a test may have turned the switch)."""
+        """The options for the retry flow, at this moment (a test may have turned the switch)."""
         return replace(self._terms, attempts=1) if SWITCH.retries_off else self._terms
 
     def is_problem(self, value: Any) -> bool:
@@ -260,7 +260,7 @@ class RetryBase:
             return False
 
     def first_alert(self) -> bool:
-        """Whether nobody has been told yet that this credential is refused. A success in between tells anew."""
+        """Whether this is the first refusal of this credential, or the first since a call succeeded."""
         if self.on_auth is None:
             return False
         with self._lock:
@@ -304,6 +304,6 @@ class RetryBase:
 
 
 def stop_of(error: Any) -> Stop | None:
-    """Why a policy made no further attempt: the `Stop` on an error that it raised, or on an answer; None if none."""
+    """Why a policy made no further attempt: the `Stop` on an error or a response that came from it; else None."""
     found = getattr(error, STOP_ATTRIBUTE, None)
     return found if isinstance(found, Stop) else None

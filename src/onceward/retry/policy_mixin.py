@@ -34,7 +34,7 @@ class RetryMixin(RetryBase):
         """
         Call `fn`, and again if need be. It may take `attempt` (an `Attempt`) or `timeout` (seconds).
 
-        An attempt that is awaited is held to its timeout; one that blocks is told it, and can only keep it by itself.
+        An awaited attempt is cancelled at its timeout. A blocking one only receives it, and must keep to it by itself.
         """
         shape = shape_of(fn)
         if shape.stream:
@@ -90,7 +90,7 @@ class RetryMixin(RetryBase):
             frame.live = False
 
     def _value(self, ended: AttemptResult) -> Any:
-        """What a call ended in, returned or raised; where the breaker stopped it, what its fallback says instead."""
+        """Return or raise what a call ended in. If the breaker stopped it, return the fallback's value instead."""
         if not isinstance(ended, Raised):
             return ended.value
         error, breaker = ended.error, self.breaker

@@ -1,9 +1,9 @@
 """
 The part of `OperationResilience` that has no colour: a policy, a breaker and a budget around a gate's operation.
 
-What a gate adds to a policy is certainty: which attempt is proved to have done nothing (`Operation.attempt_failed`),
-and whether one that is not may be repeated, which its guarantee says. A breaker's fallback is not asked: its value
-would be stored as the operation's answer, and the effect would never take place.
+What a gate adds to a policy is certainty. It knows which attempts are proved to have done nothing
+(`Operation.attempt_failed`), and by its guarantee whether the others may be repeated. A breaker's fallback is not
+called: its value would be stored as the operation's result, and the effect would never take place.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from onceward._core.errors import (
 from onceward._core.flow import Raised, Returned
 from onceward._core.keys import bare_key
 from onceward._core.operation import NotFound, Operation
+from onceward._core.operation_flow import OperationRequest
 from onceward._core.record import Guarantee
 from onceward._core.retry_flow import SupportsJudge
 from onceward._core.stops import attach_stop
@@ -40,7 +41,7 @@ REPEATED_GUARANTEES = frozenset({Guarantee.KEYED.value, Guarantee.REPEATABLE.val
 
 
 class ResilienceBase:
-    """Policy, breaker and budget of one operation, without the ways to run it: see `OperationResilience`."""
+    """Policy, breaker and budget of one operation. `OperationResilience` adds the ways to run it."""
 
     def __init__(self, retry: Retry | None, breaker: Breaker | None, budget: Budget | None) -> None:
         if retry is not None:
@@ -55,7 +56,7 @@ class ResilienceBase:
         return self._policy is not None
 
     def refusal(self) -> OncewardError | None:
-        """An open circuit, or a deadline that is over. Nothing is taken: the probe's slot goes to who has claimed."""
+        """The error if the circuit is open or the deadline is over. Takes no probe's slot: that needs a claim first."""
         policy, breaker = self._policy, self._breaker
         frame = nearest_live(CURRENT.get())
         if policy is not None and frame is not None and frame.limit <= policy.environment.monotonic():
@@ -65,13 +66,13 @@ class ResilienceBase:
         admitted = breaker.admit(peek=True)
         return breaker.refusal(admitted) if isinstance(admitted, BreakerRefusal) else None
 
-    def _bound(self, policy: Retry, operation: Operation, called: PreparedCall, probe: Callable[..., Any]) -> Retry:
-        terms, record = called.request.terms, operation.record
+    def _bound(self, policy: Retry, operation: Operation, prepared: PreparedCall, probe: Callable[..., Any]) -> Retry:
+        terms, record = prepared.request.terms, operation.record
         return policy.gated(
-            judge=_OperationJudge(policy.classifier, operation, called),
+            judge=_OperationJudge(policy.classifier, operation, prepared.request),
             key=bare_key(record.scope, record.key) if record.kind == KEY else None,
             safe=terms.guarantee in REPEATED_GUARANTEES,
-            probe=None if called.probe is None else probe,
+            probe=None if prepared.probe is None else probe,
             name=policy.name or record.operation,
         )
 
@@ -85,37 +86,37 @@ class ResilienceBase:
 
 
 class _OperationJudge:
-    """A classifier's verdicts, with what the gate knows about the attempt besides."""
+    """A classifier's verdicts, corrected by what the gate knows about the attempt."""
 
-    __slots__ = ("_called", "_harmless", "_judge", "_operation")
+    __slots__ = ("_harmless", "_judge", "_operation", "_request")
 
-    def __init__(self, judge: SupportsJudge, operation: Operation, called: PreparedCall) -> None:
-        self._judge, self._operation, self._called = judge, operation, called
-        self._harmless: tuple[type[BaseException], ...] = (NothingHappened, *called.request.terms.before)
+    def __init__(self, judge: SupportsJudge, operation: Operation, request: OperationRequest) -> None:
+        self._judge, self._operation, self._request = judge, operation, request
+        self._harmless: tuple[type[BaseException], ...] = (NothingHappened, *request.terms.before)
 
     def judge(self, problem: Any, *, now: datetime | None = None) -> Verdict:
-        """What is known about an attempt: whether it happened is the gate's to say."""
+        """The verdict on an attempt. Whether it had its effect is for the gate to say."""
         verdict = self._judge.judge(problem, now=now)
         if not isinstance(problem, BaseException):
             return verdict
-        ask = self._called.request
+        request = self._request
         clean = self._operation.attempt_failed(
-            problem, self._harmless, marked=ask.marked, classifier=ask.terms.classifier
+            problem, self._harmless, marked=request.marked, classifier=request.terms.classifier
         )
         if clean and verdict.happened is not False:
             return verdict._replace(certainty=Certainty.NOT_SENT)
         return verdict if clean or verdict.happened is not False else verdict._replace(certainty=Certainty.UNKNOWN)
 
 
-def clear_if_not_found(operation: Operation, answer: Any) -> Any:
-    """What a probe said; that nothing is there clears the operation of its doubt."""
-    if isinstance(answer, NotFound):
+def clear_if_not_found(operation: Operation, found: Any) -> Any:
+    """Return what a probe found. If it found nothing, the operation is no longer in doubt."""
+    if isinstance(found, NotFound):
         operation.clear()
-    return answer
+    return found
 
 
 def unwrapped_cause(error: OutcomeUnknown) -> BaseException:
-    """What the function raised: that its outcome is unknown is what its record says, in its own way."""
+    """The error that the function raised itself: its record already says that the outcome is unknown."""
     cause, stop = error.__cause__, getattr(error, "__onceward_stop__", None)
     if cause is None or stop is None or not stop.attempts:
         return error
@@ -124,6 +125,6 @@ def unwrapped_cause(error: OutcomeUnknown) -> BaseException:
 
 
 def check_only_one(name: str, ours: object, given: object) -> None:
-    """One operation has one breaker and one budget."""
+    """Refuse a second breaker or budget for one operation."""
     if ours is not None and given is not None and ours is not given:
-        raise ConfigurationError(f"the policy has a {name} of its own, and {name}= names another: give one of them")
+        raise ConfigurationError(f"the policy has a {name} already, and {name}= gives another. Give only one of them")

@@ -1,6 +1,6 @@
 # Made from resilience_mixin_async.py by `make halves`: change that file, not this one.
 """
-Runs a gate's operation under its policy, breaker and budget, as `_core/resilience.py` describes it.
+Runs a gate's operation under its policy, breaker and budget: the implementation of `_core/resilience.py`.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from onceward.retry.resilience_base import ResilienceBase, clear_if_not_found, u
 
 
 class ResilienceMixin(ResilienceBase):
-    """How an operation is paid for and run."""
+    """The parts that call: paying for an operation, and running it."""
 
     def pay(self) -> bool:
         """Pay for a run that follows a failed one."""
         return self._budget is None or self._budget.withdraw() is not None
 
-    def run(self, operation: Operation, called: PreparedCall) -> Any:
+    def run(self, operation: Operation, prepared: PreparedCall) -> Any:
         """Call the function under the claim, and again if need be."""
         operation.rest()
         if self._policy is None:
-            return self._run_guarded(operation, called.invoke)
+            return self._run_guarded(operation, prepared.invoke)
 
         def attempt() -> Any:
             operation.begin_attempt()
-            return called.invoke(operation)
+            return prepared.invoke(operation)
 
         def probe(_: Any) -> Any:
-            found = called.probe(operation) if called.probe is not None else None
+            found = prepared.probe(operation) if prepared.probe is not None else None
             return clear_if_not_found(operation, found)
 
-        policy = self._bound(self._policy, operation, called, probe)
+        policy = self._bound(self._policy, operation, prepared, probe)
         try:
             return policy.call(attempt)
         except OutcomeUnknown as error:
             raise unwrapped_cause(error) from None
 
     def _run_guarded(self, operation: Operation, invoke: Callable[[Operation], Any]) -> Any:
-        left = self.enter(operation)
+        report_end = self.enter(operation)
         try:
             value = invoke(operation)
         except BaseException as error:
-            left(Raised(error))
+            report_end(Raised(error))
             raise
-        left(Returned(value))
+        report_end(Returned(value))
         return value
 
     def enter(self, operation: Operation) -> Callable[[Returned | Raised], None]:
-        """Begin one attempt, or refuse it. Report to what it returns how the attempt ended."""
+        """Begin one attempt, or refuse it. Returns a function to report how the attempt ended."""
         breaker = self._breaker
         operation.rest()
         ticket = None if breaker is None else breaker.first()
@@ -62,7 +62,7 @@ class ResilienceMixin(ResilienceBase):
             raise breaker.refusal(ticket)
         operation.begin_attempt()
 
-        def left(ended: Returned | Raised) -> None:
+        def report_end(ended: Returned | Raised) -> None:
             self._count(ended)
             if breaker is None:
                 return
@@ -72,4 +72,4 @@ class ResilienceMixin(ResilienceBase):
             else:
                 breaker.report(ticket, breaker.end_of(error, value))
 
-        return left
+        return report_end

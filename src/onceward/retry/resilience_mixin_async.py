@@ -1,6 +1,6 @@
 # blocking half: resilience_mixin.py; apay=pay, arun=run, aenter=enter, _arun_guarded=_run_guarded
 """
-Runs a gate's operation under its policy, breaker and budget, as `_core/resilience.py` describes it.
+Runs a gate's operation under its policy, breaker and budget: the implementation of `_core/resilience.py`.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from onceward.retry.resilience_base import ResilienceBase, clear_if_not_found, u
 
 
 class AsyncResilienceMixin(ResilienceBase):
-    """How an operation is paid for and run."""
+    """The parts that call: paying for an operation, and running it."""
 
     async def apay(self) -> bool:
         """Pay for a run that follows a failed one."""
         return self._budget is None or await self._budget.awithdraw() is not None
 
-    async def arun(self, operation: Operation, called: PreparedCall) -> Any:
+    async def arun(self, operation: Operation, prepared: PreparedCall) -> Any:
         """Call the function under the claim, and again if need be."""
         operation.rest()
         if self._policy is None:
-            return await self._arun_guarded(operation, called.invoke)
+            return await self._arun_guarded(operation, prepared.invoke)
 
         async def attempt() -> Any:
             operation.begin_attempt()
-            return await maybe_await(called.invoke(operation)) if AWAITS else called.invoke(operation)
+            return await maybe_await(prepared.invoke(operation)) if AWAITS else prepared.invoke(operation)
 
         async def probe(_: Any) -> Any:
-            found = called.probe(operation) if called.probe is not None else None
+            found = prepared.probe(operation) if prepared.probe is not None else None
             return clear_if_not_found(operation, await maybe_await(found) if AWAITS else found)
 
-        policy = self._bound(self._policy, operation, called, probe)
+        policy = self._bound(self._policy, operation, prepared, probe)
         try:
             return await policy.acall(attempt)
         except OutcomeUnknown as error:
             raise unwrapped_cause(error) from None
 
     async def _arun_guarded(self, operation: Operation, invoke: Callable[[Operation], Any]) -> Any:
-        left = await self.aenter(operation)
+        report_end = await self.aenter(operation)
         try:
             value = await maybe_await(invoke(operation)) if AWAITS else invoke(operation)
         except BaseException as error:
-            await left(Raised(error))
+            await report_end(Raised(error))
             raise
-        await left(Returned(value))
+        await report_end(Returned(value))
         return value
 
     async def aenter(self, operation: Operation) -> Callable[[Returned | Raised], Awaitable[None]]:
-        """Begin one attempt, or refuse it. Report to what it returns how the attempt ended."""
+        """Begin one attempt, or refuse it. Returns a function to report how the attempt ended."""
         breaker = self._breaker
         operation.rest()
         ticket = None if breaker is None else await breaker.afirst()
@@ -64,7 +64,7 @@ class AsyncResilienceMixin(ResilienceBase):
             raise breaker.refusal(ticket)
         operation.begin_attempt()
 
-        async def left(ended: Returned | Raised) -> None:
+        async def report_end(ended: Returned | Raised) -> None:
             self._count(ended)
             if breaker is None:
                 return
@@ -74,4 +74,4 @@ class AsyncResilienceMixin(ResilienceBase):
             else:
                 await breaker.areport(ticket, breaker.end_of(error, value))
 
-        return left
+        return report_end

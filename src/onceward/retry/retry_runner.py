@@ -91,13 +91,13 @@ class RetryRunner(RetryRunnerBase):
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
-    def _told(self, effect: CallHook) -> None:
-        what, told = f"on_{effect.hook}", self._tell(effect)
-        warn_not_awaited(what, told, "this hook is awaited, and the call was not: it is not run")
+    def _hook_called(self, effect: CallHook) -> None:
+        name, result = f"on_{effect.hook}", self._call_hook(effect)
+        warn_not_awaited(name, result, "this hook is async, and a blocking call cannot await it. It was not run")
 
-    def _buried(self, effect: PutDeadLetter) -> None:
-        kept = self._bury(effect)
-        warn_not_awaited("dead.put", kept, "these dead letters are awaited, and the call was not: nothing is kept")
+    def _dead_letter_put(self, effect: PutDeadLetter) -> None:
+        result = self._put_dead_letter(effect)
+        warn_not_awaited("dead.put", result, "`put` is async, and a blocking call cannot await it. Nothing was kept")
 
 
 _PERFORMING: dict[type, Callable[..., Any]] = {
@@ -107,7 +107,7 @@ _PERFORMING: dict[type, Callable[..., Any]] = {
     Withdraw: RetryRunner._withdrawn,
     Admit: RetryRunner._admitted,
     ReportAttempt: RetryRunner._reported,
-    CallHook: RetryRunner._told,
-    PutDeadLetter: RetryRunner._buried,
+    CallHook: RetryRunner._hook_called,
+    PutDeadLetter: RetryRunner._dead_letter_put,
     Probe: RetryRunner._probed,
 }

@@ -63,7 +63,7 @@ class AsyncRetryRunner(RetryRunnerBase):
     if AWAITS:
 
         async def in_turn(self, effect: Effect) -> Any:
-            """Perform any effect, also one that takes no time."""
+            """Perform any effect, whether it takes time or not."""
             return self.instant(effect) if type(effect) in INSTANT else await self.perform(effect)
 
     async def _slept(self, effect: Sleep) -> float:
@@ -107,19 +107,21 @@ class AsyncRetryRunner(RetryRunnerBase):
             raise
         return Returned(value) if self.policy.failed is None else self._judged(value)
 
-    async def _told(self, effect: CallHook) -> None:
-        what, told = f"on_{effect.hook}", self._tell(effect)
+    async def _hook_called(self, effect: CallHook) -> None:
+        name, result = f"on_{effect.hook}", self._call_hook(effect)
         if AWAITS:
-            await await_hook(what, told)
+            await await_hook(name, result)
         else:
-            warn_not_awaited(what, told, "this hook is awaited, and the call was not: it is not run")
+            warn_not_awaited(name, result, "this hook is async, and a blocking call cannot await it. It was not run")
 
-    async def _buried(self, effect: PutDeadLetter) -> None:
-        kept = self._bury(effect)
+    async def _dead_letter_put(self, effect: PutDeadLetter) -> None:
+        result = self._put_dead_letter(effect)
         if AWAITS:
-            await await_hook("dead.put", kept)
+            await await_hook("dead.put", result)
         else:
-            warn_not_awaited("dead.put", kept, "these dead letters are awaited, and the call was not: nothing is kept")
+            warn_not_awaited(
+                "dead.put", result, "`put` is async, and a blocking call cannot await it. Nothing was kept"
+            )
 
 
 _PERFORMING: dict[type, Callable[..., Awaitable[Any]]] = {
@@ -129,7 +131,7 @@ _PERFORMING: dict[type, Callable[..., Awaitable[Any]]] = {
     Withdraw: AsyncRetryRunner._withdrawn,
     Admit: AsyncRetryRunner._admitted,
     ReportAttempt: AsyncRetryRunner._reported,
-    CallHook: AsyncRetryRunner._told,
-    PutDeadLetter: AsyncRetryRunner._buried,
+    CallHook: AsyncRetryRunner._hook_called,
+    PutDeadLetter: AsyncRetryRunner._dead_letter_put,
     Probe: AsyncRetryRunner._probed,
 }

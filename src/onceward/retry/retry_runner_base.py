@@ -88,29 +88,29 @@ class RetryRunnerBase:
 
     @property
     def name(self) -> str:
-        """The policy's, or the function's."""
+        """The name of the policy, or else of the function."""
         return self.policy.name or function_name(self.fn)
 
     @property
     def secured(self) -> bool:
-        """Keyed, or declared safe. Under a gate, or around one, the guarantee says it."""
+        """Whether an unknown outcome may be repeated: keyed or safe, or by the guarantee of a gate's function."""
         if self.published is not None:
             return self.policy.safe or self.published.guarantee != Guarantee.BLIND
         return self.policy.safe or (self.key is not None and not self.policy.under_gate)
 
     @property
     def declared(self) -> bool:
-        """Published by a gate."""
+        """Whether the function is declared at a gate."""
         return self.published is not None
 
     @property
     def limit_is_own(self) -> bool:
-        """Nobody around it has less time."""
+        """Whether the limit is this policy's own: no caller around it has less time."""
         return self.limit >= self.began + self.policy.elapsed
 
     @property
     def amplification(self) -> int:
-        """As counted down the tree."""
+        """How many calls there could have been, had every layer retried for itself."""
         return self.frame.amplification
 
     def flow(self, ended: AttemptResult) -> Flow[AttemptResult]:
@@ -145,8 +145,8 @@ class RetryRunnerBase:
     def _judged(self, value: Any) -> AttemptResult:
         return ReturnedFailure(value) if self.policy.is_problem(value) else Returned(value)
 
-    def _tell(self, effect: CallHook) -> Any:
-        """Call a hook; what it returns may be awaited. Its errors are its own."""
+    def _call_hook(self, effect: CallHook) -> Any:
+        """Call a hook. What it returns may be awaitable; its errors are logged, and change nothing."""
         policy = self.policy
         if effect.hook == "stop" and isinstance(effect.what, Stop) and self.owner:
             stop = effect.what
@@ -156,8 +156,8 @@ class RetryRunnerBase:
         hook = {"retry": policy.on_retry, "stop": policy.on_stop, "auth": policy.on_auth}[effect.hook]
         return None if hook is None else _harmless(f"on_{effect.hook}", hook, effect.what)
 
-    def _bury(self, effect: PutDeadLetter) -> Any:
-        """Put a dead letter; what `put` returns may be awaited."""
+    def _put_dead_letter(self, effect: PutDeadLetter) -> Any:
+        """Put a dead letter. What `put` returns may be awaitable."""
         dead = self.policy.dead
         if dead is None:
             return None
@@ -174,7 +174,7 @@ INSTANT: dict[type, Callable[..., Any]] = {Clocks: RetryRunnerBase._clocks, Refu
 
 
 def arguments_for(shape: FunctionShape, kwargs: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
-    """The arguments by name, with what the function asked for. What the caller gave itself is left alone."""
+    """The keyword arguments, with `attempt` and `timeout` if the function takes them and the caller gave none."""
     kwargs = dict(kwargs)
     if shape.attempt:
         kwargs.setdefault(ATTEMPT, attempt)
@@ -197,13 +197,14 @@ class _Rest:
 
 async def await_within(seconds: float, work: Any) -> Any:
     """
-    Await `work` for so long at most.
+    Await `work` for `seconds` at most.
 
-    It is begun first, and the timer is set when it really waits: what never waits needs no timer, and could not be
-    interrupted by one, either.
+    The timer is set only when the work really waits. Work that never waits needs no timer, and none could interrupt it.
     """
     if not hasattr(work, "__await__"):
-        raise ConfigurationError(f"acall awaits what the function returns, and {type(work).__name__} cannot be awaited")
+        raise ConfigurationError(
+            f"the function returned {type(work).__name__}, which cannot be awaited. Use call() for blocking functions"
+        )
     steps = work.__await__()
     try:
         first = next(steps)
@@ -222,7 +223,7 @@ def _harmless(what: str, hook: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def warn_not_awaited(what: str, result: Any, why: str) -> None:
-    """What a hook gave back to be awaited, where nobody awaits."""
+    """Warn if a hook returned an awaitable where nothing can await it."""
     if not isawaitable(result):
         return
     if iscoroutine(result):
@@ -231,7 +232,7 @@ def warn_not_awaited(what: str, result: Any, why: str) -> None:
 
 
 async def await_hook(what: str, result: Any) -> None:
-    """Await what a hook gave back, if that is to be awaited, for so long as hooks may take. Its errors are its own."""
+    """Await what a hook returned, if it is awaitable, for `HOOK_SECONDS` at most. Its errors are only logged."""
     if not isawaitable(result):
         return
     try:
@@ -249,11 +250,11 @@ def run_probe(probe: Any, attempt: Attempt) -> Returned | Raised:
         return Raised(error)
 
 
-async def await_result(answer: Returned | Raised) -> Returned | Raised:
+async def await_result(ended: Returned | Raised) -> Returned | Raised:
     """Await what a probe returned, if it is awaitable."""
-    if isinstance(answer, Raised) or not isawaitable(answer.value):
-        return answer
+    if isinstance(ended, Raised) or not isawaitable(ended.value):
+        return ended
     try:
-        return Returned(await answer.value)
+        return Returned(await ended.value)
     except Exception as error:
         return Raised(error)

@@ -19,7 +19,7 @@ _lock = threading.Lock()
 
 
 class _Switch:
-    """How many want it off at the moment: blocks may overlap, also in threads."""
+    """How many blocks have each setting on at the moment. Blocks may overlap, also in threads."""
 
     def __init__(self) -> None:
         self.retries_off = 0

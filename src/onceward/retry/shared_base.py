@@ -38,7 +38,7 @@ SCOPE = "live:shared"
 
 
 class SharedBudgetBase(Budget):
-    """A shared budget without the ways to ask the store: see `Budget.shared`."""
+    """The local state of a shared budget; see `Budget.shared`."""
 
     def __init__(
         self,
@@ -54,46 +54,46 @@ class SharedBudgetBase(Budget):
         super().__init__(rule=rule, environment=environment)
         self.name = checked_name(name)
         self._staleness = _positive(staleness, "staleness")
-        # What the two kinds of rules store is not the same: under one name they are two budgets.
+        # The two kinds of rules store different things, so under one name they are two budgets.
         kind = BUDGET if rule.ttl is None else WINDOWED_BUDGET
         self._cell = shared_record(kind, _scope(store, scope), self.name)
-        self._courier = _shared_state_client(store, self._errand, environment, _positive(patience, "patience"))
+        self._client = _shared_state_client(store, self._batch_flow, environment, _positive(patience, "patience"))
         self._deposits, self._failures = 0.0, 0
         self._refused_until = self._away_until = float("-inf")
-        self._met = False
-        # Before the store has answered once, this process has no burst of its own: a fleet that starts together, and
-        # before its stores are connected, would have as many bursts as it has processes.
+        self._connected = False
+        # Until the store has responded once, this process has no burst of its own: otherwise a fleet that starts
+        # together would have as many bursts as it has processes.
         self._bucket.put(environment.monotonic(), -rule.capacity)
 
     def succeeded(self, paid: float | None = None) -> None:
-        """Counted here, and handed in when a retry is wanted."""
+        """Count it here; it is reported with the next retry."""
         with self._lock:
             self._bucket.succeeded(self.environment.monotonic(), paid)
             if self._deposits < self.rule.capacity:
                 self._deposits += self._bucket.worth(paid)
 
     def failed(self, *, first: bool = True) -> None:
-        """Counted here, and handed in when a retry is wanted."""
+        """Count it here; it is reported with the next retry."""
         with self._lock:
             self._bucket.failed(self.environment.monotonic(), first=first)
             self._failures += bool(self.rule.per_failure)
             if first and self.rule.every_call:
                 self._deposits += self.rule.deposit
 
-    def _meet(self) -> None:
-        """The store answers: what it grants is counted here as well, from a full bucket, for the time it is needed."""
+    def _mark_connected(self) -> None:
+        """The store responds. From now on the local count starts full, for the time when the store is unavailable."""
         with self._lock:
-            if not self._met:
-                self._met, self._bucket = True, TokenBucket(self.rule)
+            if not self._connected:
+                self._connected, self._bucket = True, TokenBucket(self.rule)
 
     def refund(self, paid: float) -> None:
-        """Given back here, and handed in with the successes."""
+        """Give it back here; it is reported with the successes."""
         super().refund(paid)
         with self._lock:
             self._deposits += paid
 
     def _alone(self, throttled: bool) -> tuple[float | None] | None:
-        """Decide without asking: the store has just said no, or is away."""
+        """Decide without the store, if it has just refused or is unavailable; else None."""
         now = self.environment.monotonic()
         with self._lock:
             if now < self._refused_until:
@@ -102,40 +102,42 @@ class SharedBudgetBase(Budget):
                 return (self._counted(self._bucket.withdraw(now, throttled=throttled)),)
         return None
 
-    def _heard(self, paid: float | None) -> float | None:
+    def _note_reply(self, paid: float | None) -> float | None:
         now = self.environment.monotonic()
-        self._meet()
+        self._mark_connected()
         with self._lock:
             if paid is None:
                 self._refused_until = now + self._staleness
-                self._bucket.put(now, -self.rule.capacity)  # There is none for all, so there is none for one.
+                self._bucket.put(
+                    now, -self.rule.capacity
+                )  # There is none for all processes, so there is none for this one.
             else:
-                self._bucket.withdraw(now)  # The local count goes along, for the time when it is needed.
+                self._bucket.withdraw(now)  # The local count follows, for the time when it is needed.
             return self._counted(paid)
 
-    def _missed(self, throttled: bool) -> float | None:
+    def _decide_without_store(self, throttled: bool) -> float | None:
         now = self.environment.monotonic()
         with self._lock:
             self._away_until = now + self._staleness
             return self._counted(self._bucket.withdraw(now, throttled=throttled))
 
-    def _errand(self, wants: Sequence[bool | None]) -> Flow[Sequence[float | None]]:
-        """Hand in what was counted, and ask for retries; None among the questions only wants to know the store."""
+    def _batch_flow(self, queries: Sequence[bool | None]) -> Flow[Sequence[float | None]]:
+        """Report what was counted, and ask for retries. A query that is None only checks that the store responds."""
         with self._lock:
-            brought = BudgetDraw(self._deposits, self._failures, tuple(one for one in wants if one is not None))
+            draw = BudgetDraw(self._deposits, self._failures, tuple(one for one in queries if one is not None))
             self._deposits, self._failures = 0.0, 0
         try:
-            granted = iter((yield from draw_budget(self._cell, self.rule, brought)))
-            return [None if one is None else next(granted) for one in wants]
+            granted = iter((yield from draw_budget(self._cell, self.rule, draw)))
+            return [None if one is None else next(granted) for one in queries]
         except BaseException:
-            with self._lock:  # Not handed in, or nobody knows: counting it again later is the generous mistake.
-                self._deposits += brought.deposits
-                self._failures += brought.failures
+            with self._lock:  # Not stored, or nobody knows: to count it twice is the harmless mistake.
+                self._deposits += draw.deposits
+                self._failures += draw.failures
             raise
 
 
 class SharedBreakerBase(Breaker):
-    """A shared breaker without the ways to ask the store: see `Breaker.shared`."""
+    """The local state of a shared breaker; see `Breaker.shared`."""
 
     def __init__(
         self,
@@ -156,18 +158,18 @@ class SharedBreakerBase(Breaker):
             )
         self._staleness = _positive(staleness, "staleness")
         self._cell = shared_record(BREAKER, _scope(store, scope), self.name)
-        self._courier = _shared_state_client(store, self._errand, self.environment, _positive(patience, "patience"))
+        self._client = _shared_state_client(store, self._batch_flow, self.environment, _positive(patience, "patience"))
         self._probes: dict[int, bytes] = {}
         self._unsent, self._anew = 0, False
         self.counts_all = True  # A success here ends the row that others have counted.
         self._asked_at = float("-inf")
 
     def let_go(self, ticket: int | BreakerRefusal | None) -> None:
-        """Give a ticket back without a result; if it was a probe, the store is told."""
+        """Give a ticket back without a result. If it was a probe, that is reported to the store."""
         self.report(ticket, "ended")
 
     def _is_plain(self, ticket: int | BreakerRefusal | None, end: str) -> bool:
-        """A success while nothing is wrong: noted, and that is all."""
+        """Whether there is nothing to report: a success while the circuit is closed, or a disabled breaker."""
         if not self.enabled:
             return True
         circuit = self.circuit
@@ -183,25 +185,25 @@ class SharedBreakerBase(Breaker):
         with self._lock:
             return self.circuit.peek(now) is None
 
-    def _told_of_probe(self, told: BreakerUpdate) -> int | BreakerRefusal:
-        """Do as the store says: probe, stay away, or go on as usual because another's probe has succeeded."""
+    def _follow_probe_update(self, update: BreakerUpdate) -> int | BreakerRefusal:
+        """Do as the store says: probe, make no call, or call as usual because another process's probe succeeded."""
         now = self.environment.monotonic()
-        if told.probe is None:
-            self._adopt(told)
-            if told.seen.state != "closed":
-                return BreakerRefusal(max(told.seen.left, 0.001))
+        if update.probe is None:
+            self._adopt(update)
+            if update.seen.state != "closed":
+                return BreakerRefusal(max(update.seen.left, 0.001))
         admitted = self._admit_here()
-        if told.probe is not None and isinstance(admitted, int):
+        if update.probe is not None and isinstance(admitted, int):
             with self._lock:
-                self._probes = {admitted: told.probe}
-        elif isinstance(admitted, BreakerRefusal) and told.seen.state == "closed":
+                self._probes = {admitted: update.probe}
+        elif isinstance(admitted, BreakerRefusal) and update.seen.state == "closed":
             with self._lock:
                 self.circuit.close(now)
                 return self.circuit.serial
         return admitted
 
     def _counted(self, ticket: int | BreakerRefusal | None, end: str) -> BreakerMove | None:
-        """Count it here; what is to be handed in, if anything."""
+        """Count it here. Returns what to report to the store, if anything."""
         self._report_here(ticket, end)
         if not isinstance(ticket, int):
             return None
@@ -220,18 +222,18 @@ class SharedBreakerBase(Breaker):
                 return None
             self._asked_at = now
             count = max(self._unsent, self.rule.threshold) if opened else self._unsent
-            what = ReportFailures(count, self._anew)
+            move = ReportFailures(count, self._anew)
             self._unsent, self._anew = 0, False
-            return what
+            return move
 
-    def _adopt(self, told: BreakerUpdate) -> None:
-        """Take over what the others know."""
-        seen, now = told.seen, self.environment.monotonic()
+    def _adopt(self, update: BreakerUpdate) -> None:
+        """Take over the state that the store reports."""
+        seen, now = update.seen, self.environment.monotonic()
         with self._lock:
             before = self.circuit.state
             if seen.state == "closed" and before is not CircuitState.CLOSED:
                 self.circuit.close(now)
-            elif seen.state != "closed" and told.probe is None and not self._probes:
+            elif seen.state != "closed" and update.probe is None and not self._probes:
                 left = min(max(seen.left, 0.0), self.rule.recovery)
                 if before is CircuitState.CLOSED or self.circuit.peek(now) is None:
                     self.circuit.open(now, left)
@@ -239,27 +241,27 @@ class SharedBreakerBase(Breaker):
         if changed:
             self._changed()
 
-    def _errand(self, moves: Sequence[BreakerMove]) -> Flow[Sequence[BreakerUpdate]]:
-        told: list[BreakerUpdate] = []
-        for what in moves:
-            told += ((yield from move_breaker(self._cell, self.rule, what)),)
-        return told
+    def _batch_flow(self, moves: Sequence[BreakerMove]) -> Flow[Sequence[BreakerUpdate]]:
+        updates: list[BreakerUpdate] = []
+        for move in moves:
+            updates += ((yield from move_breaker(self._cell, self.rule, move)),)
+        return updates
 
 
 def _shared_state_client(
-    store: Any, errand: BatchFlow, environment: Environment, patience: float
+    store: Any, batch_flow: BatchFlow, environment: Environment, patience: float
 ) -> SharedStateClient | AsyncSharedStateClient:
     if isinstance(store, Gate):
-        return SharedStateClient(store.store, errand, environment, patience)
+        return SharedStateClient(store.store, batch_flow, environment, patience)
     if isinstance(store, AsyncGate):
-        return AsyncSharedStateClient(store.store, errand, environment, patience)
+        return AsyncSharedStateClient(store.store, batch_flow, environment, patience)
     awaits = capabilities_of(store).awaits
     if awaits is None:
         raise ConfigurationError(
-            "a shared budget or breaker needs a gate or a store, and a store that says whether it awaits "
-            f"(`capabilities = Capabilities(awaits=...)`); {type(store).__name__} does not"
+            f"{type(store).__name__} does not say whether it awaits. Pass a gate or a store that does "
+            "(`capabilities = Capabilities(awaits=...)`)"
         )
-    return (AsyncSharedStateClient if awaits else SharedStateClient)(store, errand, environment, patience)
+    return (AsyncSharedStateClient if awaits else SharedStateClient)(store, batch_flow, environment, patience)
 
 
 def _scope(store: Any, scope: str | None) -> str:

@@ -15,27 +15,27 @@ class SharedBudgetMixin(SharedBudgetBase):
     """The part of a shared budget that calls the store."""
 
     def withdraw(self, *, throttled: bool = False) -> float | None:
-        """Pay for a retry at the store; alone, if it is away."""
+        """Pay for a retry at the store, or from the local count if the store is unavailable."""
         decided = self._alone(throttled)
         if decided is not None:
             return decided[0]
         try:
-            paid = self._courier.ask(throttled)
+            paid = self._client.ask(throttled)
         except SharedStateUnavailable:
-            return self._missed(throttled)
-        return self._heard(paid)
+            return self._decide_without_store(throttled)
+        return self._note_reply(paid)
 
     def connect(self, patience: float = 10.0) -> bool:
         """
-        Ask the store for the first time, and wait for it longer than a call would: whether it answered.
+        Contact the store, and wait for it longer than a call would. Returns whether it responded.
 
-        For the start of a process: until the store has answered once, only successes pay for retries here.
+        Call it when a process starts: until the store has responded once, only successes pay for retries here.
         """
         try:
-            self._courier.ask(None, patience)
+            self._client.ask(None, patience)
         except SharedStateUnavailable:
             return False
-        self._meet()
+        self._mark_connected()
         return True
 
 
@@ -43,27 +43,27 @@ class SharedBreakerMixin(SharedBreakerBase):
     """The part of a shared breaker that calls the store."""
 
     def admit(self, *, peek: bool = False) -> int | BreakerRefusal:
-        """A ticket for a call, or `Refused`. If a probe is due, the store decides who makes it."""
+        """A ticket for a call, or a `BreakerRefusal`. If a probe is due, the store decides which process makes it."""
         if peek or not self._is_due():
             return self._admit_here(peek)
         try:
-            told = self._courier.ask(TakeProbe())
+            update = self._client.ask(TakeProbe())
         except SharedStateUnavailable:
             return self._admit_here()
-        return self._told_of_probe(told)
+        return self._follow_probe_update(update)
 
     def report(self, ticket: int | BreakerRefusal | None, end: str) -> None:
         """Report how a call ended; failures and probes go to the store."""
         if self._is_plain(ticket, end):
             return
-        what = self._counted(ticket, end)
-        if what is not None:
+        move = self._counted(ticket, end)
+        if move is not None:
             try:
-                told = self._courier.tell(what)
+                update = self._client.tell(move)
             except SharedStateUnavailable:
                 return
-            self._adopt(told)
+            self._adopt(update)
 
     def caught_up(self) -> None:
         """Wait for reports that are still on their way, for `patience` seconds at most."""
-        self._courier.caught_up()
+        self._client.caught_up()

@@ -37,40 +37,41 @@ class SharedStateUnavailable(Exception):
 class SharedStateClient:
     """For blocking stores: a thread that runs while there are queries. Serves callers of both colours."""
 
-    def __init__(self, store: Any, errand: BatchFlow, environment: Environment, patience: float) -> None:
-        self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
+    def __init__(self, store: Any, batch_flow: BatchFlow, environment: Environment, patience: float) -> None:
+        self._store, self._batch_flow = store, batch_flow
+        self._environment, self._patience = environment, patience
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._questions: queue.SimpleQueue[tuple[Any, Future[Any]]] = queue.SimpleQueue()
+        self._queries: queue.SimpleQueue[tuple[Any, Future[Any]]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def ask(self, question: Any, patience: float | None = None) -> Any:
+    def ask(self, query: Any, patience: float | None = None) -> Any:
         """The result; `SharedStateUnavailable` if it does not come in time."""
         try:
-            return self._send(question).result(self._patience if patience is None else patience)
+            return self._send(query).result(self._patience if patience is None else patience)
         except (FutureTimeout, Exception) as error:
             raise SharedStateUnavailable from error
 
-    async def aask(self, question: Any, patience: float | None = None) -> Any:
+    async def aask(self, query: Any, patience: float | None = None) -> Any:
         """Await the result; `SharedStateUnavailable` if it does not come in time."""
         seconds = self._patience if patience is None else patience
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(self._send(question)), seconds)
+            return await asyncio.wait_for(asyncio.wrap_future(self._send(query)), seconds)
         except Exception as error:
             raise SharedStateUnavailable from error
 
-    def tell(self, question: Any) -> Any:
+    def tell(self, query: Any) -> Any:
         """Send a report, and wait for its result. It reaches the store even if the caller gives up."""
-        return self.ask(question)
+        return self.ask(query)
 
-    async def atell(self, question: Any) -> Any:
+    async def atell(self, query: Any) -> Any:
         """Send a report, and await its result. It reaches the store even if the caller is cancelled."""
-        answer = self._send(question)
+        future = self._send(query)
         try:
-            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), self._patience)
+            return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(future)), self._patience)
         except Exception as error:
             raise SharedStateUnavailable from error
 
@@ -80,16 +81,16 @@ class SharedStateClient:
     async def acaught_up(self) -> None:
         """Nothing to do: `atell` has waited for every report."""
 
-    def _send(self, question: Any) -> Future[Any]:
+    def _send(self, query: Any) -> Future[Any]:
         if self._pid != os.getpid():
-            self._begin()  # A fork takes no threads along.
-        answer: Future[Any] = Future()
-        self._questions.put((question, answer))
+            self._begin()  # A forked process has no threads of its parent.
+        future: Future[Any] = Future()
+        self._queries.put((query, future))
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="onceward-courier", daemon=True)
                 self._thread.start()
-        return answer
+        return future
 
     def _work(self) -> None:
         while True:
@@ -97,29 +98,29 @@ class SharedStateClient:
             if not batch:
                 return
             try:
-                answers = run(self._errand([question for question, _ in batch]), self._perform)
+                results = run(self._batch_flow([query for query, _ in batch]), self._perform)
             except BaseException as error:
-                for _, answer in batch:
-                    if answer.set_running_or_notify_cancel():
-                        answer.set_exception(error)
+                for _, future in batch:
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(error)
                 continue
-            for (_, answer), value in zip(batch, answers, strict=True):
-                if answer.set_running_or_notify_cancel():
-                    answer.set_result(value)
+            for (_, future), value in zip(batch, results, strict=True):
+                if future.set_running_or_notify_cancel():
+                    future.set_result(value)
 
     def _waiting(self) -> list[tuple[Any, Future[Any]]]:
         try:
-            batch = [self._questions.get(timeout=IDLE_SECONDS)]
+            batch = [self._queries.get(timeout=IDLE_SECONDS)]
         except queue.Empty:
             with self._lock:
-                if self._questions.empty():
+                if self._queries.empty():
                     self._thread = None
                     return []
-            batch = [self._questions.get()]
-        while len(batch) < BATCH_MAX and not self._questions.empty():
-            batch.append(self._questions.get())
-        # Nobody waits for these any more: what they asked for would be taken and never used.
-        return [(question, answer) for question, answer in batch if not answer.cancelled()] or self._waiting()
+            batch = [self._queries.get()]
+        while len(batch) < BATCH_MAX and not self._queries.empty():
+            batch.append(self._queries.get())
+        # Leave out queries that nobody waits for: what they take would never be used.
+        return [(query, future) for query, future in batch if not future.cancelled()] or self._waiting()
 
     def _perform(self, effect: Effect) -> Any:
         match effect:
@@ -132,46 +133,47 @@ class SharedStateClient:
 
 class AsyncSharedStateClient:
     """
-    Same, for awaiting stores: a task on the loop of whoever asks.
+    For awaiting stores: a task on the caller's event loop.
 
-    Who cannot await (a block's end, a coroutine that is being closed) gets no answers, but can still tell something.
+    A caller that cannot await (the end of a block, a coroutine that is being closed) gets no result, but can report.
     """
 
-    def __init__(self, store: Any, errand: BatchFlow, environment: Environment, patience: float) -> None:
-        self._store, self._errand, self._environment, self._patience = store, errand, environment, patience
-        self._questions: list[tuple[Any, asyncio.Future[Any]]] = []
+    def __init__(self, store: Any, batch_flow: BatchFlow, environment: Environment, patience: float) -> None:
+        self._store, self._batch_flow = store, batch_flow
+        self._environment, self._patience = environment, patience
+        self._queries: list[tuple[Any, asyncio.Future[Any]]] = []
         self._task: asyncio.Task[None] | None = None
-        self._told: asyncio.Future[Any] | None = None
+        self._last_report: asyncio.Future[Any] | None = None
 
-    def ask(self, question: Any, patience: float | None = None) -> Any:
+    def ask(self, query: Any, patience: float | None = None) -> Any:
         """A blocking caller cannot wait for an awaiting store."""
         raise SharedStateUnavailable
 
-    async def aask(self, question: Any, patience: float | None = None) -> Any:
+    async def aask(self, query: Any, patience: float | None = None) -> Any:
         """The result; `SharedStateUnavailable` if it does not come in time."""
         try:
-            return await asyncio.wait_for(self._send(question), self._patience if patience is None else patience)
+            return await asyncio.wait_for(self._send(query), self._patience if patience is None else patience)
         except Exception as error:
             raise SharedStateUnavailable from error
 
-    def tell(self, question: Any) -> Any:
+    def tell(self, query: Any) -> Any:
         """
-        Carry news to the store, on the loop that is running here; `SharedStateUnavailable`, because nobody waits for
-        an answer.
+        Send a report from the event loop that is running here. Always raises `SharedStateUnavailable`, because nothing
+        waits for the result.
         """
         try:
-            self._told = self._send(question)
+            self._last_report = self._send(query)
         except RuntimeError:
-            raise SharedStateUnavailable from None  # There is no loop that could carry it.
-        self._told.add_done_callback(_ignore)
+            raise SharedStateUnavailable from None  # There is no event loop to send it from.
+        self._last_report.add_done_callback(_ignore)
         raise SharedStateUnavailable
 
-    async def atell(self, question: Any) -> Any:
+    async def atell(self, query: Any) -> Any:
         """Send a report, and await its result. It reaches the store even if the caller is cancelled."""
-        answer = self._send(question)
-        answer.add_done_callback(_ignore)
+        future = self._send(query)
+        future.add_done_callback(_ignore)
         try:
-            return await asyncio.wait_for(asyncio.shield(answer), self._patience)
+            return await asyncio.wait_for(asyncio.shield(future), self._patience)
         except Exception as error:
             raise SharedStateUnavailable from error
 
@@ -180,30 +182,30 @@ class AsyncSharedStateClient:
 
     async def acaught_up(self) -> None:
         """Wait for the last report to arrive, for `patience` seconds at most."""
-        told, self._told = self._told, None
-        if told is not None and told.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait({told}, timeout=self._patience)
+        report, self._last_report = self._last_report, None
+        if report is not None and report.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({report}, timeout=self._patience)
 
-    def _send(self, question: Any) -> asyncio.Future[Any]:
+    def _send(self, query: Any) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         if self._task is None or self._task.done() or self._task.get_loop() is not loop:
-            self._questions = []
+            self._queries = []
             self._task = loop.create_task(self._work())
-        answer: asyncio.Future[Any] = loop.create_future()
-        self._questions.append((question, answer))
-        return answer
+        future: asyncio.Future[Any] = loop.create_future()
+        self._queries.append((query, future))
+        return future
 
     async def _work(self) -> None:
-        await self._environment.asleep(0)  # Let everybody ask who is about to.
-        while self._questions:
-            batch, self._questions = self._questions[:BATCH_MAX], self._questions[BATCH_MAX:]
-            batch = [(question, answer) for question, answer in batch if not answer.done()]
+        await self._environment.asleep(0)  # Let other callers add their queries first.
+        while self._queries:
+            batch, self._queries = self._queries[:BATCH_MAX], self._queries[BATCH_MAX:]
+            batch = [(query, future) for query, future in batch if not future.done()]
             try:
-                answers = await arun(self._errand([question for question, _ in batch]), self._now, self._perform)
+                results = await arun(self._batch_flow([query for query, _ in batch]), self._now, self._perform)
             except Exception as error:
                 _deliver(batch, [error] * len(batch))
                 continue
-            _deliver(batch, answers)
+            _deliver(batch, results)
 
     def _now(self, effect: Effect) -> Any:
         return _instant(self._environment, effect)
@@ -217,20 +219,20 @@ class AsyncSharedStateClient:
         raise ConfigurationError(f"a shared budget or breaker cannot perform {type(effect).__name__}")
 
 
-def _ignore(answer: asyncio.Future[Any]) -> None:
+def _ignore(future: asyncio.Future[Any]) -> None:
     """Nobody may be waiting for this result, so an error in it is not reported as unhandled."""
-    if not answer.cancelled():
-        answer.exception()
+    if not future.cancelled():
+        future.exception()
 
 
-def _deliver(batch: Sequence[tuple[Any, asyncio.Future[Any]]], answers: Sequence[Any]) -> None:
-    for (_, answer), value in zip(batch, answers, strict=True):
-        if answer.done():
+def _deliver(batch: Sequence[tuple[Any, asyncio.Future[Any]]], results: Sequence[Any]) -> None:
+    for (_, future), value in zip(batch, results, strict=True):
+        if future.done():
             continue
         if isinstance(value, Exception):
-            answer.set_exception(value)
+            future.set_exception(value)
         else:
-            answer.set_result(value)
+            future.set_result(value)
 
 
 def _instant(environment: Environment, effect: Effect) -> Any:

@@ -1,11 +1,11 @@
 """
 The loops that drive flows: they perform what a generator yields, and send the result in.
 
-    walk          blocks: what is yielded is performed, the answer is sent in, an error is thrown in
-    walk_async    the same, but awaits; a cancellation strikes at once, wherever the steps are
-    run           `drive_steps` for a flow of the core, whose effects have failpoints on both sides
-    arun          the same, but awaits; a loop of its own, because it keeps a cancellation until it may strike
-    rest_of       no loop of its own but a flow: what is left of one that somebody has begun, or up to where it pauses
+    drive_steps         blocks: performs what is yielded, sends the result in, throws an error in
+    drive_steps_async   awaits; a cancellation is raised at once, wherever the steps are
+    run                 `drive_steps` for a flow of the core, whose effects have failpoints on both sides
+    arun                awaits a flow of the core; delays a cancellation until the flow may be interrupted
+    rest_of             not a loop but a generator: the rest of one that has been started, or up to where it pauses
 
 When a failpoint is armed, the performers are wrapped so that both sides of every effect can be hit; when nothing is
 armed the loops are as short as they look.
@@ -35,9 +35,9 @@ for _at, _what in BOUNDARIES.items():
 
 class UncancellableFuture(asyncio.Future[T]):
     """
-    The answer of a call that goes on whoever stops waiting for it: cancelling it does nothing.
+    The result of a call that goes on even if nobody waits for it: cancelling it does nothing.
 
-    A task that awaits it hears of its own cancellation when the answer is there.
+    A task that awaits it is cancelled when the result is there.
     """
 
     def cancel(self, msg: Any | None = None) -> bool:
@@ -46,7 +46,7 @@ class UncancellableFuture(asyncio.Future[T]):
 
 
 class PendingCancellation:
-    """A cancellation that came while a store call was under way: it strikes when that has ended, however it ended."""
+    """A cancellation that came during a store call. It is raised when that call has ended, however it ended."""
 
     __slots__ = ("cancelled",)
 
@@ -54,21 +54,21 @@ class PendingCancellation:
         self.cancelled: asyncio.CancelledError | None = None
 
     def taken(self) -> asyncio.CancelledError | None:
-        """Whoever takes it raises it."""
+        """Take the cancellation, to raise it; None if there is none."""
         cancelled, self.cancelled = self.cancelled, None
         return cancelled
 
 
 class FlowAbandoned(BaseException):
-    """Thrown into a flow whose coroutine was closed: nobody waits for its answer any more."""
+    """Thrown into a flow whose coroutine was closed: nobody waits for its result any more."""
 
 
 def drive_steps(steps: Generator[E, Any, T], perform: Callable[[E], Any]) -> T:
     """
-    Drive a generator to its end by blocking; what it returns.
+    Drive a generator to its end, blocking, and return what it returns.
 
-    An interrupt can arrive between any two instructions, also between an answer and its being sent in: it is thrown in,
-    as any other error is, so that what the steps have begun is undone.
+    An interrupt can arrive between any two instructions, also before a result is sent in. It is thrown in like any
+    other error, so that the steps can undo what they have begun.
     """
     try:
         asked = next(steps)
@@ -116,8 +116,8 @@ def rest_of(
     """
     What is left of a generator, to be driven by any loop; `resume` says what it yields next (`lambda: next(steps)`).
 
-    It ends where something of the type `until` is yielded, which it returns: there the steps pause, for whoever answers
-    that in a way of its own and asks for the rest later. Otherwise it returns what the steps return.
+    It ends when something of the type `until` is yielded, and returns that: the steps pause there, until the caller has
+    handled it and resumes them. Otherwise it returns what the steps return.
     """
     begin = [resume]
     del resume  # It may hold an error, and that may come to hold this frame.
@@ -145,8 +145,8 @@ async def arun(flow: Flow[T], instant: Callable[[Effect], Any], perform: Callabl
     """
     Drive a flow of the core, awaiting its effects.
 
-    A cancellation that arrives during a store call is kept until the call has answered, and is thrown into the flow
-    at the next place where it may strike: so that a claim that landed is released, and not forgotten.
+    A cancellation that arrives during a store call is kept until the call has ended, and is thrown into the flow at
+    the next place that may be interrupted. So a claim that was stored is released, and not forgotten.
     """
     loop = running_loop()
     if failpoints.armed():
@@ -200,7 +200,7 @@ async def await_to_end(work: Awaitable[Any], kept: PendingCancellation) -> Any:
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop that awaits us; refused if what awaits us is none of asyncio's."""
+    """The running event loop; `ConfigurationError` if there is none of asyncio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -208,7 +208,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 NO_LOOP = (
-    "no event loop of asyncio is running here, and whatever awaits in Onceward needs one. Under trio, run a blocking "
+    "no asyncio event loop is running here, and async calls of Onceward need one. Under trio, run a blocking "
     "Gate in a thread: await trio.to_thread.run_sync(...); anyio runs on asyncio as well (backend='asyncio')"
 )
 
@@ -244,7 +244,7 @@ def _end_in_loop(
 
 
 _leaving: set[asyncio.Task[None]] = set()
-"""A loop holds its tasks weakly, and nobody else knows these."""
+"""A loop holds its tasks weakly, so these need a reference."""
 
 
 async def _end_alone(

@@ -1,5 +1,5 @@
 """
-Answers with an HTTP status: responses, and exceptions that carry one.
+Verdicts by HTTP status: on responses, and on exceptions that carry one.
 
 The status says what became of the request; a problem's code says it better; headers say how long to wait.
 """
@@ -67,7 +67,7 @@ class ResponseInfo(NamedTuple):
 
 
 def response_info_of(problem: Any) -> ResponseInfo | None:
-    """The answer in a response or in an exception; None if there is none."""
+    """Status, headers and code of a response, or of the one in an exception; None if there is none."""
     response = read_attribute(problem, "response")
     for place in (problem, response):
         for name in ("status_code", "status"):
@@ -81,7 +81,7 @@ def response_info_of(problem: Any) -> ResponseInfo | None:
 
 
 def verdict_by_status(answer: ResponseInfo, *, retry_500: bool, now: datetime | None) -> Verdict:
-    """The verdict on an answer."""
+    """The verdict on a response."""
     status, headers, code = answer
     certainty, kind, action, _, _ = _of_status(status, code)
     if status // 100 == 5 and not retry_500 and (status == 500 or status not in STATUSES):

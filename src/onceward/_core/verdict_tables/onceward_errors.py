@@ -1,5 +1,5 @@
 """
-Our own words: the codes of `OncewardError`, which are also the codes of problem answers over HTTP.
+Verdicts by the codes of `OncewardError`, which are also the codes of problem responses over HTTP.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The words that the tables are written in, and reading attributes of objects that other people made.
+What the tables are made of: common verdicts and rules, and safe access to attributes of foreign objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNTRUSTED: Final = Verdict(Certainty.NOT_SENT, Kind.NETWORK, Action.ESCALATE)
 MISUSED: Final = Verdict(Certainty.NOT_SENT, Kind.CLIENT, Action.NEVER)
 """The call itself is wrong, and was refused before anything was sent."""
 GARBLED: Final = Verdict(Certainty.UNKNOWN, Kind.UPSTREAM, Action.NEVER)
-"""An answer came that cannot be understood."""
+"""A response came that cannot be understood."""
 UNKNOWN: Final = Verdict(Certainty.UNKNOWN, Kind.OTHER, Action.NEVER)
 """Nothing is known: the careful answer."""
 
